@@ -20,7 +20,8 @@ WHICH: tuple[Which, ...] = get_args(Which)
 _WHICH = "which wrappers"
 _ARGS = (
     "what print, hash and save show of launches: written (what they write, after them, and the "
-    "inputs of each call; default) or all (all arguments, before and after)"
+    "inputs of each call; default), all (all arguments, before and after) or ends (each value "
+    "where it is written and where it is read last)"
 )
 _INPUTS = (
     "inputs: a list saved by torch.save, for a package also a dict of keyword arguments (default: "
@@ -242,7 +243,7 @@ def add_run_options(parser: Parser, *, programs: bool = False, probes: bool = Fa
         parser.set_defaults(which=None)
         group.add_argument(
             "--args",
-            metavar="FILE.pt|written|all",
+            metavar="FILE.pt|written|all|ends",
             action=_InputsOrWhich,
             help=f"{_INPUTS}; or {_ARGS}; may be given for each",
         )

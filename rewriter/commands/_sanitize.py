@@ -23,8 +23,9 @@ from rewriter.core import json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
+from rewriter.core.types import Which
 from rewriter.diagnosis import diagnosis_text, fills, ruling, sanitized
-from rewriter.diagnosis.corruption import examine_corruption
+from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.diagnosis.fills import FILLINGS
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.lifetimes import examine_lifetimes
@@ -150,11 +151,11 @@ def _sanitize(
     if checks & set(FILLINGS):
         found.parts.append(sanitized.of_rows(opened, checks))
     if "corrupt" in checks and opened:
-        found.parts.append(examine_corruption(opened[0]))
+        found.parts.append(_corruption(arguments, checks, runs, opened[0]))
     if len(found.dumps) == 2 and not any(one.ended.code for one in found.runs):
         found.parts.append(_unwritten(arguments, checks, runs, found))
     if found.has_findings or any(one.ended.code for one in found.runs):
-        _without_filling(arguments, runs, found)
+        _without_filling(arguments, checks, runs, found)
     return _report(arguments, checks, found.parts, runs, found)
 
 
@@ -166,15 +167,31 @@ def _reasons(checks: set[Check]) -> Iterator[str]:
 
 
 def _selection(arguments: argparse.Namespace, checks: set[Check]) -> Selection:
+    """What the runs have that look at everything. Lines of `names` would keep fingerprints from
+    being queued, and a package is built for both fillings at once."""
     names = [name for name in FILLINGS if name in checks]
-    return select(
-        ["names", *names, "hash"],
-        calls=arguments.calls,
-        args="all",
-        when="both",
-        # What nothing is known to have written is what may be corrupt.
-        recheck="corrupt" in checks,
+    which: Which = "ends" if "corrupt" in checks else "written"
+    return select([*names, "hash"], calls=arguments.calls, args=which)
+
+
+def _corruption(
+    arguments: argparse.Namespace, checks: set[Check], runs: Runs, dump: Dump
+) -> Examined:
+    """What changed between its writer and its last reader, and with a further run, which looks at
+    that behind each launch, who did it."""
+    changed = [one for one in changed_values(dump)[0] if one.is_range]
+    if not changed:
+        return examine_corruption(dump)
+    calls = sorted({one.run.facts.call or 0 for one in changed})
+    selection = replace(
+        _selection(arguments, checks),
+        tensors=tuple(sorted({one.row.arg for one in changed})),
+        calls=",".join(map(str, calls)),
+        recheck=True,
     )
+    why = "what changed, looked at behind each launch"
+    watched = runs.run("watched", selection, why, environment=_environment(arguments, 0))
+    return examine_corruption(dump, None if watched.dump is None else open_dump(watched.dump))
 
 
 def _environment(arguments: argparse.Namespace, filling: int) -> dict[str, str]:
@@ -199,6 +216,8 @@ def _unwritten(
             launches=tuple(launches),
             calls=calls,
             max_bytes=str(_limit(runs.folder)),
+            args="all",
+            when="both",
         )
         selection = replace(selection, probes=(*selection.probes, "save"))
         why = "the values of launches that differ" + ", with the other filling" * number
@@ -212,12 +231,23 @@ def _unwritten(
     return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying)
 
 
-def _without_filling(arguments: argparse.Namespace, runs: Runs, found: _Found) -> None:
-    """Run it as it is, to see whether its outputs are the same: then nobody would have seen it."""
+def _without_filling(
+    arguments: argparse.Namespace, checks: set[Check], runs: Runs, found: _Found
+) -> None:
+    """Run it as it is, to see whether its outputs are the same: then nobody would have seen it.
+    What fails runs once more to name the launch."""
     selection = select(["names", "hash"], calls=arguments.calls)
     ends = [one.ended for one in found.runs]
     plain = runs.run("plain", selection, "as it is: are the outputs the same")
-    found.parts.append(sanitized.of_ends(ends, plain.ended, found.runs[0].crashes))
+    failed = next((number for number, end in enumerate(ends) if end.code), None)
+    crashes = () if failed is None else found.runs[failed].crashes
+    if failed is not None and plain.ended.code == 0:
+        selection = replace(_selection(arguments, checks), args="written")
+        selection = replace(selection, probes=("names", *selection.probes))
+        environment = _environment(arguments, failed)
+        ran = runs.run("failing", selection, "where it fails", environment=environment)
+        crashes = ran.crashes or crashes
+    found.parts.append(sanitized.of_ends(ends, plain.ended, crashes))
     if plain.dump is not None and found.has_findings:
         found.parts.append(sanitized.of_outputs(plain.dump, found.dumps))
 

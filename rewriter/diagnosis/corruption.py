@@ -1,8 +1,9 @@
 """Whether what launches received is what was written.
 
-Each value is recorded where it is written, and once more where it is read. Where the two differ and
-no launch in between was given that memory, something else wrote to it: a store out of bounds of
-another launch, memory that was freed or reused too early, or a kernel that still ran.
+Each value is recorded where it is written, and once more where it is read: by each launch, or, with
+`--args ends`, behind the last one. Where the two differ and no launch in between was to write that
+memory, something else did: a store out of bounds of another launch, memory that was freed or reused
+too early, or a kernel that still ran.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from rewriter.core.text import counted
+from rewriter.core.types import Phase
 from rewriter.diagnosis.evidence import located
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
@@ -20,8 +23,10 @@ from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.locate.types import Launch
 
 _MOST = 1 << 26  # elements that are compared
+_MOST_FINDINGS = 8  # of a call
 
 
 @dataclass(frozen=True)
@@ -32,23 +37,74 @@ class _Seen:
     row: TensorRow
 
 
-def examine_corruption(dump: Dump) -> Examined:
-    """The launches that received something else than what was written there."""
-    findings, compared = [], 0
+@dataclass(frozen=True)
+class Changed:
+    """A value that something wrote which was not to: it was `before`, and then `row` at `step`.
+    `between` are the launches that may have done it: with one look at each end of a value, that at
+    the second one, too."""
+
+    run: RunDump
+    before: _Seen
+    step: RunStep
+    row: TensorRow
+    between: tuple[RunStep, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The call, and the variable."""
+        return self.run.name, self.row.arg
+
+    @property
+    def is_range(self) -> bool:
+        """Whether a look at it behind each launch would tell more."""
+        return self.row.phase == "after" and len(self.between) > 1
+
+
+def changed_values(dump: Dump) -> tuple[list[Changed], int]:
+    """The values that changed, and how many were compared."""
+    changed: list[Changed] = []
+    compared = 0
     for run in filter(_is_whole, dump.runs):
+        found: dict[str, Changed] = {}
         for before, step, row in _pairs(run):
             same = _equal(run, before.row, row)
             compared += same is not None
             if same is False:
-                findings.append(_finding(run, before, step, row))
-                break  # what comes after it follows from it
+                found.setdefault(row.arg, _changed(run, before, step, row))
+                if row.phase == "before" or len(found) == _MOST_FINDINGS:
+                    break  # what comes after it follows from it
+        changed += found.values()
+    return changed, compared
+
+
+def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
+    """The launches that received something else than what was written there; `watched` is of a
+    further run, which looked at what changed behind each launch."""
+    changed, compared = changed_values(dump)
+    again = {} if watched is None else {one.key: one for one in changed_values(watched)[0]}
+    findings, notes = [], []
+    for one in changed:
+        if one.key not in again and watched is not None and one.before.step.launch is None:
+            # The start of a call may know it from an earlier one: whoever wrote it since, as no
+            # write that torch knows of, is another program's.
+            notes.append(f"{one.row.arg} of {one.run.name} did not change when watched: no finding")
+            continue
+        findings.append(_finding(again.get(one.key, one)))
     ruled_out = ""
     if compared and not findings:
-        ruled_out = (
-            f"values that change between launches: {counted(compared, 'value')} were received as "
-            "they had been written"
-        )
-    return Examined(tuple(findings), ruled_out)
+        verb = "was received as it had" if compared == 1 else "were received as they had"
+        what = f"{counted(compared, 'value')} {verb} been written"
+        ruled_out = f"values that change between launches: {what}"
+    return Examined(tuple(findings), ruled_out, notes=tuple(notes))
+
+
+def _changed(run: RunDump, before: _Seen, step: RunStep, row: TensorRow) -> Changed:
+    between: tuple[RunStep, ...] = (step,)
+    if before.step is not step:
+        last = step.position + (row.phase == "after")
+        steps = run.steps[before.step.position + 1 : last]
+        between = tuple(one for one in steps if one.launch is not None)
+    return Changed(run, before, step, row, between)
 
 
 def _is_whole(run: RunDump) -> bool:
@@ -82,7 +138,7 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
         if facts.kind == "collective":  # what it is given arrives later
             waits.update(dataflow.variable(row.arg) for row in rows)
         launch = launches.get(-1 if step.launch is None else step.launch)
-        expressions = {one.name: one.expr for one in launch.args} if launch is not None else {}
+        views = _views(launch, facts)
         written = set()
         for row in rows:
             name = row.arg
@@ -91,14 +147,15 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
             if is_read and name in given and root not in waits and _alike(given[name], row):
                 yield _Seen(step, given[name]), step, row
             # A view of it may show a part: only whole variables are told by their names.
-            if expressions.get(name, name) != name:
+            if (name, row.phase) in views:
                 if row.role != "in":
                     written.add(root)
                 continue
             key = _first(renamed, name)
             known = last.get((scope, key)) or last.get(("", key))
+            is_end = is_read and name not in given and facts.kind != "custom_op"
             if (
-                row.phase == "before"
+                (row.phase == "before" or is_end)
                 and known is not None
                 and _alike(known.row, row)
                 and root not in waits
@@ -114,8 +171,23 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
             if {seen[1], facts.buffers.get(variable, variable)} & written:
                 del last[seen]
         for row in rows:
-            if row.phase == "after" and expressions.get(row.arg, row.arg) == row.arg:
+            if row.phase == "after" and (row.arg, "after") not in views:
                 last[scope, _first(renamed, row.arg)] = _Seen(step, row)
+
+
+def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:
+    """The names, and phases, under which a launch is given views."""
+    if launch is None:
+        return set()
+    found: set[tuple[str, Phase]] = set()
+    given = {one.name for one in launch.args if not one.is_whole}
+    handed: tuple[tuple[Phase, object], ...] = (("before", facts.before), ("after", facts.after))
+    for phase, labels in handed:
+        # What stands there without an expression is shown as a whole, however it was given.
+        rows = labels if isinstance(labels, tuple) else ()
+        whole = {name for _, name, *expression in rows if not expression}
+        found |= {(name, phase) for name in given - whole}
+    return found
 
 
 def _root(facts: LaunchRow, name: str) -> str:
@@ -173,53 +245,65 @@ def _equal(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
     return bool(torch.equal(*tensors))
 
 
-def _finding(run: RunDump, before: _Seen, step: RunStep, row: TensorRow) -> Finding:
+def _finding(one: Changed) -> Finding:
+    run, before, step, row = one.run, one.before, one.step, one.row
     first = "the inputs" if before.step.launch is None else f"#{before.step.launch}"
-    received = f"as {step} left it" if before.step is step else f"as {step} received it"
-    between = [
-        one for one in run.steps[before.step.position + 1 : step.position] if one.launch is not None
-    ]
-    names = ", ".join(f"#{one.launch} {one.kernel}" for one in between[:6]) or "none"
-    only = between[0] if len(between) == 1 else None
-    certainty: Certainty
-    if before.step is step:
-        place, kernel, certainty = step, step.kernel, "shown"
+    received = f"as {step} {'left' if row.phase == 'after' else 'received'} it"
+    names = ", ".join(f"#{x.launch} {x.kernel}" for x in one.between[:6]) or "none"
+    only = one.between[0] if len(one.between) == 1 else None
+    place, certainty = only or step, "likely"
+    if only is not None and _is_given(run, only, row.arg):
+        certainty = "shown"
         what = f"changes {row.arg}, which it is only given to read"
+    elif only is step:
+        what = f"changes {row.arg}, which it is not given"
     elif only is not None:
-        place, kernel = only, only.kernel
         what = (
             f"changes {row.arg}, which it is not given: what launch {step} {step.kernel} receives "
             f"is not what {first} left there"
         )
-        certainty = "likely"
+    elif row.phase == "after":
+        what = (
+            f"reads {row.arg}, which is not what {first} left there: it, or a launch in between, "
+            "changed it, and none was to write it"
+        )
     else:
-        place, kernel = step, step.kernel
+        certainty = "shown"
         what = (
             f"receives {row.arg} otherwise than {first} left it, and no launch in between was "
             "given that memory"
         )
-        certainty = "shown"
     facts = run.launch_row(place.launch)
     return Finding(
         "corrupted",
         what,
         "shown by the values that were recorded on both sides",
-        certainty,
+        cast("Certainty", certainty),
         run.artifact,
         run.name,
         place.launch,
         place.iteration,
-        kernel,
+        place.kernel,
         facts.line,
         tuple(run.names.lines.get(-1 if place.launch is None else place.launch, ())),
         (
-            f"{row.arg} as {first} {'received' if before.step is step else 'left'} it: "
+            f"{row.arg} as {first} {'received' if before.row.phase == 'before' else 'left'} it: "
             f"{_words(before.row)}",
             f"{row.arg} {received}: {_words(row)}",
             *([] if before.step is step else [f"launches in between: {names}"]),
         ),
-        tuple(one.launch for one in between[:6] if one.launch is not None),
+        () if before.step is step else tuple(x.launch or 0 for x in one.between[:6]),
     )
+
+
+def _is_given(run: RunDump, step: RunStep, name: str) -> bool:
+    """Whether a launch is given the memory of a variable."""
+    wrapper = wrapper_of(run)
+    if wrapper is None or step.launch is None:
+        return False
+    buffer = _root(run.launch_row(step.launch), name)
+    known = (x.args for x in wrapper.located.launches if x.index == step.launch)
+    return any({x.name, x.buffer} & {name, buffer} for args in known for x in args)
 
 
 def _words(row: TensorRow) -> str:

@@ -68,10 +68,10 @@ class Lines:
         line = self._dialect.begin(self._variable, checks=checks, is_dormant=self._is_dormant)
         self._add(entry.start, entry.indent, line, "begin", behind=False)
 
-    def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
-        assert entry.inputs_at is not None
+    def inputs(self, entry: EntryPoint, names: Sequence[str], at: int) -> None:
+        """The line that hands over what an entry is given, at an offset where that has values."""
         line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
-        self._add(entry.inputs_at, entry.indent, line, "inputs")
+        self._add(at, entry.indent, line, "inputs")
         self.handed[INPUTS] = tuple(names)
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:

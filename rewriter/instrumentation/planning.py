@@ -12,6 +12,7 @@ from rewriter.core.source import Source
 from rewriter.core.types import Format, Json, Phase
 from rewriter.instrumentation import choosing, probes
 from rewriter.instrumentation.dialect import Dialect, expression
+from rewriter.instrumentation.ends import Looks, ends
 from rewriter.instrumentation.lines import Lines
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.together import together
@@ -82,7 +83,7 @@ class _NoLines:
     def begin(self, entry: EntryPoint, *, checks: bool) -> None:
         pass
 
-    def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
+    def inputs(self, entry: EntryPoint, names: Sequence[str], at: int) -> None:
         pass
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
@@ -105,6 +106,9 @@ def plan_table(name: str, sha256: str, located: Located, selection: Selection) -
     memory = _plan_memory(lines, located.memory, selection)
     options = _options(record, sha256, located, selection, inputs, memory)
     return {"options": options, "launches": list(launches.facts), "inputs": list(inputs.names)}
+
+
+_NOT_YET = ("ends", "before")  # of what a launch writes, `ends` says what is shown before it
 
 
 @dataclass(frozen=True)
@@ -136,14 +140,18 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
     if checks and selection.tensors is not None:
         reads = False  # all of them are handed over to be checked
     inputs = _Inputs(reads, checks)
+    ends = probes.which(selection) == "ends"
     for entry in located.entries:
-        names = entry.inputs if checks else choosing.named_inputs(entry.inputs, selection)
-        given = bool(names) and entry.inputs_at is not None and (reads or checks)
+        received, at = entry.inputs, entry.inputs_at
+        if ends and not checks and entry.weights_at is not None:
+            received, at = (*entry.inputs, *entry.weights), entry.weights_at
+        names = received if checks else choosing.named_inputs(received, selection)
+        given = bool(names) and at is not None and (reads or checks)
         lines.begin(entry, checks=given and checks)
         # There is one table of inputs: a second entry is served if it has the same.
         if given and names == (inputs.names or names):
             inputs = replace(inputs, names=names, specs=entry.input_specs)
-            lines.inputs(entry, names)
+            lines.inputs(entry, names, at or 0)
     return inputs
 
 
@@ -178,9 +186,24 @@ def _not_yet_shown(
 ) -> dict[int, frozenset[str]]:
     """What launches read that is shown nowhere else, by their indices."""
     probed = [x for x in chosen if not x.insertion_point.obstacle and not _is_last(x)]
+    return choosing.not_yet_shown(located.launches, probed, _shown_inputs(located, inputs))
+
+
+def _shown_inputs(located: Located, inputs: _Inputs) -> dict[str, set[str]]:
+    """The inputs that are shown at the start of a call, by scope."""
     names = set(inputs.names) if inputs.reads else set()
-    given = {entry.name: names & {*entry.inputs} for entry in located.entries if entry.inputs_at}
-    return choosing.not_yet_shown(located.launches, probed, given)
+    return {one.name: names & {*one.inputs, *one.weights} for one in located.entries}
+
+
+def _ends(
+    located: Located, chosen: Sequence[Launch], inputs: _Inputs, selection: Selection
+) -> dict[int, Looks]:
+    """What launches that read a value last show of it, where that is asked for."""
+    if probes.which(selection) != "ends":
+        return {}
+    probed = {launch.index for launch in chosen if not launch.insertion_point.obstacle}
+    watched = selection.tensors or ()
+    return ends(located, probed, _shown_inputs(located, inputs), watched)
 
 
 def _is_last(launch: Launch) -> bool:
@@ -198,6 +221,7 @@ def _plan_launches(
     """Add the lines around each chosen launch."""
     phases = probes.phases(selection)
     unseen = _not_yet_shown(located, chosen, inputs)
+    looks = _ends(located, chosen, inputs, selection)
     checked = "launch" in probes.memory(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
@@ -210,7 +234,8 @@ def _plan_launches(
             continue
         if _is_last(launch) and ("after" in phases or checked):
             skipped.append(Skipped(launch, f"no line can follow it: {point.open_ended}"))
-        values = _values(launch, phases, selection, unseen[launch.index])
+        shown = looks.get(launch.index, {})
+        values = _values(launch, phases, selection, unseen[launch.index], shown)
         if phases and not values and not checked:
             continue
         for phase, arguments in values.items():
@@ -243,16 +268,21 @@ def _unchecked(located: Located, inputs: tuple[str, ...], guards: Guards) -> tup
 
 
 def _values(
-    launch: Launch, phases: dict[Phase, bool], selection: Selection, unseen: frozenset[str]
+    launch: Launch,
+    phases: dict[Phase, bool],
+    selection: Selection,
+    unseen: frozenset[str],
+    looks: Looks,
 ) -> dict[Phase, tuple[Argument, ...]]:
     """What each phase of a launch reads, each value once.
 
-    Where only what is written is asked for, what it reads and nobody else showed goes with it.
-    A phase that is left without any by what the user chose has a line only if a probe needs one.
+    Where only what is written is asked for, what it reads and nobody else showed goes with it;
+    where both ends of values are, `looks`. A phase that is left without any by what the user chose
+    has a line only if a probe needs one.
     """
+    which = probes.which(selection)
     chooses = selection.roles is not None or selection.tensors is not None
     needed = probes.needed(selection)
-    written = probes.which(selection) == "written"
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
         if phase == "after" and _is_last(launch):
@@ -263,14 +293,17 @@ def _values(
             if reads
             and _is_read(argument, phase, selection.format)
             and (
-                not written
-                or choosing.may_be_written(launch, argument)
-                or (phase == "after" and argument.expr in unseen)
+                which == "all"
+                or (choosing.may_be_written(launch, argument) and (which, phase) != _NOT_YET)
+                or (phase == "after" and which == "written" and argument.expr in unseen)
             )
             and choosing.is_asked(argument, phase, selection)
         )
-        values = tuple({argument.expr: argument for argument in readable}.values())
-        if values or phase in needed or not chooses:
+        shown = looks.get(phase, {}) if reads else {}
+        asked = {x: y for x, y in shown.items() if choosing.is_asked(y, phase, selection)}
+        values = tuple(({argument.expr: argument for argument in readable} | asked).values())
+        is_end = which == "ends" and phase == "after"  # it says at least that the launch ran
+        if values or phase in needed or is_end or not (chooses or which == "ends"):
             result[phase] = values
     return result
 

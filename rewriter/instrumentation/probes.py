@@ -93,8 +93,8 @@ def which(selection: Selection) -> Which:
 
 def reads_inputs(selection: Selection) -> bool:
     """Whether a selected probe reads the inputs of a call: before all launches, each once."""
-    written = which(selection) == "written"
-    if any(probe.marks or (written and probe.of_results) for probe in _classes(selection)):
+    shown = which(selection)
+    if any(probe.marks or (shown != "all" and probe.of_results) for probe in _classes(selection)):
         return True
     return phases(selection).get("before", False)
 
@@ -104,11 +104,11 @@ def _classes(selection: Selection) -> Iterator[type[Probe]]:
 
 
 def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
-    written = which(selection) == "written"
+    shown = which(selection)
     for probe in _classes(selection):
         if probe.when in ("inputs", "memory"):
             continue
-        own = "after" if written and probe.of_results else probe.when
+        own = "after" if shown == "written" and probe.of_results else probe.when
         is_fixed = probe.spans or probe.marks
         when = probe.when if is_fixed else selection.when or own
         if probe.marks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,8 @@ Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed"]
 # What a line does to the order of streams: a scope that has such lines begins or ends; what follows
 # goes to another stream; an event is recorded on a stream, a stream waits for it, the host does.
 StreamActionKind = Literal["begin", "end", "enter", "record", "wait", "synchronize"]
+
+_ITEM = re.compile(r"\w+(?:\[\d+\])+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Argument:
     type: Type
     later: str | None = None
     hazard: Hazard = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of a variable, or an item of what a call returned, and no view."""
+        return self.expr == self.name or _ITEM.fullmatch(self.expr) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,8 @@ class EntryPoint:
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
     the buffers that it returns, in order; an empty text where an output is no buffer. `returned`
     are the names that it returns them under, `hazards` what is wrong with their memory.
-    `input_specs` say what is known of each input, in the order of `inputs`.
+    `input_specs` say what is known of each input, in the order of `inputs`. `weights` are those
+    of a package, which its entry gives names to, and `weights_at` is a line where they have values.
     """
 
     name: str
@@ -166,6 +175,8 @@ class EntryPoint:
     input_specs: tuple[InputSpec, ...] = ()
     returned: tuple[str, ...] = ()
     hazards: tuple[Hazard, ...] = ()
+    weights: tuple[str, ...] = ()
+    weights_at: int | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dumps
-from rewriter.diagnosis.corruption import examine_corruption
+from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.dump.reading import open_dump
 
 WRAPPER = """
@@ -106,3 +106,53 @@ def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path
     assert [line.partition(":")[0] for line in found.text] == [
         "buf1 as #2 received it", "buf1 as #2 left it"
     ]  # fmt: skip
+
+
+def _at_ends(tmp_path: Path, left: list[float]) -> Any:
+    """A dump of both ends of values: `left` is the mean of the input behind each of three launches,
+    of which the last two read it."""
+    mm = "extern_kernels.mm"
+    facts = {"kind": "extern_out", "scope": "call", "when": "after"}
+
+    def value(name: str, role: str = "in", mean: float = 0.0) -> dumps.Row:
+        return dumps.value(name, role, mean, fingerprint=f"{mean}")
+
+    launches = [
+        dumps.launch(
+            n, mm, [value("arg0_1", "in", mean)] if mean else [], [value(f"buf{n}", "out", n)],
+            line=line, **facts,
+        )
+        for n, (mean, line) in enumerate(zip(left, (14, 16, 20), strict=True))
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[value("arg0_1", mean=5.0)])
+    (dump / "wrapper.py").write_text(WRAPPER.replace("    LINE\n", ""))
+    for path in dump.glob("rank*/run*/run.json"):
+        known = json.loads(path.read_text()) | {"artifact": "wrapper.py", "sha256": ""}
+        path.write_text(json.dumps(known))
+    return open_dump(dump)
+
+
+def test_what_changed_between_its_ends_is_named_by_looks_behind_each_launch(tmp_path: Path) -> None:
+    ends = _at_ends(tmp_path, [0.0, 5.5, 0.0])
+    (changed,) = changed_values(ends)[0]
+    assert changed.is_range
+    assert [step.launch for step in changed.between] == [0, 1]
+    (found,) = examine_corruption(ends).findings
+    assert (found.launch, found.certainty, found.others) == (1, "likely", (0, 1))
+    assert "it, or a launch in between, changed it" in found.headline
+    watched = _at_ends(tmp_path / "again", [5.5, 5.5, 0.0])
+    (found,) = examine_corruption(ends, watched).findings
+    assert (found.launch, found.certainty) == (0, "shown")
+    assert "changes arg0_1, which it is only given to read" in found.headline
+
+
+def test_an_input_that_does_not_change_when_it_is_watched_is_a_note(tmp_path: Path) -> None:
+    ends, watched = _at_ends(tmp_path, [0.0, 5.5, 0.0]), _at_ends(tmp_path / "again", [5.0] * 3)
+    found = examine_corruption(ends, watched)
+    assert found.findings == ()
+    assert found.notes == ("arg0_1 of rank0/run0 did not change when watched: no finding",)
+
+
+def test_what_is_at_its_last_reader_as_it_was_given_is_ruled_out(tmp_path: Path) -> None:
+    found = examine_corruption(_at_ends(tmp_path, [0.0, 5.0, 0.0]))
+    assert "1 value was received as it had been written" in found.ruled_out

@@ -57,7 +57,8 @@ class CppLaunchFinder:
 
     `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:
     `names`, `stream_actions`, `memory` (events, and the variables that their memory was made for),
-    and `inputs_end`, the offset of the line where all inputs have values, if there is one.
+    and `inputs_end`, the offset of the line where all inputs have values, if there is one;
+    `weights_end` is that of the weights of a package.
     """
 
     def __init__(self, body: Body, outline: CppOutline, grammar: CppGrammar) -> None:
@@ -67,11 +68,13 @@ class CppLaunchFinder:
         self.names = NameTracker(outline, self.reader)
         self.unrecognised: list[Unrecognised] = []
         self.inputs_end: int | None = None
+        self.weights_end: int | None = None
         self.stream_actions: tuple[StreamAction, ...] = ()
         self.memory: list[tuple[MemoryEvent, str]] = []
         self._body = body.node
         self._inputs_used = False
         self._inputs_known = 0
+        self._weights_known = 0
         self._last_line = 0  # of the statement above
         self._scope = body.name
         self._loops = 0  # how many the walk is in
@@ -410,6 +413,9 @@ class CppLaunchFinder:
             self._inputs_known = len(self.names.inputs)
         elif uses and self.inputs_end is None:
             self.inputs_end = statement.start_byte
+        if not self._inputs_used and len(self.names.weights) > self._weights_known:
+            self.weights_end = statement.start_byte if line > self._last_line else None
+            self._weights_known = len(self.names.weights)
         self._inputs_used = self._inputs_used or uses
         end = self.outline.position(statement.end_byte)
         self._last_line = self.outline.source.line_of(end)

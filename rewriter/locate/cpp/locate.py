@@ -262,15 +262,30 @@ def _entry(
     indent = source.data[start:first]
     if indent.strip() or outline.is_continued(start):
         return None
-    inputs_at = None
-    if finder.inputs_end is not None and finder.names.inputs:
-        inputs_at = source.line_start(source.line_of(outline.position(finder.inputs_end)))
-        if outline.is_continued(inputs_at):
-            inputs_at = None
+    inputs_at = _line_at(outline, finder.inputs_end) if finder.names.inputs else None
+    weights, weights_at = tuple(finder.names.weights), _line_at(outline, finder.weights_end)
     inputs, returned = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
     outputs = tuple(buffer for buffer, _ in returned)
     hazards = tuple(hazard for _, hazard in returned)
-    return EntryPoint(body.name, start, indent, inputs, inputs_at, outputs, hazards=hazards)
+    return EntryPoint(
+        body.name,
+        start,
+        indent,
+        inputs,
+        inputs_at,
+        outputs,
+        hazards=hazards,
+        weights=weights,
+        weights_at=weights_at,
+    )
+
+
+def _line_at(outline: CppOutline, place: int | None) -> int | None:
+    """The offset of the line of a statement, where another line can go in front of it."""
+    if place is None:
+        return None
+    line = outline.source.line_start(outline.source.line_of(outline.position(place)))
+    return None if outline.is_continued(line) else line
 
 
 def _unreachable(launch: Launch) -> Launch:

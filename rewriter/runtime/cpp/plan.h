@@ -240,7 +240,7 @@ class Remembered : public Plans {
     while (place < plans_.size() && !plans_[place]->fits(contents, seen_, count)) ++place;
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
-      plans_.insert(plans_.begin(), make(contents, count, labels, recorder));
+      plans_.insert(plans_.begin(), make(contents, count, labels, recorder, !moment.launch));
     } else if (place) {
       std::swap(plans_[place], plans_[0]);
     }
@@ -279,7 +279,9 @@ class Remembered : public Plans {
 
   std::shared_ptr<Plan> make(
       const Contents& contents, std::size_t count, const Labels& labels,
-      const Recorder& recorder) const {
+      const Recorder& recorder, bool is_start) const {
+    // What is looked at once more, where it is read last, is read.
+    const bool rechecks = recorder.rechecks() || (recorder.has_ends() && !is_start);
     auto plan = std::make_shared<Plan>();
     plan->facts.assign(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(count));
     plan->dims.resize(count);
@@ -298,7 +300,7 @@ class Remembered : public Plans {
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
       plan->constants[i].is_one = contents[place].is_constant &&
-          !recorder.rechecks() && !recorder.may_be_written(labels[place]);
+          !rechecks && !recorder.may_be_written(labels[place]);
     }
     return plan;
   }

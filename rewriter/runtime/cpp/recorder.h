@@ -103,6 +103,7 @@ class Recorder : public Printer, private Output {
   const char* expected() const { return options_.expected ? options_.expected : ""; }
   const char* max_bytes() const { return options_.max_bytes; }
   bool rechecks() const { return options_.recheck; }
+  bool has_ends() const { return options_.args && !std::strcmp(options_.args, "ends"); }
 
   // Whether the user named a value in `--allow`.
   bool allows(const Event& event, const Item& item) const {

@@ -19,7 +19,7 @@ struct Options {
   const char* label;  // which of several wrappers it is, in a print; empty for one alone
   const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
   int last;           // how many calls the dump keeps, the last ones; 0 for all
-  const char* args;   // which arguments probes show that leave it to the user: written or all
+  const char* args;   // which arguments probes show that leave it to the user: written, all, ends
   bool recheck;       // read again what is known not to have been written since it was measured
   const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
   const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `

@@ -717,19 +717,60 @@ def test_a_slow_call_triggers(
     assert open_dump(folder).runs[-1].facts.call == 10
 
 
-def test_a_process_writes_five_dumps(
+def test_one_nan_is_one_dump_of_the_launch_where_it_is_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """All later launches have it, and so have the next call and another wrapper; NaN that are first
+    elsewhere, some calls later, are another one."""
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
     monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    for _ in range(4):
-        probed: Any = attach({**OPTIONS, "on": ["nan"]}, TABLE, ["given"])
-        of_values([math.nan, math.nan, 1.0])(probed)
-        probed.close()
-    assert len(list((tmp_path / "triggered").iterdir())) == 5
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 6
-    assert said[5].endswith("; no more of this process are written")
+    options = {**OPTIONS, "on": ["nan", "inf", "changed"]}
+    probed: Any = attach(options, TABLE, ["given"])
+    another: Any = attach(options, TABLE, ["given"])
+    of_values([1.0, 1.0, 1.0])(probed)
+    for _ in range(3):
+        of_values([1.0, math.nan, math.nan])(probed)
+        of_values([math.nan, math.nan, math.inf])(another)
+    for _ in range(8):
+        of_values([1.0, 1.0, 1.0])(probed)
+    of_values([math.nan, math.nan, math.nan])(probed)
+    probed.close()
+    another.close()
+    said = [line.partition(": it")[0] for line in capfd.readouterr().err.splitlines()]
+    assert [re.sub("; .*", "", line) for line in said] == [
+        "[rewriter 0] record: nan: x of #1 cpp_fused_softmax, call 1: 1 of 2 elements are NaN",
+        "[rewriter 0] record: nan: x of #0 addmm, call 12: 1 of 2 elements are NaN",
+    ]
+    assert len(list((tmp_path / "triggered").iterdir())) == 2
+
+
+def test_a_storm_leaves_dumps_for_later_calls_and_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A NaN that is first in another launch each time, in 20,000 calls."""
+    (tmp_path / "manifest.json").write_text("{}")
+    for wanted, dumps in (("nan", [1, 11, 111, 1111, 11111]), ("nan,inf,slow:2x", [1, 11, 111])):
+        folder = tmp_path / wanted
+        folder.mkdir()
+        (folder / "manifest.json").write_text("{}")
+        ring, _ = rings(folder, monkeypatch)
+        triggers = ring.triggers(str(folder), 0, wanted, "")
+        for number in range(1, 20_001):
+            packed = flight.CALL.pack(number, number, 1, 1, 0)
+            value = flight.VALUE.pack(number, 0, 0, True, False, 2, 1, 0, 0.0, 0.0, 0)
+            ring.see(triggers, packed, value, "x")
+            ring.fire(triggers)
+        if "inf" in wanted:
+            value = flight.VALUE.pack(0, 0, 0, True, False, 2, 0, 1, 0.0, 0.0, 0)
+            ring.see(triggers, packed, value, "x")
+            ring.fire(triggers)
+        said = capfd.readouterr().err.splitlines()
+        calls = [int(re.findall(r"call (\d+):", line)[0]) for line in said if "are in" in line]
+        assert calls == dumps + [20_000] * ("inf" in wanted)
+        assert len(list((folder / "triggered").iterdir())) == len(calls)
+        others = [line for line in said if "are in" not in line]
+        assert len(others) == (wanted == "nan")
+        assert all(line.endswith("; no more of this process are written") for line in others)
 
 
 def test_what_runs_is_copied_when_asked(

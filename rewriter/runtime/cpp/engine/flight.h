@@ -50,8 +50,12 @@ struct FlightHeader {
   uint32_t rank;
   std::atomic<uint32_t> slots;
   uint64_t wall_ns, clock_ns;  // one moment by two clocks
-  std::atomic<uint32_t> dumps;  // that triggers wrote
+  uint32_t dumps;  // that triggers wrote, and one more when it was said that no other one will be
   uint32_t lost;  // how often a thread gave up its slot for another one while it was in a launch
+  struct {
+    uint64_t call;  // of the last dump
+    uint32_t dumps, padding;
+  } kinds[5];  // of triggers
 };
 static_assert(offsetof(FlightHeader, lost) == 100, "Python has it there");
 
@@ -214,8 +218,25 @@ class FlightRing {
     return ended;
   }
 
-  // How many dumps triggers wrote in this process before this one.
-  uint32_t count_dump() { return header_->dumps.fetch_add(1); }
+  static constexpr uint32_t most_dumps = 5;  // of a process, by triggers
+  static constexpr int kinds = 5;            // of triggers
+  enum class Dump { write, none, no_more };  // `no_more` is to be said, once
+
+  // Whether a trigger of a kind writes a dump in a call, and which one it is, from 1. One event has
+  // many triggers fire, in several wrappers, and some go on for good: so a dump comes ten calls after
+  // another one at the earliest, of the same kind ten times as many after each, and a kind leaves one
+  // to each other one that is `wanted`.
+  Dump admit_dump(int kind, uint32_t wanted, const FlightCall& of, uint32_t& number) {
+    take();
+    const Dump result = judge_dump(kind, wanted, of.call);
+    if (result != Dump::none) number = ++header_->dumps;
+    if (result == Dump::write) {
+      header_->kinds[kind].call = of.call;
+      ++header_->kinds[kind].dumps;
+    }
+    header_->lock.store(0, std::memory_order_release);
+    return result;
+  }
 
   // Writes a file with what is in the ring, while others go on to write; false where that fails.
   bool copy_to(const std::string& path) const {
@@ -334,6 +355,23 @@ class FlightRing {
     const std::size_t first = size < capacity_ - place ? size : capacity_ - place;
     if (first) std::memcpy(data_ + place, data, first);
     if (size > first) std::memcpy(data_, static_cast<const char*>(data) + first, size - first);
+  }
+
+  Dump judge_dump(int kind, uint32_t wanted, uint64_t call) const {
+    if (header_->dumps >= most_dumps) return header_->dumps == most_dumps ? Dump::no_more : Dump::none;
+    uint32_t others = 0;  // that had none
+    for (int i = 0; i < kinds; ++i) {
+      const auto& known = header_->kinds[i];
+      if (!known.dumps) {
+        others += i != kind && wanted >> i & 1;
+        continue;
+      }
+      uint64_t distance = 10;
+      for (uint32_t n = 1; i == kind && n < known.dumps; ++n) distance *= 10;
+      if (call < known.call + distance) return Dump::none;
+    }
+    const bool is_first = !header_->kinds[kind].dumps;
+    return is_first || header_->dumps + others < most_dumps ? Dump::write : Dump::none;
   }
 
   // While the lock is taken.

@@ -63,8 +63,6 @@ class Usual {
 
 class Triggers {
  public:
-  static constexpr uint32_t most_dumps = 5;  // of a process
-
   // `wanted` is such as `nan,spike:10x`, `kernels` the names of launches, `index name` in each line.
   Triggers(FlightRing& ring, std::string root, int rank, const std::string& wanted,
            const std::string& kernels)
@@ -72,11 +70,9 @@ class Triggers {
     for (const std::string& one : split(wanted, ',')) {
       const std::string name = one.substr(0, one.find(':'));
       const double factor = name.size() < one.size() ? std::atof(one.c_str() + name.size() + 1) : 0;
-      if (name == "nan") nan_ = true;
-      if (name == "inf") inf_ = true;
-      if (name == "changed") changed_ = true;
       if (name == "spike") spike_ = factor;
       if (name == "slow") slow_ = factor;
+      for (int kind = 0; kind < FlightRing::kinds; ++kind) wanted_ |= (name == names[kind]) << kind;
     }
     for (const std::string& line : split(kernels, '\n')) {
       const std::size_t space = line.find(' ');
@@ -88,13 +84,13 @@ class Triggers {
   void see(const FlightCall& call, const TriggerValue& value, const std::string& name) {
     const std::lock_guard<std::mutex> guard(mutex_);
     const bool is_input = value.launch < 0;
-    if (nan_ && value.nan && !value.is_allowed && (is_input || value.is_written)) {
-      plan(call, "nan", value, name, count(value.nan, value) + " are NaN");
+    if (wants(nan) && value.nan && !value.is_allowed && (is_input || value.is_written)) {
+      plan(call, nan, value, name, count(value.nan, value) + " are NaN");
     }
-    if (inf_ && value.inf && !value.is_allowed && value.is_written) {
-      plan(call, "inf", value, name, count(value.inf, value) + " are infinite");
+    if (wants(inf) && value.inf && !value.is_allowed && value.is_written) {
+      plan(call, inf, value, name, count(value.inf, value) + " are infinite");
     }
-    if (changed_) see_change(call, value, name);
+    if (wants(changed)) see_change(call, value, name);
     if (spike_ <= 0 || !value.is_written || value.numel == 0) return;
     Spikes& usual = usual_[{value.launch, value.iteration, value.place}];
     const double largest = usual.largest.ratio(value.largest);
@@ -105,7 +101,7 @@ class Triggers {
     std::snprintf(
         text, sizeof text, "%s %.4g is %.1f times what is usual", by_largest ? "max |x|" : "std",
         by_largest ? value.largest : value.deviation, by_largest ? largest : deviation);
-    plan(call, "spike", value, name, text);
+    plan(call, spike, value, name, text);
   }
 
   // A call is over, whose last launch ended then; 0 where none did.
@@ -119,7 +115,7 @@ class Triggers {
         if (ratio >= slow_ && took - took / ratio > 5e6) {
           char text[160];
           std::snprintf(text, sizeof text, "it took %.1f ms, %.1f times what is usual", took / 1e6, ratio);
-          plan_of_call(call, "slow", text);
+          plan(call, slow, {slow, -1, -1}, "call " + std::to_string(call.number) + ": " + text);
         }
       }
     }
@@ -135,13 +131,12 @@ class Triggers {
       planned.swap(planned_);
     }
     for (const Planned& one : planned) {
-      const uint32_t number = ring_.count_dump();
-      if (number >= most_dumps) {
-        if (number == most_dumps) say(one.text + "; no more of this process are written");
+      if (one.is_last) {
+        say(one.text + "; no more of this process are written");
         continue;
       }
-      std::string folder = root_ + "/triggered/" + one.kind + "-" + ring_.name() + "-" +
-          std::to_string(number + 1);
+      std::string folder = root_ + "/triggered/" + names[one.kind] + "-" + ring_.name() + "-" +
+          std::to_string(one.number);
       std::string problem;
       try {
         problem = make_own(folder) ? write(folder, one.text) : "cannot make " + folder;
@@ -156,8 +151,14 @@ class Triggers {
   struct Spikes {
     Usual largest, deviation;
   };
+  enum Kind { nan, inf, changed, spike, slow };
+  static constexpr const char* names[] = {"nan", "inf", "changed", "spike", "slow"};
+  static_assert(sizeof names / sizeof *names == FlightRing::kinds, "the ring counts each");
   struct Planned {
-    std::string kind, text;
+    Kind kind;
+    std::string text;
+    uint32_t number;
+    bool is_last;
   };
   using Place = std::tuple<int32_t, int32_t, int32_t>;
   using Prints = std::map<Place, uint64_t>;
@@ -207,25 +208,39 @@ class Triggers {
     const auto [found, is_new] = known->prints.emplace(place, value.print);
     if (is_new || found->second == value.print) return;
     state.is_given_up = true;  // what follows differs, too
-    plan(call, "changed", value, name, "differs from an earlier call with the same inputs");
+    plan(call, changed, value, name, "differs from an earlier call with the same inputs");
   }
 
+  bool wants(Kind kind) const { return wanted_ >> kind & 1; }
+
   void plan(
-      const FlightCall& call, const std::string& kind, const TriggerValue& value,
-      const std::string& name, const std::string& what) {
-    // Once for each value: it may go on.
-    if (!seen_.emplace(kind, value.launch, value.place).second) return;
+      const FlightCall& call, Kind kind, const TriggerValue& value, const std::string& name,
+      const std::string& what) {
+    // What comes behind the first of its kind in a call follows from it, mostly.
+    if (fired_.size() > most_calls) fired_.erase(fired_.begin());
+    uint32_t& fired = fired_[call.call];
+    if (fired >> kind & 1) return;
+    fired |= 1u << kind;
     const auto kernel = kernels_.find(value.launch);
     const std::string where = value.launch < 0
         ? std::string("the inputs")
         : "#" + std::to_string(value.launch) + " " + (kernel == kernels_.end() ? "" : kernel->second);
-    planned_.push_back(
-        {kind, kind + ": " + name + " of " + where + ", call " + std::to_string(call.number) + ": " + what});
+    plan(
+        call, kind, {kind, value.launch, value.place},
+        name + " of " + where + ", call " + std::to_string(call.number) + ": " + what);
   }
 
-  void plan_of_call(const FlightCall& call, const std::string& kind, const std::string& what) {
-    if (!seen_.emplace(kind, -1, -1).second) return;
-    planned_.push_back({kind, kind + ": call " + std::to_string(call.number) + ": " + what});
+  using Seen = std::tuple<int, int32_t, int32_t>;  // the kind, the launch, the place
+
+  // Once for each: it may go on.
+  void plan(const FlightCall& call, Kind kind, const Seen& which, const std::string& text) {
+    if (seen_.count(which)) return;
+    uint32_t number = 0;
+    const FlightRing::Dump dump = ring_.admit_dump(kind, wanted_, call, number);
+    if (dump == FlightRing::Dump::none) return;
+    seen_.insert(which);
+    planned_.push_back(
+        {kind, names[kind] + (": " + text), number, dump == FlightRing::Dump::no_more});
   }
 
   void say(const std::string& text) const {
@@ -302,11 +317,12 @@ class Triggers {
   FlightRing& ring_;
   const std::string root_;
   const int rank_;
-  bool nan_ = false, inf_ = false, changed_ = false;
+  uint32_t wanted_ = 0;  // a bit for each kind
   double spike_ = 0, slow_ = 0;
   std::map<int, std::string> kernels_;
   std::mutex mutex_;
-  std::set<std::tuple<std::string, int32_t, int32_t>> seen_;
+  std::set<Seen> seen_;
+  std::map<uint64_t, uint32_t> fired_;  // in calls, a bit for each kind
   std::map<Place, Spikes> usual_;
   Usual durations_;
   std::deque<Known> known_;

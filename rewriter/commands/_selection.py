@@ -27,7 +27,7 @@ def selection(
     is_dormant = getattr(arguments, "dormant", False)
     asked = list(arguments.probe or ())
     if is_dormant and not asked and arguments.level is None:
-        asked = list(probes.SWITCHED)
+        asked = ["record"] if arguments.on else list(probes.SWITCHED)
     if arguments.level is not None:
         asked += probes.LEVELS[arguments.level]
     elif not asked and environment:

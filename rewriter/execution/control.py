@@ -178,8 +178,11 @@ def write(path: Path, control: Control) -> None:
             f"{path} cannot be written: {error.strerror}",
             hint="Only the user who runs the program can switch its probes.",
         ) from error
+    except OSError as error:  # such as no room, or a file system that takes no writes
+        raise unwritable(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _require_control(path: Path) -> None:
@@ -235,7 +238,8 @@ def _wrappers(path: Path, control: Control | None) -> Iterator[Wrapper]:
         except (OSError, ValueError, KeyError, TypeError):
             continue  # half a file, or somebody else's
         if found.host == host and not os.path.exists(f"/proc/{found.pid}"):
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # others may remove it
+                file.unlink(missing_ok=True)
         else:
             yield found
 

@@ -67,7 +67,8 @@ def select(
     if not names:
         raise no_probes()
     if "record" in names:
-        _check_record(names, last, max_bytes)
+        who = "--on adds the probe record, which" if "record" not in wanted else "the probe record"
+        _check_record(names, last, max_bytes, who)
     return Selection(
         names,
         None if kernels is None else tuple(_listed(kernels)),
@@ -112,19 +113,19 @@ def _check_triggers(wanted: Iterable[str]) -> tuple[str, ...]:
 _NOT_RECORDED = ("save", "bounds", "poison", "stale")
 
 
-def _check_record(names: Iterable[str], last: int, max_bytes: str) -> None:
-    """What the probe `record` cannot be together with is an error."""
+def _check_record(names: Iterable[str], last: int, max_bytes: str, who: str) -> None:
+    """What the probe `record` cannot be together with is an error; `who` is that probe."""
     if others := [name for name in names if name in _NOT_RECORDED]:
         raise RewriterError(
             "not-with-record",
-            "the probe record keeps the last launches in memory, and cannot keep what "
+            f"{who} keeps the last launches in memory, and cannot keep what "
             f"{', '.join(others)} {'write' if len(others) > 1 else 'writes'}",
             hint="Leave out one or the other.",
         )
     if last or max_bytes:
         raise RewriterError(
             "not-with-record",
-            "the probe record keeps as many calls as have room: --keep and --max-bytes are of "
+            f"{who} keeps as many calls as have room: --keep and --max-bytes are of "
             "dumps that grow",
             hint="Leave them out; REWRITER_RECORD_BYTES says how much room there is.",
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -233,6 +235,29 @@ def test_what_is_no_file_is_not_read(path: Path, capfd: pytest.CaptureFixture[st
         for words in (["show"], ["off"], ["dump"]):
             assert switch(target, *words) == 2
             assert "error[bad-control]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
+def test_where_nothing_can_be_written_that_is_said(
+    number: int, path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    switch(path, "set", "names")
+    before = path.read_bytes()
+    status = Path(f"{path}.d", "gone.json")
+    facts = {"host": socket.gethostname(), "pid": 1 << 30, "rank": 0, "wrapper": "w", "id": ""}
+    status.write_text(json.dumps({"format": control.STATUS, **facts, "on": [], "recorded": 0}))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(os, name, refuse)
+        assert switch(path, "off") == 2
+        assert switch(path, "show") == 0
+    text = capfd.readouterr().err
+    assert f"error[unwritable]: cannot write {path}: {os.strerror(number)}" in text
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -848,6 +848,21 @@ def test_what_cannot_be_recorded_is_refused() -> None:
         assert caught.value.slug == "not-with-record"
 
 
+def test_a_trigger_alone_is_of_record_alone(
+    mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Dormant or not: nobody asked for other probes."""
+    for words in ([], ["--dormant"]):
+        out = tmp_path / f"probed{len(words)}.py"
+        assert (
+            cli.main(["instrument", str(mlp_wrapper), *words, "--on", "nan", "-o", str(out)]) == 0
+        )
+        assert "record around" in capfd.readouterr().err
+    words = ["instrument", str(mlp_wrapper), "--probe", "save", "--on", "nan", "-o", "-"]
+    assert cli.main(words) == 2
+    assert "--on adds the probe record, which keeps the last launches" in capfd.readouterr().err
+
+
 def test_a_wrapper_with_marks(mlp_wrapper: Path, tmp_path: Path) -> None:
     """A line before each launch, without values, and one behind it, with what it wrote."""
     out = tmp_path / "probed.py"

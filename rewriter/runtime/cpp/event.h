@@ -17,7 +17,7 @@ namespace inductor_rewriter {
 template <class T>
 class Fixed {
  public:
-  explicit Fixed(std::size_t size = 0) : all_(size ? new T[size] : nullptr), size_(size) {}
+  explicit Fixed(std::size_t size = 0) : all_(size ? new T[size]() : nullptr), size_(size) {}
   Fixed(Fixed&& from) noexcept : all_(from.all_), size_(from.size_) { from.all_ = nullptr; }
   Fixed& operator=(Fixed&& from) noexcept {
     std::swap(all_, from.all_);

@@ -488,9 +488,7 @@ struct Table {
   explicit Table(int32_t dtype) {
     char bytes[256];
     for (int i = 0; i < 256; ++i) bytes[i] = static_cast<char>(i);
-    alignas(64) double all[256];
-    convert(dtype, bytes, 256, all);
-    std::memcpy(values, all, sizeof values);
+    convert_float8(dtype, bytes, 256, values);
   }
 };
 inline const Table& table_of(int32_t dtype) {

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 6
+INTERFACE = 7
 Library = TypeVar("Library")
 # What is hot says so itself; the rest is compiled quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
@@ -123,6 +123,7 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
         ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
         ("damage", pointer, (number,)),
         ("compare", number, (number, pointer, number, large, pointer)),
+        ("fill", number, (number, pointer, large, large, pointer)),
         ("gpu_captured", large, (number, ctypes.c_int64, pointer)),
     ):
         declared(functions, name, result, *arguments)

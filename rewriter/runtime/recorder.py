@@ -115,7 +115,8 @@ class Recorder:
         if self._reads_inputs:
             self.inputs = self._fast.inputs(self._take_inputs)
         # What is forked is not the program that is probed: `_guarded` sees to the rest.
-        os.register_at_fork(after_in_child=self._calls.clear)
+        self._is_fork = False
+        os.register_at_fork(after_in_child=self._fork)
         atexit.register(self._finish)
 
     def begin(self, values: Sequence[Any] | None = None, *, number: int | None = None) -> None:
@@ -176,22 +177,34 @@ class Recorder:
         """A buffer was allocated; the wrapper goes on with the result, which may be another."""
         result = [tensor]
         if isinstance(tensor, torch.Tensor):
-            self._guarded("memory", self._allocate, event, result)
+            self._of_memory("memory", self._allocate, event, result)
         return result[0]
 
     def reused(self, event: int, tensor: Any) -> None:
         """A buffer took over memory whose content nobody needs."""
         is_held = getrefcount(tensor) > _references()
-        self._guarded("memory", self._gone, event, tensor, is_held, True)
+        self._of_memory("memory", self._gone, event, tensor, is_held, True)
 
     def released(self, event: int, tensor: Any) -> None:
         """The wrapper gives up a buffer next."""
         is_held = getrefcount(tensor) > _references()
-        self._guarded("memory", self._gone, event, tensor, is_held, False)
+        self._of_memory("memory", self._gone, event, tensor, is_held, False)
 
     def checked(self, launch: int) -> None:
         """The launch was issued, and its values were handed over."""
-        self._guarded(f"#{launch}", self._check_memory, launch)
+        self._of_memory("memory", self._check_memory, launch)
+
+    def _of_memory(self, about: str, act: Callable[..., None], *args: Any) -> None:
+        """As `_guarded`, for what is done to memory: no tensor that autograd knows is in it, so
+        that what costs most of it can mostly be left out."""
+        if self._is_silent or self._is_fork or torch._C._len_torch_dispatch_stack():
+            self._guarded(about, act, *args)
+            return
+        with self._lock:
+            try:
+                act(*args)
+            except Exception as error:
+                self.warn(about, f"{type(error).__name__}: {error}")
 
     def _allocate(self, event: int, result: list[Any]) -> None:
         if self._memory is not None and (call := self._wanted_call()) is not None:
@@ -278,6 +291,10 @@ class Recorder:
                     act(*args)
             except Exception as error:
                 self.warn(about, f"{type(error).__name__}: {error}")
+
+    def _fork(self) -> None:
+        self._is_fork = True
+        self._calls.clear()
 
     def _begin(self, values: Sequence[Any] | None) -> None:
         thread = get_ident()

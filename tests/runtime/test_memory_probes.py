@@ -205,6 +205,44 @@ return (buf1, )
 """
 
 
+def test_memory_that_serves_two_buffers_is_blamed_on_the_one_that_has_it(run: Run) -> None:
+    """The second one gets the memory of the first one, whose bands are whole."""
+    body = """
+    buf0 = empty_strided_cpu((6, ), (1, ), torch.float32)
+    torch.ops.memtest.copy.default(buf0, arg0_1)
+    at = buf0.data_ptr()
+    del buf0
+    buf1 = empty_strided_cpu((6, ), (1, ), torch.float32)
+    buf1_at = buf1.data_ptr()
+    torch.ops.memtest.fill.default(buf1, 6, 1, 2.5)
+    buf2 = empty_strided_cpu((6, ), (1, ), torch.float32)
+    torch.ops.memtest.copy.default(buf2, arg0_1)
+    return (buf2, at == buf1_at)
+    """
+    outcome, (found,), _ = run(body, "bounds")
+    assert outcome.outputs[1]
+    assert (found.launch, found.buffer, found.since, found.side) == (1, "buf1", 0, "behind")
+
+
+def test_what_a_call_returns_keeps_its_memory(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    body = """
+    buf0 = empty_strided_cpu((6, ), (1, ), torch.float32)
+    torch.ops.memtest.copy.default(buf0, arg0_1)
+    return (buf0, )
+    """
+    path = tmp_path / "output_code.py"
+    path.write_text(_HEAD + indent(dedent(body), "    "))
+    module = load(rewriter.instrument(path, rewriter.select("bounds")).source, tmp_path)
+    made = [module.call([torch.arange(6.0) + n])[0] for n in range(4)]
+    assert len({x.data_ptr() for x in made}) == 4
+    assert all(torch.equal(x, torch.arange(6.0) + n) for n, x in enumerate(made))
+    pool = module._rw._memory._regions
+    del made
+    assert (len(pool.ended), pool.bytes) == (4, 0)  # what outlives its call is not used again
+    assert sum(x.memory is None for x in pool.ended) == 3  # the last call is not over yet
+
+
 def test_what_nobody_wrote_shows_in_results(run: Run) -> None:
     first, *_ = run(UNWRITTEN, "poison")
     second, *_ = run(UNWRITTEN, "poison", "1")

@@ -55,6 +55,7 @@ class Bands:
         if not address:
             raise OSError("no memory for the damage of guard bands")
         self._rows = (_Damage * _MOST).from_address(address)
+        self._fill = library.functions.inductor_rewriter_fill
         self._free = list(range(_MOST - 1, 0, -1))
         self._lock = threading.Lock()
 
@@ -69,13 +70,18 @@ class Bands:
         with self._lock:
             self._free.append(place)
 
-    def compare(self, table: bytes, launch: int, stream: int) -> bool:
-        """Compare the bands of a table after a launch. False: they could not be.
+    def compare(self, table: bytes, launch: int, stream: int) -> int:
+        """Compare the bands of a table after a launch: how many are newly damaged, -1 if they could
+        not be compared.
 
-        On a GPU this goes to a stream, and nothing waits.
+        On a GPU this goes to a stream, and nothing waits: 0.
         """
         count = len(table) // _BAND.size
-        return int(self._compare(self._device, table, count, launch + 1, stream)) >= 0
+        return int(self._compare(self._device, table, count, launch + 1, stream))
+
+    def fill(self, address: int, nbytes: int, word: int, stream: int) -> bool:
+        """Fill memory with a pattern of 8 bytes by address; on a GPU on a stream."""
+        return not self._fill(self._device, address, nbytes, word, stream)
 
     @property
     def has_damage(self) -> bool:

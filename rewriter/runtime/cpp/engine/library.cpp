@@ -39,7 +39,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 6; }
+EXPORTED int32_t inductor_rewriter_interface() { return 7; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -122,6 +122,14 @@ EXPORTED int32_t inductor_rewriter_compare(
     int32_t device, const Band* bands, int32_t count, uint64_t launch, void* stream) {
   if (device >= 0) return gpu(device).compare(bands, count, launch, stream) ? 0 : -1;
   return inductor_rewriter::compare_bands(bands, count, launch, inductor_rewriter_damage(-1));
+}
+
+// Fills memory; that of a GPU on a stream. -1: it was not.
+EXPORTED int32_t inductor_rewriter_fill(
+    int32_t device, void* data, uint64_t bytes, uint64_t pattern, void* stream) {
+  if (device >= 0) return gpu(device).fill(data, bytes, pattern, stream) ? 0 : -1;
+  inductor_rewriter::fill_memory(data, bytes, pattern);
+  return 0;
 }
 
 // --- Events (events.h): what is measured and written in order --------------------------------------

@@ -123,7 +123,7 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
         ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
         ("damage", pointer, (number,)),
         ("compare", number, (number, pointer, number, large, pointer)),
-        ("fill", number, (number, pointer, large, large, pointer)),
+        ("fill_memory", number, (number, pointer, large, large, pointer)),
         ("gpu_captured", large, (number, ctypes.c_int64, pointer)),
     ):
         declared(functions, name, result, *arguments)

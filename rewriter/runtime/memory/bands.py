@@ -55,7 +55,7 @@ class Bands:
         if not address:
             raise OSError("no memory for the damage of guard bands")
         self._rows = (_Damage * _MOST).from_address(address)
-        self._fill = library.functions.inductor_rewriter_fill
+        self._fill = library.functions.inductor_rewriter_fill_memory
         self._free = list(range(_MOST - 1, 0, -1))
         self._lock = threading.Lock()
 

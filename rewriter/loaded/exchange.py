@@ -22,6 +22,10 @@ from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, p
 from rewriter.runtime.device import is_capturing
 
 _PLAIN = Probed({}, {})
+_REPLAYED = (
+    "no part of the wrapper was called: what was captured into a CUDA graph before the block is "
+    "replayed without a call"
+)
 
 
 class Exchange:
@@ -74,6 +78,7 @@ class Exchange:
             return plain(*args, **kwargs)
         running: Probed | None = getattr(self._calls, "running", None)
         if running is not None:  # another function of the same wrapper
+            self._calls.partitions += _is_partition(function)
             return running.bodies.get(function, plain)(*args, **kwargs)
         with self._call() as running:
             return running.bodies.get(function, plain)(*args, **kwargs)
@@ -87,9 +92,12 @@ class Exchange:
                 self._current = self._made() if blocks else _PLAIN
             running = self._current
             self._inside.update(blocks)
-        self._calls.running = running
+        self._calls.running, self._calls.partitions = running, 0
         try:
             yield running
+            if not self._calls.partitions and any(map(_is_partition, running.bodies)):
+                for block in blocks:
+                    block.note(_REPLAYED)
         finally:
             self._calls.running = None
             for recording in running.recordings.values():
@@ -126,3 +134,8 @@ class Exchange:
         for function in probed.bodies:
             self._watch(function)
         return probed
+
+
+def _is_partition(function: FunctionType) -> bool:
+    """Whether it is a part of the graph, which Inductor may capture into a CUDA graph."""
+    return function.__name__.startswith("partition_")

@@ -88,4 +88,5 @@ def test_triton_kernels_write_the_same_with_other_blocks(
     verification = check_independently(dump, verify(dump))
     triton = [one for one in verification.checks if one.kind == "triton"]
     assert triton
-    assert all("other blocks agree" in one.independent for one in triton)
+    texts = {one.kernel: one.independent for one in triton}
+    assert all("other blocks agree" in text for text in texts.values()), texts

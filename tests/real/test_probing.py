@@ -299,6 +299,50 @@ def test_functions_of_subgraphs(
     assert any(row.iteration == 0 for row in dump)
 
 
+_PARTITIONED = """\
+import torch
+from torch._inductor.select_algorithm import extern_kernels
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+
+def partition_0(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    extern_kernels.mm(arg0_1, arg0_1, out=buf0)
+    return (buf0, )
+
+class Runner:
+    def __init__(self, partitions):
+        self.partitions = partitions
+
+    def call(self, args):
+        arg0_1, = args
+        args.clear()
+        partition0_args = [arg0_1]
+        (buf0,) = self.partitions[0](partition0_args)
+        return (buf0, )
+
+runner = Runner(partitions=[partition_0,])
+call = runner.call
+"""
+
+
+def test_partitions_that_are_replayed(tmp_path: Path) -> None:
+    """A CUDA graph has taken the place of a partition: that nothing is recorded is explained."""
+    module = load(_PARTITIONED.encode(), tmp_path)
+    x = torch.eye(4)
+    with rewriter.probing() as called:
+        (expected,) = module.call([x])
+    assert {row.kernel for row in called if row.phase == "after"} == {"extern_kernels.mm"}
+    assert called.notes == ()
+    module.runner.partitions = [lambda args: (expected,)]
+    with rewriter.probing() as replayed:
+        assert module.call([x])[0] is expected
+    assert not [row for row in replayed if row.phase != "inputs"]
+    (note,) = replayed.notes
+    assert "replayed" in note
+
+
 @pytest.mark.exhaustive
 def test_a_cpp_wrapper(
     compiled_cpp: Callable[[str], Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

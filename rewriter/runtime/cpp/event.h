@@ -17,7 +17,10 @@ namespace inductor_rewriter {
 template <class T>
 class Fixed {
  public:
-  explicit Fixed(std::size_t size = 0) : all_(size ? new T[size]() : nullptr), size_(size) {}
+  Fixed() = default;
+  explicit Fixed(std::size_t size) : size_(size) {
+    if (size) all_ = new T[size];
+  }
   Fixed(Fixed&& from) noexcept : all_(from.all_), size_(from.size_) { from.all_ = nullptr; }
   Fixed& operator=(Fixed&& from) noexcept {
     std::swap(all_, from.all_);
@@ -38,8 +41,8 @@ class Fixed {
   const T* end() const { return all_ + size_; }
 
  private:
-  T* all_;
-  std::size_t size_;
+  T* all_ = nullptr;
+  std::size_t size_ = 0;
 };
 
 // A value that was handed over, as it stands in the line; what it points to lives that long.

@@ -23,8 +23,8 @@ namespace inductor_rewriter {
 
 class Dormant;
 
-// What one request has switched on in one wrapper. Never freed, as no recorder is: the list of
-// writers, and what is still on its way, know it.
+// What one request has switched on in one wrapper. It goes when another one is on, and its last call
+// has ended.
 struct Session {
   Session(Dormant& dormant, const Wrapper& of, const Control& request)
       : of(dormant), control(request), options(of.options), probes(chosen(of.options, request)),
@@ -40,7 +40,7 @@ struct Session {
   Recorder recorder;
   int64_t seen = 0, recorded = 0;
   int running = 0;  // calls
-  bool is_done = false, is_retired = false;
+  bool is_done = false;
 
   // Throws where a probe is asked for that the wrapper does not have.
   static void check(const Options& options, const Control& control) { chosen(options, control); }
@@ -116,9 +116,10 @@ class Dormant {
 
   // A call that was recorded is over, and written or on its way.
   void end(Session& session) {
+    Ended ended;
     const std::lock_guard<std::mutex> guard(mutex_);
     --session.running;
-    retire_if_done(session);
+    end_if_done(session, ended);
   }
 
  private:
@@ -145,7 +146,20 @@ class Dormant {
 #endif
   }
 
+  // Sessions of which nothing runs: all is written, and they go, where this does. So it stands before
+  // the lock, for which others may wait.
+  struct Ended {
+    ~Ended() {
+      for (Session* session : sessions) {
+        session->recorder.retire();
+        if (!session->recorder.has_captures()) delete session;
+      }
+    }
+    std::vector<Session*> sessions;
+  };
+
   RunningCall* begin_slowly(int64_t number, bool is_due) {
+    Ended ended;
     const std::lock_guard<std::mutex> guard(mutex_);
     // Another thread may have met a newer one.
     const uint64_t stamp = is_due ? look() : stamp_.load(std::memory_order_relaxed);
@@ -156,18 +170,18 @@ class Dormant {
     }
     if (stamp != stamp_) {
       stamp_ = stamp;
-      switch_to(stamp != 0);
+      switch_to(stamp != 0, ended);
     }
     RunningCall* call = nullptr;
     if (session_ && session_->control.is_over()) {
-      close();
+      close(ended);
     } else if (session_ && session_->seen++ % session_->control.every == 0) {
       Session& session = *session_;
       call = session.recorder.start_call(number).release();
       call->session = &session;
       ++session.running;
       ++session.recorded;
-      if (session.recorded == session.control.calls) close();
+      if (session.recorded == session.control.calls) close(ended);
       else if (session.recorded <= few || clock_ns() - told_ > often) tell(session);
     }
     on_ = session_ != nullptr;
@@ -175,10 +189,10 @@ class Dormant {
   }
 
   // The file has changed.
-  void switch_to(bool is_there) {
+  void switch_to(bool is_there, Ended& ended) {
     if (!is_there) {
       request_.clear();
-      return close();
+      return close(ended);
     }
     Control control;
     Session* session = nullptr;
@@ -195,7 +209,7 @@ class Dormant {
       return;
     }
     request_ = control.id;
-    close();
+    close(ended);
     session_ = session;
     if (session) {
       tell(*session);
@@ -204,19 +218,17 @@ class Dormant {
     }
   }
 
-  void close() {
+  void close(Ended& ended) {
     Session* const session = session_;
     session_ = nullptr;
     if (!session) return;
     session->is_done = true;
     tell(*session);
-    retire_if_done(*session);
+    end_if_done(*session, ended);
   }
 
-  static void retire_if_done(Session& session) {
-    if (!session.is_done || session.running || session.is_retired) return;
-    session.is_retired = true;
-    session.recorder.retire();
+  static void end_if_done(Session& session, Ended& ended) {
+    if (session.is_done && !session.running) ended.sessions.push_back(&session);
   }
 
   void tell(const Session& session) {

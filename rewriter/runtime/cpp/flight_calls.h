@@ -37,13 +37,13 @@ class FlightCalls : public RecordedCalls {
     struct stat about;
     if (stat(path.c_str(), &about)) write_whole(path, table);
     if (options.on && *options.on) {
-      triggers_ = new Triggers(*ring_, root, rank, options.on, kernels);  // never freed, as the ring
+      triggers_ = std::make_unique<Triggers>(*ring_, root, rank, options.on, kernels);
     }
   }
 
   std::unique_ptr<RecordedCall> start(int64_t call) override {
     return std::make_unique<One>(
-        *ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_);
+        *ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_.get());
   }
 
   static std::unique_ptr<RecordedCalls> make(
@@ -100,7 +100,7 @@ class FlightCalls : public RecordedCalls {
 
   FlightRing* ring_ = nullptr;
   uint64_t table_ = 0;
-  Triggers* triggers_ = nullptr;
+  std::unique_ptr<Triggers> triggers_;  // of all calls, which end before
 };
 
 }  // namespace inductor_rewriter

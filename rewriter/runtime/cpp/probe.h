@@ -1,6 +1,7 @@
 // What a probe is; see `Probe` in rewriter/runtime/probes/__init__.py.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,7 +33,9 @@ struct Moment {
   const Probes* probes = nullptr;
   std::string line;  // `#12 before KERNEL`
   std::string row;   // of an event without values
-  std::unique_ptr<Plans> plans;
+  std::atomic<Plans*> plans{nullptr};  // by the thread that needs them first
+
+  ~Moment() { delete plans.load(std::memory_order_relaxed); }
 };
 
 // An event on its way: whatever it waits for is issued, and what it does not need is let go.

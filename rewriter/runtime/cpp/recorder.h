@@ -33,6 +33,11 @@ class ForkMark {
     if (madvise(page, 1, wipe_on_fork)) munmap(page, 1);
     else *(page_ = static_cast<char*>(page)) = 1;
   }
+  ForkMark(const ForkMark&) = delete;
+  ForkMark& operator=(const ForkMark&) = delete;
+  ~ForkMark() {
+    if (page_) munmap(const_cast<char*>(page_), 1);
+  }
   bool is_fork() const { return page_ ? !*page_ : getpid() != pid_; }
 
  private:
@@ -91,6 +96,12 @@ class Recorder : public Printer, private Output {
     Writers::add(writer_);
     // Where a crash is hunted all that is known is out before the launch runs.
     prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.size() > 1);
+  }
+
+  // Its calls are over: all is written.
+  ~Recorder() override {
+    Writers::remove(writer_);
+    retire();
   }
 
   const bool heads;
@@ -242,6 +253,9 @@ class Recorder : public Printer, private Output {
 
   // The calls that stay in the dump; null where there is none.
   KeptCalls* kept() { return dump_ ? &dump_->kept() : nullptr; }
+
+  // Whether a CUDA graph measures for it, for as long as the graph lives.
+  bool has_captures() const { return has_captures_; }
 
   // No call follows: all is written, and no thread is kept for it.
   void retire() {

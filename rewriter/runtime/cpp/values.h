@@ -64,12 +64,14 @@ class Reading : public Values {
       if (moment.launch) about = "#" + std::to_string(moment.launch->row->launch);
       recorder.warn(about, "the line and the table differ in the number of values");
     }
-    if (!moment.plans) {
+    Plans* plans = moment.plans.load(std::memory_order_acquire);
+    if (!plans) {
       static std::mutex making;
       std::lock_guard<std::mutex> guard(making);
-      if (!moment.plans) moment.plans = std::make_unique<Remembered>();
+      plans = moment.plans.load(std::memory_order_relaxed);
+      if (!plans) moment.plans.store(plans = new Remembered, std::memory_order_release);
     }
-    ReadJob* job = static_cast<Remembered*>(moment.plans.get())->read(moment, contents, recorder);
+    ReadJob* job = static_cast<Remembered*>(plans)->read(moment, contents, recorder);
     job->event.captured = job->plan->gpu >= 0 && is_capturing(job->plan->gpu);
     return job;
   }

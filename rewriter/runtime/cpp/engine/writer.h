@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <vector>
@@ -228,22 +229,38 @@ class Writers {
     // Made when a writer is, so that it is destroyed before what was there by then, such as CUDA's
     // own state.
     static Writers all;
-    static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
-    Locked guard(adding);
-    all.writers_.push_back(&writer);
+    Locked guard(mutex());
+    writers().push_back(&writer);
   }
+
+  // It is stopped and destroyed by who calls this.
+  static void remove(Writer& writer) {
+    Locked guard(mutex());
+    auto& all = writers();
+    all.erase(std::remove(all.begin(), all.end(), &writer), all.end());
+  }
+
   Writers() = default;
   Writers(const Writers&) = delete;
   Writers& operator=(const Writers&) = delete;
   ~Writers() {
-    for (Writer* writer : writers_) {
+    Locked guard(mutex());
+    for (Writer* writer : writers()) {
       writer->close();
       writer->stop();
     }
   }
 
  private:
-  std::vector<Writer*> writers_;
+  static pthread_mutex_t& mutex() {
+    static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+    return adding;
+  }
+  // Never destroyed: threads may go on while the process exits.
+  static std::vector<Writer*>& writers() {
+    static std::vector<Writer*>& all = *new std::vector<Writer*>;
+    return all;
+  }
 };
 
 }  // namespace inductor_rewriter

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import TensorRow
 from test_gpu_graph_marks import PROGRAM
 from test_gpu_programs import run
 
@@ -52,14 +53,33 @@ def test_what_was_measured_before_an_illegal_address_is_there(tmp_path: Path) ->
     assert any("scatter_kernel" in before.table[x].kernel for x in range((step.launch or 0) + 1))
 
 
-def test_what_is_killed_has_its_calls(tmp_path: Path) -> None:
-    program = _EAGER.replace(" + (1 << 40)", "") + "import os; os.kill(os.getpid(), 9)\n"
+@pytest.mark.parametrize("pause", [0.0, 0.2], ids=["at once", "later"])
+def test_what_is_killed_has_its_calls(tmp_path: Path, pause: float) -> None:
+    """Each row is of its call, told by the sum that the call printed. What the device measured in
+    the last milliseconds may be on its way yet: then calls end earlier, but for the mark of the
+    last one."""
+    program = _EAGER.replace(" + (1 << 40)", "").replace("(x, weight", "(x * next(factors), weight")
+    program = program.replace("where = torch", "factors = iter(range(1, 9))\nwhere = torch")
+    program += f"import os, time; time.sleep({pause}); os.kill(os.getpid(), 9)\n"
+    program = program.replace("def model(x * next(factors)", "def model(x")
     code, text, dump = recorded(tmp_path, "record", program)
     assert code == 1, text[-3000:]
     assert "signal SIGKILL" in text
+    sums = [float(line.split()[1]) for line in text.splitlines() if line.startswith("sum ")]
     runs = open_dump(dump).runs
     assert [run.facts.call for run in runs] == list(range(6))
-    assert len({tuple(map(str, run.steps)) for run in runs}) == 1
+    every = [[str(step) for step in run.steps] for run in runs]
+    whole = max(every, key=len)
+    assert whole[0] == "inputs"
+    assert len(whole) > 10
+    for steps in every[:-1]:
+        assert steps == whole[: len(steps)], every
+    assert every[-1] == whole or (not pause and every[-1][-1] == whole[-1]), every
+    assert not pause or every == [whole] * 6
+    for one, total in zip(runs, sums[-6:], strict=True):
+        found = [row for step in one.steps if str(step) == whole[-1] for row in one.rows(step)]
+        values = [row for row in found if isinstance(row, TensorRow) and row.is_measured]
+        assert [row.max for row in values] in ([total], []), every
 
 
 def test_replays_of_a_graph_are_recorded(tmp_path: Path) -> None:

@@ -512,6 +512,20 @@ def test_what_waits_is_measured_for_who_asks_for_it(device: Device) -> None:
     assert device.read(first, some) is not None
 
 
+def test_who_waited_for_one_row_has_all_that_were_merged_with_it(device: Device) -> None:
+    """A millisecond for each would leave a recorder far behind the device."""
+    many = [[torch.randn(1000)] for _ in range(3)]
+    issued = [device.measure(some, SOON) for some in many]
+    assert device.read(issued[0], many[0]) is None
+    assert device.read(issued[0], many[0], PATIENCE) is None  # which has it merged
+    for first, some in zip(issued, many, strict=True):
+        found = device.read(first, some)
+        assert found is not None
+        list(map(check_close, found, engine.measure(some)))
+    after = [torch.randn(1000)]
+    assert device.read(device.measure(after, SOON), after) is None
+
+
 @pytest.mark.parametrize("when", [AT_ONCE, SOON])
 def test_another_stream_or_kernel_does_not_wait(device: Device, when: int) -> None:
     waits, other = [torch.randn(500)], [torch.randn(2000).double()]

@@ -14,6 +14,7 @@
 #include <glob.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -263,12 +264,13 @@ class Gpu {
   }
 
   // Reads a row. If it was waited for for so many nanoseconds that nothing may follow that would have
-  // it merged, this does so.
+  // it merged, this does so; those that were merged with it are there then without waiting.
   bool find(uint64_t sequence, int64_t waited, Measured& to) {
     if (ring.read(sequence, to)) return true;
-    if (waited < patience) return false;
+    if (waited < patience && !late_.load(std::memory_order_relaxed)) return false;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (gathers(sequence)) {
+      if (waited < patience) return false;
       const Current current(driver_, context_);
       launch_gathered();
       return false;
@@ -279,7 +281,7 @@ class Gpu {
         if (region.tasks[place].sequence != sequence) continue;
         uint64_t wanted = sequence;
         if (!read_row(region.late_rows + place * gpu::row_words, wanted, to)) {
-          merge_late(region);
+          if (waited >= patience) merge_late(region);
           return false;
         }
         region.found |= 1u << place;
@@ -422,6 +424,7 @@ class Gpu {
     gpu::QuickTask tasks[gpu::most_parted];
     uint32_t parted = 0, used_parts = 0;
     uint32_t found = 0;  // which of them were merged late and read
+    bool is_late = false;  // whether some may have been merged late
     uint64_t* late_rows = nullptr;
     std::chrono::steady_clock::time_point next_try;
     std::chrono::microseconds pause{};
@@ -740,6 +743,12 @@ class Gpu {
     }
     if (job.count && launch(merging_kernel_, &job, job.count, region.stream, true)) return false;
     region.parted = region.found = region.used_parts = 0;
+    if (region.is_late) {
+      region.is_late = false;
+      bool others = false;
+      for (int i = 0; i < used_; ++i) others = others || regions_[i].is_late;
+      late_ = others;
+    }
     return true;
   }
 
@@ -759,6 +768,7 @@ class Gpu {
     }
     const Current current(driver_, context_);
     launch(merging_kernel_, &job, job.count, nullptr, false);
+    late_ = region.is_late = true;
   }
 
   // `early`: the start of this launch overlaps with the end of the one before (programmatic dependent
@@ -843,6 +853,7 @@ class Gpu {
   void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];
+  std::atomic<bool> late_{false};  // of any
   int used_ = 0;
   uint64_t* replays_ = nullptr;
   uint64_t* captured_rows_ = nullptr;

@@ -93,6 +93,93 @@ class ReadFurther(PointerKind):
     cpp, triton, shift = (_LOAD,), (_TRITON_LOAD,), "+ 2"
 
 
+# In a C++ wrapper for a GPU: what puts together the arguments of a kernel that is compiled already.
+_LAUNCHER = r"^static inline void call_%s\(.*?^\}\n"
+_ADDRESS = re.compile(
+    r"CUdeviceptr (var_\d+) = (reinterpret_cast<CUdeviceptr>\((\w+)\.data_ptr\(\)\));"
+)
+_LAUNCHED = re.compile(r"^( *)launchKernel\(.*?stream_\);\n", re.M)
+
+
+def _launcher(target: Target) -> tuple[int, str, dict[str, Argument]] | None:
+    """Where the text begins that launches a kernel, that text, and the arguments of the launch by
+    the names that it has for them. None where several launches share it, or there is none."""
+    source, launch = target.source, target.launch
+    if not source.is_cpp or launch.repeats or len(target.sharing) > 1:
+        return None
+    pattern = _LAUNCHER % re.escape(launch.kernel)
+    if (match := re.search(pattern, source.text, re.M | re.S)) is None:
+        return None
+    names = [one[3] for one in _ADDRESS.finditer(match[0])]
+    tensors = [one for one in launch.args if one.type == "tensor"]
+    if len(names) != len(tensors):
+        return None
+    return match.start(), match[0], dict(zip(names, tensors, strict=True))
+
+
+class AddressKind(Kind):
+    """A kernel of a GPU that was compiled before gets another address for one of its pointers: 16
+    bytes further, since it takes them to be multiples of that."""
+
+    pointers: tuple[str, ...] = ()
+    shift = ""
+
+    def changes(self, target: Target) -> Iterator[Change]:
+        if (found := _launcher(target)) is None:
+            return
+        at, text, arguments = found
+        for match in _ADDRESS.finditer(text):
+            argument = arguments[match[3]]
+            if not match[3].startswith(self.pointers) or not _is_whole(target.source, argument):
+                continue
+            edit = Edit(at + match.start(2), at + match.end(2), f"{match[2]} {self.shift}")
+            what = f"{target.launch.kernel}: {match[3]} ({argument.name}) {self.name}"
+            yield Change(what, (edit,), (target.launch.index,), (argument.name,))
+
+
+class StoreAddressBehind(AddressKind):
+    name = "stores 16 bytes behind its buffer"
+    pointers, shift = ("out_ptr", "in_out_ptr"), "+ 16"
+
+
+class StoreAddressBefore(AddressKind):
+    name = "stores 16 bytes before its buffer"
+    pointers, shift = ("out_ptr",), "- 16"
+
+
+class ReadAddressBehind(AddressKind):
+    name = "reads 16 bytes behind its buffer"
+    pointers, shift = ("in_ptr",), "+ 16"
+
+
+class ReadAddressBefore(AddressKind):
+    name = "reads 16 bytes before its buffer"
+    pointers, shift = ("in_ptr",), "- 16"
+
+
+class WritesInputAddress(Kind):
+    """On the stream of a kernel, behind it, the first bytes of what it reads get another value."""
+
+    name = "the first bytes of what it is given to read are written"
+
+    def changes(self, target: Target) -> Iterator[Change]:
+        if (found := _launcher(target)) is None:
+            return
+        at, text, arguments = found
+        launched = list(_LAUNCHED.finditer(text))
+        written = {one.buffer for one in target.launch.args if one.role != "in"}
+        for match in _ADDRESS.finditer(text):
+            argument = arguments[match[3]]
+            if argument.role != "in" or argument.buffer in written or len(launched) != 1:
+                continue
+            place = at + launched[0].end()
+            line = f"{launched[0][1]}cuMemsetD32Async({match[1]}, 0x40490fdb, 1, stream_);\n"
+            what = f"{target.launch.kernel}: {match[3]} ({argument.name}) is written"
+            yield Change(
+                what, (Edit(place, place, line),), (target.launch.index,), (argument.name,)
+            )
+
+
 class SmallerBuffer(Kind):
     """A buffer is allocated one row smaller than the kernel that writes it takes it for."""
 
@@ -330,9 +417,13 @@ class Unlaunched(MissingLaunch):
 
 # By the check that is there for them.
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "bounds, stores": (StoreBehind(), StoreBefore(), SmallerBuffer()),
-    "bounds, reads": (ReadBehind(), ReadBefore(), ReadFurther()),
+    "bounds, stores": (
+        StoreBehind(), StoreBefore(), SmallerBuffer(), StoreAddressBehind(), StoreAddressBefore(),
+    ),
+    "bounds, reads": (
+        ReadBehind(), ReadBefore(), ReadFurther(), ReadAddressBehind(), ReadAddressBefore(),
+    ),
     "poison": (NotStored(), LastNotStored(), Unlaunched()),
     "stale": (DanglingRead(), Overwritten()),
-    "corrupt": (WritesInput(),),
-}
+    "corrupt": (WritesInput(), WritesInputAddress()),
+}  # fmt: skip

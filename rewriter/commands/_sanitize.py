@@ -40,6 +40,7 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import check_bytes, select
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime.memory.patterns import OFF, VARIABLE
 from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
@@ -197,7 +198,7 @@ def _corruption(
 def _environment(arguments: argparse.Namespace, filling: int) -> dict[str, str]:
     """What the probes of memory go by: a package is not built again for the other filling."""
     guard = {"REWRITER_GUARD": str(parse_bytes(arguments.guard))} if arguments.guard else {}
-    return {"REWRITER_FILL": str(filling), **guard}
+    return {VARIABLE: str(filling), **guard}
 
 
 def _unwritten(
@@ -236,9 +237,11 @@ def _without_filling(
 ) -> None:
     """Run it as it is, to see whether its outputs are the same: then nobody would have seen it.
     What fails runs once more to name the launch."""
-    selection = select(["names", "hash"], calls=arguments.calls)
+    # With the same lines, which leave memory as it is: what is compiled is not compiled again.
+    off = {VARIABLE: OFF}
     ends = [one.ended for one in found.runs]
-    plain = runs.run("plain", selection, "as it is: are the outputs the same")
+    why = "as it is: are the outputs the same"
+    plain = runs.run("plain", _selection(arguments, checks), why, environment=off)
     failed = next((number for number, end in enumerate(ends) if end.code), None)
     crashes = () if failed is None else found.runs[failed].crashes
     if failed is not None and plain.ended.code == 0:

@@ -187,7 +187,7 @@ def check_memory_variables(chosen: Selection | None) -> None:
     try:
         parse_fills(os.environ.get(VARIABLE, ""))
     except ValueError as error:
-        hint = "0 is NaN and rare integers, 1 is finite; without the variable it is 0."
+        hint = "0 is NaN and rare integers, 1 is finite, off leaves memory as it is; without it: 0."
         raise RewriterError("bad-fill", str(error), hint=hint) from error
     check_guard_variable()
 

@@ -32,7 +32,9 @@ from .findings import Findings
 from .flight_dump import RecordWriter
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
+from .memory.patterns import OFF
 from .memory.patterns import PROBES as MEMORY_PROBES
+from .memory.patterns import VARIABLE as FILL
 from .printer import Printer
 from .probe_set import Hook, ProbeSet
 from .probes import Probe
@@ -94,7 +96,8 @@ class Recorder:
         self._pid = os.getpid()
         self._findings = Findings(options, self._launches, self._printer)
         self._memory: Memory | None = None
-        if not set(MEMORY_PROBES).isdisjoint(options["probes"]):
+        of_memory = not set(MEMORY_PROBES).isdisjoint(options["probes"])
+        if of_memory and os.environ.get(FILL) != OFF:
             from .memory.watch import Memory
 
             self._memory = Memory(options, self._launches, self._printer, self.warn)

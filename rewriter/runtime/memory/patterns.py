@@ -14,6 +14,7 @@ import struct
 PROBES = ("bounds", "poison", "stale")
 FILLS = (0, 1)
 VARIABLE = "REWRITER_FILL"
+OFF = "off"  # of the variable: memory is left as it is
 GUARD_VARIABLE = "REWRITER_GUARD"
 
 _HALVES = {"float16", "complex32"}
@@ -61,10 +62,12 @@ def parse_fills(text: str) -> dict[str, int]:
     Raises `ValueError` where it says something else.
     """
     result = dict.fromkeys(PROBES, 0)
+    if text == OFF:
+        return result
     for part in filter(None, (part.strip() for part in text.split(","))):
         probe, equals, number = part.rpartition("=")
         named = [probe.strip()] if equals else list(PROBES)
         if number.strip() not in ("0", "1") or not set(named) <= set(PROBES):
-            raise ValueError(f"{VARIABLE} is {text!r}: expected 0, 1, or PROBE=0 and PROBE=1")
+            raise ValueError(f"{VARIABLE} is {text!r}: expected 0, 1, off, or PROBE=0 and PROBE=1")
         result |= dict.fromkeys(named, int(number))
     return result

@@ -31,6 +31,7 @@ class MemoryOfWrapper : public MemoryWatch {
   }
 
   AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made) override {
+    if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
     drop(watched, event);  // of an earlier turn of a loop
     Memory memory;
@@ -81,6 +82,7 @@ class MemoryOfWrapper : public MemoryWatch {
   }
 
   void gone(RunningCall& call, int event, AtenTensorHandle handle, bool is_reused) override {
+    if (is_off_) return;
     Watched& watched = watched_of(call);
     Memory memory;
     std::string problem = find_memory(handle, memory);
@@ -104,6 +106,7 @@ class MemoryOfWrapper : public MemoryWatch {
   }
 
   void checked(RunningCall& call, int launch) override {
+    if (is_off_) return;
     Watched& watched = watched_of(call);
     watched.launches.push_back(launch);
     if (!watched.has_tables) make_tables(watched);
@@ -200,10 +203,11 @@ class MemoryOfWrapper : public MemoryWatch {
     }
     read_lines(options.memory ? options.memory : "");
     const char* fills = std::getenv("REWRITER_FILL");
-    if (fills && !read_fills(fills, fills_)) {
+    is_off_ = fills && !std::strcmp(fills, "off");
+    if (fills && !is_off_ && !read_fills(fills, fills_)) {
       recorder.warn(
           "memory", "REWRITER_FILL is '" + std::string(fills) +
-              "': expected 0, 1, or PROBE=0 and PROBE=1; fill 0 is used");
+              "': expected 0, 1, off, or PROBE=0 and PROBE=1; fill 0 is used");
     }
     const char* text = std::getenv("REWRITER_GUARD");
     const std::string guard = text ? text : "";
@@ -454,6 +458,7 @@ class MemoryOfWrapper : public MemoryWatch {
   Recorder& recorder_;
   bool has_[memory_probes] = {};
   int fills_[memory_probes] = {};
+  bool is_off_ = false;
   int64_t guard_ = 4096;  // bytes on each side
   std::vector<Line> lines_;
   Probe key_;  // of what is kept in calls

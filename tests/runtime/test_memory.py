@@ -64,6 +64,7 @@ def test_fills(probe: str, dtype: torch.dtype) -> None:
         ("bounds=1", (1, 0, 0)),
         ("poison=1, stale=1", (0, 1, 1)),
         ("1,poison=0", (1, 0, 1)),
+        ("off", (0, 0, 0)),
     ],
 )
 def test_fills_by_probe(text: str, fills: tuple[int, ...]) -> None:

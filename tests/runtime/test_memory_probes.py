@@ -323,6 +323,12 @@ def test_a_band_of_no_bytes_is_none(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert covered["bounds"].why == {"REWRITER_GUARD is 0": covered["poison"].done}
 
 
+def test_probes_that_are_off_leave_memory_as_it_is(run: Run) -> None:
+    plain, *_ = run(CLEAN, "")
+    off, found, coverage = run(CLEAN, "bounds,poison,stale", fill="off")
+    assert (off.outputs, found, coverage) == (plain.outputs, [], {})
+
+
 def test_a_fill_that_is_none_is_a_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(CLEAN, "poison", "nan")[0] == run(CLEAN, "")[0]
     assert "REWRITER_FILL is 'nan'" in capsys.readouterr().err

@@ -18,9 +18,6 @@ from rewriter.dump.rows import CoverageRow, MemoryRow
 from rewriter.runtime.engine_library import EngineLibrary
 from rewriter.runtime.engine_library import load as load_engine
 
-pytestmark = pytest.mark.skipif(
-    not isinstance(load_engine(), EngineLibrary), reason="guard bands need a compiler"
-)
 Run = Callable[..., tuple[Outcome, list[MemoryRow], dict[str, CoverageRow]]]
 _HEAD = """\
 from torch._inductor.async_compile import AsyncCompile
@@ -32,6 +29,12 @@ def call(args):
     arg0_1, = args
     args.clear()
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_the_engine() -> None:
+    if not isinstance(load_engine(), EngineLibrary):
+        pytest.skip("guard bands need a compiler")
 
 
 @pytest.fixture(scope="module", autouse=True)

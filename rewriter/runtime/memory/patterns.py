@@ -4,7 +4,8 @@ Of floating types fill 0 is NaN with a payload of the probe's own, and fill 1 ar
 arithmetic with any NaN gives the same NaN on a GPU, so that two of them would hide what was
 computed from them. Every second number is negative: `relu` and its like leave NaN and what is
 greater than 0 as it is, and roots and logarithms make NaN of what is not. Of integers fill 0 is
-positive and even, fill 1 negative and odd, and no index that fits.
+large and even, no index that fits, and fill 1 small and odd, one that mostly does: what refuses or
+cuts off numbers that are too large would do the same with two of them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ GUARD_VARIABLE = "REWRITER_GUARD"
 
 _HALVES = {"float16", "complex32"}
 _SINGLES = {"float32", "complex64"}
+_WIDTHS = {f"{kind}{8 * width}": width for width in (1, 2, 4, 8) for kind in ("int", "uint")}
 _DOUBLES = {"float64", "complex128"}
 _NAN_OF_BYTES = {
     "float8_e4m3fn": (0x7F, 0xFF, 0x7F),
@@ -52,7 +54,10 @@ def pattern(probe: str, fill: int, dtype: str) -> bytes:
             number = 12352.0 + 64 * place
             halves = struct.pack("<f", -number)[2:] + struct.pack("<f", number)[2:]
         return 2 * halves if fill else 4 * nan
-    return bytes([(0xD5, 0xD3, 0xD1)[place] if fill else (0x5A, 0x5C, 0x5E)[place]]) * 8
+    if not fill:
+        return bytes([(0x5A, 0x5C, 0x5E)[place]]) * 8
+    width = _WIDTHS.get(dtype, 1)
+    return (5, 1, 3)[place].to_bytes(width, "little") * (8 // width)
 
 
 def parse_fills(text: str) -> dict[str, int]:

@@ -363,7 +363,9 @@ extern "C" void device_for_library() { gpus().all[0] = &device_here(); }
 extern "C" void emulate_filling(
     unsigned char* data, unsigned char* other, uint64_t bytes, uint64_t pattern, uint32_t blocks) {
   kernel = filling;
-  fill_job = {data, bytes, pattern, blocks, 0};
+  // In two parts, of which the first one ends anywhere.
+  const uint64_t half = bytes / 2;
+  fill_job = {{{data, half, pattern}, {data + half, bytes - half, pattern}}, 2, blocks};
   run(blocks);
   fill_memory(other, bytes, pattern);
 }

@@ -38,10 +38,16 @@ struct BandJob {
 };
 static_assert(sizeof(BandJob) <= 4096, "what a launch takes by value");
 
-struct FillJob {
+// Memory to be filled. A new buffer has three parts: its bands, and what is in it.
+struct Filled {
   unsigned char* data;
   uint64_t bytes, pattern;
-  uint32_t blocks, unused;
+};
+constexpr int most_filled = 3;
+
+struct FillJob {
+  Filled parts[most_filled];
+  uint32_t count, blocks;
 };
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)

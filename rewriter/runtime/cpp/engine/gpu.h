@@ -396,15 +396,20 @@ class Gpu {
     return true;
   }
 
-  // Fills memory on a stream, which may be capturing. False: it was not.
-  bool fill(void* data, uint64_t bytes, uint64_t pattern, void* stream) {
+  // Fills memory on a stream, which may be capturing, by one launch. False: it was not.
+  bool fill(const Filled* parts, int count, void* stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_started()) return false;
-    const uint64_t wanted = bytes / (8 * gpu::threads) + 1;
+    if (!is_started() || count > most_filled) return false;
     const uint64_t most = 8 * static_cast<uint64_t>(processors_);
-    FillJob job = {
-        static_cast<unsigned char*>(data), bytes, pattern,
-        static_cast<uint32_t>(wanted < most ? wanted : most), 0};
+    FillJob job = {};
+    job.count = static_cast<uint32_t>(count);
+    job.blocks = 1;
+    for (int part = 0; part < count; ++part) {
+      job.parts[part] = parts[part];
+      const uint64_t wanted = parts[part].bytes / (8 * gpu::threads) + 1;
+      const uint32_t blocks = static_cast<uint32_t>(wanted < most ? wanted : most);
+      if (blocks > job.blocks) job.blocks = blocks;
+    }
     void* arguments[] = {&job};
     return !driver_.launch(
         filling_kernel_, job.blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);

@@ -1740,17 +1740,21 @@ inductor_rewriter_compare_bands(const INDUCTOR_REWRITER_CONSTANT inductor_rewrit
   job.damage[0].launch = job.launch;
 }
 
-// Fills memory with a pattern: each byte is that of the pattern at its address modulo 8.
+// Fills memory with patterns: each byte is that of the pattern at its address modulo 8.
 extern "C" __global__ void __launch_bounds__(256)
 inductor_rewriter_fill(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::FillJob job) {
-  const uint64_t first = reinterpret_cast<uint64_t>(job.data), end = first + job.bytes;
-  const uint64_t words = (first + 7) / 8 * 8, behind = end / 8 * 8;
   const uint64_t thread = uint64_t{blockIdx.x} * 256 + threadIdx.x, threads = uint64_t{job.blocks} * 256;
-  for (uint64_t at = words + 8 * thread; at + 8 <= end; at += 8 * threads) {
-    *reinterpret_cast<uint64_t*>(at) = job.pattern;
+  for (uint32_t part = 0; part < job.count; ++part) {
+    const uint64_t pattern = job.parts[part].pattern;
+    const uint64_t first = reinterpret_cast<uint64_t>(job.parts[part].data);
+    const uint64_t end = first + job.parts[part].bytes;
+    const uint64_t words = (first + 7) / 8 * 8, behind = end / 8 * 8;
+    for (uint64_t at = words + 8 * thread; at + 8 <= end; at += 8 * threads) {
+      *reinterpret_cast<uint64_t*>(at) = pattern;
+    }
+    if (thread >= 16) continue;
+    const uint64_t at = thread < 8 ? first + thread : behind + thread - 8;
+    if (at >= end || (thread < 8 ? at >= words : at < words)) continue;
+    *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(pattern >> (at % 8 * 8));
   }
-  if (thread >= 16) return;
-  const uint64_t at = thread < 8 ? first + thread : behind + thread - 8;
-  if (at >= end || (thread < 8 ? at >= words : at < words)) return;
-  *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(job.pattern >> (at % 8 * 8));
 }

@@ -127,7 +127,8 @@ EXPORTED int32_t inductor_rewriter_compare(
 // Fills memory; that of a GPU on a stream. -1: it was not.
 EXPORTED int32_t inductor_rewriter_fill_memory(
     int32_t device, void* data, uint64_t bytes, uint64_t pattern, void* stream) {
-  if (device >= 0) return gpu(device).fill(data, bytes, pattern, stream) ? 0 : -1;
+  const inductor_rewriter::Filled part = {static_cast<unsigned char*>(data), bytes, pattern};
+  if (device >= 0) return gpu(device).fill(&part, 1, stream) ? 0 : -1;
   inductor_rewriter::fill_memory(data, bytes, pattern);
   return 0;
 }

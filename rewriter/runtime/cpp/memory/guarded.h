@@ -168,9 +168,9 @@ class Places {
     return true;
   }
 
-  bool fill(void* data, int64_t bytes, uint64_t pattern, void* stream) {
-    if (gpu_) return gpu_->fill(data, static_cast<uint64_t>(bytes), pattern, stream);
-    fill_memory(data, static_cast<uint64_t>(bytes), pattern);
+  bool fill(const Filled* parts, int count, void* stream) {
+    if (gpu_) return gpu_->fill(parts, count, stream);
+    for (int i = 0; i < count; ++i) fill_memory(parts[i].data, parts[i].bytes, parts[i].pattern);
     return true;
   }
 

@@ -57,7 +57,12 @@ inline uint64_t memory_pattern(int probe, int fill, int32_t dtype) {
       return fill ? repeated(0x7207 + place, 2) | 0x0000800000008000u : repeated(0x7fc1 + place, 2);
     case dtypes::bfloat16:
       return fill ? repeated(0x4641 + place, 2) | 0x0000800000008000u : repeated(0x7fc1 + place, 2);
-    default: return repeated(fill ? 0xd5 - 2 * place : 0x5a + 2 * place, 1);
+    default: {
+      if (!fill) return repeated(0x5a + 2 * place, 1);
+      const uint64_t small[] = {5, 1, 3};
+      const int size = dtype_info(dtype).size;
+      return size == 8 ? small[probe] : repeated(small[probe], size == 2 || size == 4 ? size : 1);
+    }
   }
 }
 

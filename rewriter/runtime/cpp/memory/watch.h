@@ -49,6 +49,8 @@ class MemoryOfWrapper : public MemoryWatch {
     }
     Guarded guarded;
     Buffer buffer;
+    Filled parts[most_filled] = {};  // filled by one launch
+    int filled = 0;
     if (has_[bounds_probe] && !guard_) {
       skip(watched, bounds_probe, "REWRITER_GUARD is 0");
     } else if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
@@ -58,8 +60,9 @@ class MemoryOfWrapper : public MemoryWatch {
       make_guarded(made, memory, guard_, guarded);
       memory = guarded.memory;
       const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
-      places->fill(memory.address - guard_, guard_, edge, stream);
-      places->fill(memory.address + memory.bytes, guard_ + (-memory.bytes & 15), edge, stream);
+      const uint64_t guard = static_cast<uint64_t>(guard_), rest = -memory.bytes & 15;
+      parts[filled++] = {memory.address - guard_, guard, edge};
+      parts[filled++] = {memory.address + memory.bytes, guard + rest, edge};
       buffer.event = event;
       buffer.memory = memory;
       buffer.from = places;
@@ -76,7 +79,12 @@ class MemoryOfWrapper : public MemoryWatch {
     }
     if (has_[poison_probe]) {
       const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
-      fill(watched, poison_probe, *places, memory, inside, stream);
+      parts[filled++] = {memory.address, static_cast<uint64_t>(memory.bytes), inside};
+    }
+    if (filled) {
+      const bool is_done = places->fill(parts, filled, stream);
+      if (has_[poison_probe] && is_done) ++watched.done[poison_probe];
+      if (!is_done) skip(watched, poison_probe, "it could not be filled");
     }
     return std::exchange(guarded.buffer.handle, nullptr);
   }
@@ -272,7 +280,8 @@ class MemoryOfWrapper : public MemoryWatch {
   void fill(
       Watched& watched, int probe, Places& places, const Memory& memory, uint64_t pattern,
       void* stream) const {
-    if (places.fill(memory.address, memory.bytes, pattern, stream)) ++watched.done[probe];
+    const Filled part = {memory.address, static_cast<uint64_t>(memory.bytes), pattern};
+    if (places.fill(&part, 1, stream)) ++watched.done[probe];
     else skip(watched, probe, "it could not be filled");
   }
 

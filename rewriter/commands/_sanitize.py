@@ -244,14 +244,14 @@ def _without_filling(
     plain = runs.run("plain", _selection(arguments, checks), why, environment=off)
     failed = next((number for number, end in enumerate(ends) if end.code), None)
     crashes = () if failed is None else found.runs[failed].crashes
-    if failed is not None and plain.ended.code == 0:
+    if failed is not None and (plain.ended.code == 0 or any(end.code == 0 for end in ends)):
         selection = replace(_selection(arguments, checks), args="written")
         selection = replace(selection, probes=("names", *selection.probes))
         environment = _environment(arguments, failed)
         ran = runs.run("failing", selection, "where it fails", environment=environment)
         crashes = ran.crashes or crashes
     found.parts.append(sanitized.of_ends(ends, plain.ended, crashes))
-    if plain.dump is not None and found.has_findings:
+    if plain.dump is not None and found.has_findings and plain.ended.code == 0:
         found.parts.append(sanitized.of_outputs(plain.dump, found.dumps))
 
 

@@ -118,11 +118,13 @@ def of_ends(
             return Examined()
         what = f"as it is it ends otherwise: {first_line(str(plain))}"
         return Examined(notes=(what,))
-    if plain.code != 0:
+    depends = any(one.code == 0 for one in probed)
+    if plain.code != 0 and not depends:
         what = f"it fails as it is, too: {first_line(str(plain))}"
         return Examined(notes=(f"{what}; `rewriter triage` names the launch",))
+    runs = "runs as it is" if plain.code == 0 else "runs where that holds something else"
     what = (
-        "fails where memory that nobody wrote is filled, or has bands, and runs as it is: "
+        f"fails where memory that nobody wrote is filled, or has bands, and {runs}: "
         f"{first_line(str(failed))}"
     )
     verdict = crashes[0] if crashes else None

@@ -56,3 +56,22 @@ def test_one_element_behind_is_one_element_behind() -> None:
         old = source.texts[edit.file][edit.start : edit.end]
         assert edit.text == f"{old} + 1"
         assert set(old) & set("xyr")
+
+
+def test_kernels_of_a_gpu_get_their_faults_in_what_launches_them() -> None:
+    source = read("gpt", "aoti", ARTIFACTS / "cuda-torch2.11/gpt/aoti/wrapper.cpp")
+    named = ("stores 16 bytes behind its buffer", "reads 16 bytes behind its buffer")
+    written = "the first bytes of what it is given to read are written"
+    changes = {
+        kind.name: [x for one in source.launches for x in kind.changes(Target(source, one))]
+        for kinds in KINDS.values()
+        for kind in kinds
+    }
+    for name in named:
+        for change in changes[name]:
+            assert change.edits[0].text.endswith(".data_ptr()) + 16")
+    assert all(changes[name] for name in (*named, written))
+    (edit,) = changes[written][0].edits
+    before = source.text[: edit.start].splitlines()[-1]
+    assert before.lstrip().startswith("launchKernel(")
+    assert not any(changes[name] for name in ("stores one element behind its buffer",))

@@ -245,5 +245,7 @@ def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:
     )
     (finding,) = sanitized.of_ends([died, well], well, ()).findings
     assert "fails where memory that nobody wrote is filled" in finding.headline
-    assert sanitized.of_ends([died, well], died, ()).findings == ()
+    (finding,) = sanitized.of_ends([died, well], died, ()).findings
+    assert "runs where that holds something else" in finding.what
+    assert sanitized.of_ends([died, died], died, ()).findings == ()
     assert sanitized.of_ends([well, well], well, ()) == sanitized.Examined()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.processes import Process
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.types import Checked
+
+# Whose presence the bindings of torch can tell by themselves.
+_DEVICES = ("cpu", "cuda")
 
 _NO_OPERATOR = re.compile(
     r"Could not find schema for|No such operator|not registered|Cannot find the operator"
@@ -39,19 +43,28 @@ class ExpectedModel:
 class Loading:
     """A process that imports torch while the package is built, and then loads it.
 
-    Torch's loader unpacks it to the directory for temporary files, and leaves it there where it
-    fails; hence that is `folder`.
+    Without `whole` it imports the bindings of torch alone, a fifth of the time: what loads with
+    these loads in all of torch. Torch's loader unpacks it to the directory for temporary files,
+    and leaves it there where it fails; hence that is `folder`.
     """
 
     process: Process
     folder: Path
+    whole: bool
 
     @staticmethod
-    def start(folder: Path) -> Loading:
+    def start_for(folder: Path, devices: Iterable[str], imports: Sequence[str]) -> Loading:
+        """A process that can load models of these devices, and imports no more than it has to."""
+        whole = bool(imports) or not set(devices) <= set(_DEVICES)
+        return Loading.start(folder, whole=whole)
+
+    @staticmethod
+    def start(folder: Path, *, whole: bool) -> Loading:
         home = str(Path(__file__).parent.parent.parent)
         program = (
             f"import sys; sys.path[0] = {home!r}; "
-            "from rewriter.runtime.host.package import script; script()"
+            "from rewriter.runtime.host.package import script; "
+            f"script({whole=})"
         )
         process = Process.start(
             [sys.executable, "-c", program],
@@ -60,7 +73,7 @@ class Loading:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        return Loading(process, folder)
+        return Loading(process, folder, whole)
 
     def stop(self) -> None:
         """End the process, if it has not ended."""
@@ -94,9 +107,25 @@ class Loading:
                 f"cannot check the package: {problem['import']}",
                 hint="Pass a module that can be imported from here, or the path of a Python file.",
             )
-        notes = [_judge(name, expected, answer[name]) for name, expected in models.items()]
+        notes = [self._judge(name, expected, answer[name]) for name, expected in models.items()]
         note = "; ".join(dict.fromkeys(filter(None, notes)))
         return ("linked" if note else "loaded"), note
+
+    def _judge(self, model: str, expected: ExpectedModel, answer: Mapping[str, Any]) -> str:
+        """Why a model was not loaded, if that is no fault of its own; raises if it is."""
+        if "lacking" in answer:
+            return f"there is no {answer['lacking']} here"
+        if "error" in answer:
+            if self.whole and _NO_OPERATOR.search(answer["error"]):
+                reason = answer["error"].partition(". ")[0]
+                return f"{reason}; --import MODULE registers custom operators"
+            raise _failed(f"the model {model} does not load: {answer['error']}")
+        loaded = [Path(path).name for path in answer["libraries"]]
+        if not loaded or (expected.library and expected.library not in loaded):
+            libraries = ", ".join(loaded) or "no library"
+            problem = f"runs {libraries}, not {expected.library or 'its own'}"
+            raise _failed(f"the model {model} {problem}")
+        return ""
 
 
 def load(
@@ -106,13 +135,25 @@ def load(
     models: Mapping[str, ExpectedModel],
     imports: Sequence[str],
 ) -> tuple[Checked, str]:
-    """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads."""
+    """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads.
+
+    What does not load with the bindings alone is loaded again by a process with all of torch,
+    which has the operators that Python registers.
+    """
+    if not loading.whole:
+        with contextlib.suppress(RewriterError):
+            return loading.load(package, models, imports)
+        loading = Loading.start(loading.folder, whole=True)
+        try:
+            return load(loading, package, original, models, imports)
+        finally:
+            loading.stop()
     try:
         return loading.load(package, models, imports)
     except RewriterError as error:
         if error.slug != "check-failed":
             raise
-        again = Loading.start(loading.folder)
+        again = Loading.start(loading.folder, whole=True)
         try:
             again.load(original, models, imports)
         except RewriterError:
@@ -126,22 +167,6 @@ def load(
         finally:
             again.stop()
         raise
-
-
-def _judge(model: str, expected: ExpectedModel, answer: Mapping[str, Any]) -> str:
-    """Why a model was not loaded, if that is no fault of its own; raises if it is."""
-    if "lacking" in answer:
-        return f"there is no {answer['lacking']} here"
-    if "error" in answer:
-        if _NO_OPERATOR.search(answer["error"]):
-            reason = answer["error"].partition(". ")[0]
-            return f"{reason}; --import MODULE registers custom operators"
-        raise _failed(f"the model {model} does not load: {answer['error']}")
-    loaded = [Path(path).name for path in answer["libraries"]]
-    if not loaded or (expected.library and expected.library not in loaded):
-        libraries = ", ".join(loaded) or "no library"
-        raise _failed(f"the model {model} runs {libraries}, not {expected.library or 'its own'}")
-    return ""
 
 
 def link_check(built: Library, original: Library, machine: Machine) -> None:

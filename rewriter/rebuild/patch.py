@@ -190,7 +190,7 @@ def rebuild(
         def start_loading() -> None:
             nonlocal loading
             if loading is None and check and not package.is_folder:
-                loading = Loading.start(scratch)
+                loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
 
         try:
             jobs = {plan.name: _job(plan) for plan in plans if plan.original}

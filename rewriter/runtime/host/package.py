@@ -1,62 +1,71 @@
 """Loads packages in a process of its own: `script()`, which reads what to load from its input.
 
-It imports torch at once, so that it is ready when the package is. The parent
-(`rewriter/rebuild/check.py`) writes one line of JSON and reads one:
+What loads a package is torch's loader, which is C++ and needs nothing of torch that is written in
+Python: importing that takes five times as long as all of the loading. So the bindings are imported
+alone where they can be, before the package is ready. The parent (`rewriter/rebuild/check.py`)
+writes one line of JSON and reads one:
 
     {"package": path, "models": {name: device}, "imports": [modules or files]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
 
-The answer is {"": {"import": text}} where something cannot be imported.
+The answer is {"": {"import": text}} where something cannot be imported. What does not load with the
+bindings alone may still do so in all of torch, which registers operators from Python, too: the
+parent asks a process that has imported it.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import torch
 
-from .wrapper import ProblemError, import_operators
-
-
-def load(spec: dict[str, Any]) -> dict[str, Any]:
+def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
     """Load each model as `aoti_load_package` does, and say which libraries that mapped."""
-    try:
-        for name in spec["imports"]:
-            import_operators(name)
-    except ProblemError as problem:
-        return {"": {"import": str(problem)}}
+    if spec["imports"]:
+        from .wrapper import ProblemError, import_operators
+
+        try:
+            for name in spec["imports"]:
+                import_operators(name)
+        except ProblemError as problem:
+            return {"": {"import": str(problem)}}
     answer: dict[str, Any] = {}
     for name, device in spec["models"].items():
-        if device != "cpu" and not _has(device):
+        if device != "cpu" and not _has(bindings, device):
             answer[name] = {"lacking": device}
             continue
         before = _mapped()
-        loader, error = _load(spec["package"], name)
+        loader, error = _load(bindings, spec["package"], name)
         answer[name] = {"libraries": sorted(_mapped() - before)} if loader else {"error": error}
     return answer
 
 
-def _load(package: str, model: str) -> tuple[Any, str]:
+def _load(bindings: Any, package: str, model: str) -> tuple[Any, str]:
     """A loaded model, or why it does not load.
 
     `aoti_load_package` would hide that behind "Loading outdated pt2 file".
     """
-    make = torch._C._aoti.AOTIModelPackageLoader
+    make = bindings._aoti.AOTIModelPackageLoader
     try:
         try:
             return make(package, model, False, 1, -1), ""
         except TypeError:  # before torch 2.7
-            return make(package, model), ""  # type: ignore[call-arg]
+            return make(package, model), ""
     except Exception as error:
         return None, f"{error}".partition("\nException raised from")[0].strip()
 
 
-def _has(device: str) -> bool:
-    module = getattr(torch, device, None)
+def _has(bindings: Any, device: str) -> bool:
+    if _is_alone(sys.modules["torch"]):
+        count = getattr(bindings, f"_{device}_getDeviceCount", None)
+        return bool(count is not None and count())
+    module = getattr(sys.modules["torch"], device, None)
     return bool(module is not None and module.is_available())
 
 
@@ -66,9 +75,33 @@ def _mapped() -> set[str]:
     return {parts[-1] for parts in map(str.split, lines) if parts[-1].endswith(".so")}
 
 
-def script() -> None:
-    """Answer one request."""
-    answer = load(json.loads(sys.stdin.readline()))
+def import_bindings() -> Any:
+    """`torch._C` without the Python of torch: a package of that name that has its folder only.
+
+    What was imported by then is taken as it is. Raises `ImportError` where a release of torch does
+    not bear that.
+    """
+    if "torch" not in sys.modules:
+        spec = importlib.util.find_spec("torch")
+        if spec is None or not spec.submodule_search_locations:
+            raise ImportError("no torch that is a package")
+        alone = ModuleType("torch")
+        alone.__path__ = list(spec.submodule_search_locations)
+        sys.modules["torch"] = alone
+    return importlib.import_module("torch._C")
+
+
+def _is_alone(torch: ModuleType) -> bool:
+    """Whether this is the package of `import_bindings`, and not torch."""
+    return not hasattr(torch, "__version__")
+
+
+def script(*, whole: bool) -> None:
+    """Answer one request; `whole` with all of torch."""
+    if whole:
+        importlib.import_module("torch")
+    bindings = import_bindings()
+    answer = load(bindings, json.loads(sys.stdin.readline()))
     print(json.dumps(answer), flush=True)
     # Whoever waits has the answer: taking all of torch down again is time for nothing.
     os._exit(0)

@@ -25,7 +25,7 @@ from rewriter.diagnosis.conclusion import (
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump import timing
+from rewriter.dump import recorded, timing
 from rewriter.dump.reading import read_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
@@ -105,6 +105,8 @@ def show(probed: ProbedRun) -> None:
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         message(*verdict_lines(verdict, command))
     if run.dump is not None:
+        if not probed.verdicts and (notes := recorded.notes(run.dump)):
+            message(notes)
         dump = from_here(run.dump)
         message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
     if probed.trace is not None:
@@ -124,7 +126,8 @@ def _calls(ran: CacheRun) -> list[Line]:
     """How often each wrapper was called; those that were not only in sum."""
     calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.wrappers}
     asked = ran.placed[0].result.selection if ran.placed else None
-    chosen = asked is not None and bool(asked.calls or asked.last)
+    # `record` keeps the last ones.
+    chosen = asked is not None and bool(asked.calls or asked.last or "record" in asked.probes)
     rows = [["wrapper", "graph", "launches", "calls recorded" if chosen else "calls"]]
     rows += [
         [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]

@@ -9,15 +9,13 @@ from rewriter.commands._documents.triage import ArtifactTriageDocument
 from rewriter.commands._output import emit, verdict_lines
 from rewriter.commands._selection import refuse_idle
 from rewriter.core.errors import DIFFERS, OK
-from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import say
 from rewriter.diagnosis import triage
-from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
+from rewriter.diagnosis.conclusion import RUNNING, UNKNOWN, next_command, read_conclusion
 from rewriter.diagnosis.documents import verdict_entry
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.reading import open_dump
-
-_UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
+from rewriter.dump.recorded import was_running
 
 
 def is_dump(path: str) -> bool:
@@ -35,7 +33,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     refuse_idle(given, "a dump is only read")
     opened = open_dump(path)
     known = read_conclusion(opened.home)
-    conclusion = known or _UNKNOWN
+    conclusion = known or (RUNNING if was_running(opened.home) else UNKNOWN)
     verdicts = triage.of_dump(opened, conclusion.ended, blocking=conclusion.blocking)
     if conclusion.ended.code == 0:
         verdicts = ()
@@ -60,5 +58,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
             how = f"nothing crashed: {known.ended}" if known else "the dump names no launch"
             say(*filter(None, [f"verdict: {how}", opened.caveat]))
     # That a record ends between two calls is no sign of a crash.
-    has_crash = any(verdict.state != "over" for verdict in verdicts)
+    has_crash = not conclusion.ended.running and any(
+        verdict.state != "over" for verdict in verdicts
+    )
     return DIFFERS if has_crash or (verdicts and known) else OK

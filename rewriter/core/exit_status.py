@@ -15,7 +15,7 @@ class ExitStatus:
 
     `message` is the text of the exception, where it raised one, or says what the time limit was.
     `timed_out` and `interrupted` say that this command ended it: at its time limit, or because it
-    was given that signal itself.
+    was given that signal itself. One that is `running` has not ended.
     """
 
     code: int | None
@@ -23,6 +23,7 @@ class ExitStatus:
     timed_out: bool = False
     message: str = ""
     interrupted: int = 0
+    running: bool = False
 
     @classmethod
     def of(cls, code: int) -> ExitStatus:
@@ -43,6 +44,8 @@ class ExitStatus:
 
     def __str__(self) -> str:
         """In a line."""
+        if self.running:
+            return self.message
         if self.interrupted:
             by = f" by {signal_name(self.interrupted)}"
             return "interrupted" + by * (self.interrupted != signal.SIGINT)

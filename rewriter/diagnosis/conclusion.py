@@ -39,6 +39,10 @@ class Conclusion:
     again: str = ""
 
 
+UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
+RUNNING = Conclusion(ExitStatus(None, message="the program was running", running=True))
+
+
 def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
     """The command that would tell more than a verdict; empty if none would. `ran` are the probes
     that left the record: what they recorded is not asked for again."""

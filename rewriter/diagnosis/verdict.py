@@ -294,7 +294,7 @@ class Verdict:
         if self.ended is None:
             return self._not_finite(launch)
         how = str(self.ended)
-        if self.ended.stopped:
+        if self.ended.stopped or self.ended.running:
             ends = {
                 "running": "in",
                 "replayed": "in the replay of a CUDA graph, in",

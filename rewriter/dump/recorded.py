@@ -33,7 +33,7 @@ from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
 _EVENTS, _RUN, _LAUNCHES = "events.jsonl", "run.json", "launches.json"
 _ENDED = "ended.json"
 _LOCK, _STAGED, _DONE = ".lock", "runs", "done"
-_TAKEN, _NOTE, _PART = "ring.taken", "note", "part"
+_TAKEN, _NOTE, _PART, _RUNNING = "ring.taken", "note", "part", "running"
 VARIABLE = "REWRITER_RECORD_CALLS"
 _CALLS = 1000  # of each process
 _NOTES = 3  # that are said
@@ -138,6 +138,11 @@ def notes(path: Path) -> str:
     return " ".join(shown)
 
 
+def was_running(path: Path) -> bool:
+    """Whether the dump at `path` has what a process recorded that went on."""
+    return next((path / flight.FOLDER).glob(f"*/{_RUNNING}"), None) is not None
+
+
 def wanted_calls() -> int:
     """Of how many calls of a process runs are made. Raises `RewriterError`."""
     text = os.environ.get(VARIABLE, "")
@@ -211,7 +216,7 @@ def _take(root: Path, ring: Path, count: int) -> None:
         chosen = recording.last(count)
         made = _write_runs(chosen, _tables(root), root, staged)
         _write_ended(recording, root)
-        _write_note(chosen, ring.parent)
+        _write_note(chosen, ring.parent, is_running=recording.is_copy)
         if len(chosen.calls) < recording.all_calls:
             part.write_text("\n".join((str(count), *made)), encoding="utf-8")
         done.touch()
@@ -245,22 +250,26 @@ def _view(root: Path, rings: Sequence[Path], count: int) -> Path:
         elif entry.name != flight.FOLDER:
             (view / entry.name).symlink_to(entry.absolute())
     tables = _tables(root)
-    for note in (root / flight.FOLDER).glob(f"*/{_NOTE}"):
-        if note.parent not in {ring.parent for ring, _ in readings}:
-            (view / flight.FOLDER / note.parent.name).mkdir(parents=True)
-            (view / flight.FOLDER / note.parent.name / _NOTE).symlink_to(note.absolute())
+    for note in (root / flight.FOLDER).glob("*/*"):
+        if note.name in (_NOTE, _RUNNING) and note.parent not in {x.parent for x, _ in readings}:
+            place = view / flight.FOLDER / note.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            (place / note.name).symlink_to(note.absolute())
     for ring, recording in readings:
         chosen = recording.last(count)
         _write_runs(chosen, tables, view, view)
-        _write_note(chosen, view / flight.FOLDER / ring.parent.name)
-        if ring.name == flight.RING and not _is_written(ring):
+        is_running = recording.is_copy or (ring.name == flight.RING and _is_written(ring))
+        _write_note(chosen, view / flight.FOLDER / ring.parent.name, is_running=is_running)
+        if ring.name == flight.RING and not is_running:
             _write_ended(recording, view)
     return view
 
 
-def _write_note(recording: Recording, folder: Path) -> None:
+def _write_note(recording: Recording, folder: Path, *, is_running: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if is_running:
+        (folder / _RUNNING).touch()
     if lines := list(recording.notes):
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / _NOTE).write_text("".join(f"{x}\n" for x in lines), encoding="utf-8")
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
+from rewriter.diagnosis.conclusion import RUNNING, UNKNOWN, next_command, read_conclusion
 from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, read_stopped
+from rewriter.dump.recorded import was_running
 from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding
 
-_UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
 _ENDS = ("unfinished", "fault")  # findings that tell of a crash
 
 
@@ -30,7 +29,7 @@ def of_dump(
     stopped = any(finding.kind in _ENDS for finding in findings)
     if conclusion is not None:
         stopped = conclusion.ended.code != 0 and read_stopped(dump.path) is None
-    conclusion = conclusion or _UNKNOWN
+    conclusion = conclusion or (RUNNING if was_running(dump.home) else UNKNOWN)
     made: tuple[Verdict, ...] = ()
     if stopped:
         chosen = replace(dump, runs=tuple(runs))

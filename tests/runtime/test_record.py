@@ -783,14 +783,15 @@ def test_what_runs_is_copied_when_asked(
     call(probed)
     command = ["control", str(os.getpid()), "dump", "-d", str(tmp_path / "now"), "--json"]
     call(probed, fail=lambda: cli.main(command))
-    out = capfd.readouterr()
-    assert out.out, out.err
-    printed = json.loads(out.out)
+    printed = json.loads(capfd.readouterr().out)
     assert printed["processes"] == [os.getpid()]
     call(probed)
     # This process has the rings of other tests, too.
     now = [[str(step) for step in run.steps] for run in open_dump(tmp_path / "now").runs]
     assert ["inputs", "#0", "#1"] in now
+    for dump, where in (("now", "launch #1 cpp_fused_softmax"), ("dump", "no launch, after")):
+        assert cli.main(["triage", str(tmp_path / dump)]) == 0  # no crash
+        assert f"verdict: the program was running in {where}" in capfd.readouterr().out
     assert len(open_dump(tmp_path / "dump").runs) == 3
     probed.close()
     for number in ("1", "9" * 5000):

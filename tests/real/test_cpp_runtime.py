@@ -871,6 +871,45 @@ def test_a_constant_is_measured_once(
     assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 1, *seen]
 
 
+@pytest.mark.parametrize(
+    ("recheck", "role", "seen"),
+    [
+        (False, "in", [1, 1, 6, 6, 9, 7, 8]),
+        (True, "in", [1, 5, 6, 6, 9, 7, 8]),
+        (False, "inout", [1, 5, 6, 6, 9, 7, 8]),
+    ],
+    ids=["not read again", "recheck", "written by a launch"],
+)
+def test_an_input_that_was_not_written_is_not_read_again(
+    recheck: bool, role: str, seen: list[int], library: ctypes.CDLL, capfd: Any
+) -> None:
+    """As in Python, which calls what is compiled just in time, and knows of writes."""
+    labels = [["in", "weight"], ["in", "x"]]
+    table = [row_of(0, before=[], after=[[role, "weight"]])]
+    native = Native(library, options_of("print", recheck=recheck), table, labels)
+    weight = torch.ones(4)
+    shown = []
+    for call in range(7):
+        if call == 1:
+            weight.numpy()[:] = 5  # nobody tells torch
+        elif call == 2:
+            weight.add_(1)
+        elif call == 4:
+            weight = torch.full((4,), 9.0)  # maybe where the other one was
+        elif call == 5:
+            with torch.inference_mode():
+                weight = torch.full((4,), 7.0)
+        elif call == 6:
+            weight.numpy()[:] = 8  # no version is there to tell
+        native.begin()
+        native.inputs(weight, torch.full((2,), float(call)))
+        native.end()
+        first, second = capfd.readouterr().out.splitlines()
+        shown.append(int(first.split(" max ")[1][0]))
+        assert f" max {call} " in second
+    assert shown == seen
+
+
 def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(
     library: ctypes.CDLL, capfd: Any
 ) -> None:

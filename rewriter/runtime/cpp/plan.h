@@ -11,6 +11,7 @@
 
 #include "engine/measured.h"
 #include "gpu_rows.h"
+#include "known_tensors.h"
 #include "recorder.h"
 #include "statistics.h"
 #include "tensor.h"
@@ -36,6 +37,15 @@ struct Plan {
     std::atomic<bool> is_known{false};
   };
   std::unique_ptr<Constant[]> constants;  // of each value
+
+  // What an input was when it was measured last: see KnownTensors.
+  struct Input {
+    uint64_t number = 0;
+    const char* data = nullptr;
+    Measured measured;
+  };
+  std::mutex inputs_lock;
+  std::vector<Input> inputs;  // of each value, if inputs that nobody wrote are not read again
 
   std::mutex lock;
   std::vector<std::unique_ptr<ReadJob>> free;
@@ -66,7 +76,8 @@ class ReadJob : public EventJob {
  public:
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
-        layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()) {}
+        layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()),
+        numbers(of->inputs.size()) {}
 
   std::shared_ptr<Plan> plan;       // none while it is in the plan's pool
   std::vector<int64_t> bits;        // of scalars
@@ -74,6 +85,7 @@ class ReadJob : public EventJob {
   std::vector<Layout> layouts;      // of tensors where they are
   std::vector<const char*> datas;   // where they were
   std::vector<char> is_measured;
+  std::vector<uint64_t> numbers;    // of inputs that may be known: see KnownTensors
 
   // What a GPU measures: the values, in the order of their rows.
   std::vector<std::size_t> on_gpu;
@@ -110,12 +122,23 @@ class ReadJob : public EventJob {
         constant.measured = results[i];
         constant.is_known.store(true, std::memory_order_release);
       }
+      remember(i);
       if (results[i].finite >= 0 && dtype_info(item.tensor.dtype).plain) {
         item.statistics = statistics_of(results[i], item.tensor);
         item.measured = true;
       }
       if (call->recorder.fingerprints && !event.captured) item.fingerprint = hexadecimal(results[i].fingerprint);
     }
+  }
+
+  // Whether an input is one that was measured, and nobody wrote since: it has those results.
+  bool is_known(std::size_t place, const char* data) {
+    if (numbers.empty() || !numbers[place] || event.captured) return false;
+    std::lock_guard<std::mutex> guard(plan->inputs_lock);
+    const Plan::Input& input = plan->inputs[place];
+    if (input.number != numbers[place] || input.data != data) return false;
+    results[place] = input.measured;
+    return true;
   }
 
   // How many replays of the graph measured this; 0 where it measures nothing on a GPU.
@@ -158,6 +181,13 @@ class ReadJob : public EventJob {
   }
 
  private:
+  void remember(std::size_t place) {
+    if (numbers.empty() || !numbers[place] || event.captured) return;
+    std::lock_guard<std::mutex> guard(plan->inputs_lock);
+    Plan::Input& input = plan->inputs[place];
+    if (input.number < numbers[place]) input = {numbers[place], datas[place], results[place]};
+  }
+
   static void write_scalar(Item& item, Content::Kind kind, int64_t bits) {
     using Kind = Content::Kind;
     double floating;
@@ -225,6 +255,9 @@ class Remembered : public Plans {
   ReadJob* read(Moment& moment, const Contents& contents, Recorder& recorder) {
     const Labels& labels = *moment.labels;
     const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
+    // Not under the lock, which a thread that has to wait for Python's may hold.
+    std::vector<uint64_t> numbers;
+    if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.look(contents);
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -241,11 +274,15 @@ class Remembered : public Plans {
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
       plans_.insert(plans_.begin(), make(contents, count, labels, recorder, !moment.launch));
+      if (!numbers.empty()) plans_[0]->inputs.resize(plans_[0]->places.size());
     } else if (place) {
       std::swap(plans_[place], plans_[0]);
     }
     const std::shared_ptr<Plan>& plan = plans_[0];
     std::unique_ptr<ReadJob> job = take(plan, labels, contents);
+    for (std::size_t i = 0; i < job->numbers.size(); ++i) {
+      job->numbers[i] = numbers[plan->places[i]];
+    }
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const Content& content = contents[plan->places[i]];
       Item& item = job->event.items[i];
@@ -276,6 +313,18 @@ class Remembered : public Plans {
       return text + " " + label.name;
     }
   };
+
+  // Whether inputs that nobody wrote are not read again: no kernel writes any, which torch would
+  // not know, and which others may share their memory with.
+  bool keeps_inputs(const Labels& labels, const Recorder& recorder) {
+    std::call_once(asked_, [&] {
+      keeps_inputs_ = !recorder.rechecks() &&
+          std::none_of(labels.begin(), labels.end(), [&](const Label& label) {
+            return recorder.may_be_written(label);
+          });
+    });
+    return keeps_inputs_;
+  }
 
   std::shared_ptr<Plan> make(
       const Contents& contents, std::size_t count, const Labels& labels,
@@ -335,6 +384,9 @@ class Remembered : public Plans {
     return job;
   }
 
+  std::once_flag asked_;
+  bool keeps_inputs_ = false;
+  KnownTensors known_;
   std::mutex lock_;
   std::vector<Seen> seen_;
   std::vector<std::shared_ptr<Plan>> plans_;  // the last one first

@@ -92,6 +92,10 @@ class Reading : public Values {
         job.is_measured[i] = true;
         continue;
       }
+      if (job.is_known(i, tensor.data)) {
+        job.is_measured[i] = true;
+        continue;
+      }
       if (job.event.captured) {
         if (tensor.device_index == gpu && tensor.numel && dtype.plain) add_to_gpu(job, i);
         else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);

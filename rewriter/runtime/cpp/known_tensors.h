@@ -1,0 +1,137 @@
+// Which inputs are the tensors of an earlier call that nobody wrote since, as far as torch knows.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "event.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// Python's functions, where the process has them. A wrapper that is compiled just in time is called
+// by Python; nothing here needs its headers, which a package is compiled without.
+struct Python {
+  using Object = void*;
+  Object (*thread)() = nullptr;
+  int (*lock)() = nullptr;
+  void (*unlock)(int) = nullptr;
+  Object (*weak_reference)(Object, Object) = nullptr;
+  Object (*attribute)(Object, Object) = nullptr;
+  Object (*interned)(const char*) = nullptr;
+  long long (*integer)(Object) = nullptr;
+  void (*clear_error)() = nullptr;
+  void (*release)(Object) = nullptr;
+  // The object of a tensor. No stable interface has it: without it, every input is read.
+  Object (*object_of)(const void*) = nullptr;
+
+  static const Python& get() {
+    static const Python python;
+    return python;
+  }
+  // Whether Python called this thread, which then has to take its lock again when it returns: to
+  // take it here waits for nothing that it would not wait for.
+  bool is_caller() const { return is_complete_ && thread(); }
+
+ private:
+  Python() {
+    void* torch = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (!torch) return;
+    is_complete_ = find(RTLD_DEFAULT, "PyGILState_GetThisThreadState", thread) &&
+        find(RTLD_DEFAULT, "PyGILState_Ensure", lock) &&
+        find(RTLD_DEFAULT, "PyGILState_Release", unlock) &&
+        find(RTLD_DEFAULT, "PyWeakref_NewRef", weak_reference) &&
+        find(RTLD_DEFAULT, "PyObject_GetAttr", attribute) &&
+        find(RTLD_DEFAULT, "PyUnicode_InternFromString", interned) &&
+        find(RTLD_DEFAULT, "PyLong_AsLongLong", integer) &&
+        find(RTLD_DEFAULT, "PyErr_Clear", clear_error) &&
+        find(RTLD_DEFAULT, "Py_DecRef", release) &&
+        find(torch, "_Z16THPVariable_WrapRKN2at10TensorBaseE", object_of);
+  }
+
+  template <class Function>
+  static bool find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    return function != nullptr;
+  }
+
+  bool is_complete_ = false;
+};
+
+class KnownTensors {
+ public:
+  // Of each value a number that stays the same while it is the same tensor and torch knows of no
+  // write to it; 0 where nobody can tell. Python's collector may run here, and call anything.
+  std::vector<uint64_t> look(const Contents& contents) {
+    std::vector<uint64_t> numbers(contents.size());
+    const Python& python = Python::get();
+    if (!python.is_caller() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
+    const int state = python.lock();
+    if (!version_) version_ = python.interned("_version");
+    seen_.resize(contents.size());
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+      const Content& content = contents[i];
+      if (content.kind == Content::Kind::tensor && !content.is_constant && content.handle) {
+        numbers[i] = look(python, content.handle, seen_[i]);
+      }
+    }
+    python.unlock(state);
+    is_busy_.clear(std::memory_order_release);
+    return numbers;
+  }
+
+ private:
+  // The reference is never given up: who destroys this may be no thread of Python's.
+  struct Seen {
+    Python::Object reference = nullptr;
+    long long version = 0;
+    uint64_t number = 0;
+  };
+
+  uint64_t look(const Python& python, AtenTensorHandle handle, Seen& seen) const {
+    Python::Object tensor = python.object_of(handle);
+    if (!tensor) {
+      python.clear_error();
+      return 0;
+    }
+    // A tensor has one such object while anybody holds it, and no other has one in its place.
+    Python::Object reference = python.weak_reference(tensor, nullptr);
+    const bool is_same = reference && reference == seen.reference;
+    long long version = -1;
+    if (!is_same || seen.number) {
+      if (Python::Object value = python.attribute(tensor, version_)) {
+        version = python.integer(value);
+        python.release(value);
+      } else {
+        python.clear_error();  // an inference tensor has none
+      }
+    }
+    python.release(tensor);
+    if (!reference) {
+      python.clear_error();
+      return 0;
+    }
+    if (is_same) {
+      python.release(reference);
+    } else {
+      if (seen.reference) python.release(seen.reference);
+      seen.reference = reference;
+    }
+    if (!is_same || version != seen.version) {
+      static std::atomic<uint64_t> numbers{0};
+      seen.number = version < 0 ? 0 : ++numbers;
+      seen.version = version;
+    }
+    return seen.number;
+  }
+
+  Python::Object version_ = nullptr;  // the name of the attribute
+  std::vector<Seen> seen_;
+  std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

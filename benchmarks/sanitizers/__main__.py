@@ -30,6 +30,8 @@ from benchmarks.sanitizers import ask
 from benchmarks.sanitizers.artifacts import Artifact, artifacts_in
 from benchmarks.sanitizers.kinds import KINDS
 
+# Models beside those of `benchmarks.faults`, by form: packages of small ones have few places.
+MORE = {"aoti": ("transformer", "dtypes", "scatter")}
 FIRST, NAMED, MISSED, BROKEN = "first", "named", "missed", "does not compile"
 LATE = "no answer in time"
 ELSEWHERE = "cannot run here"  # with another torch, or on another device
@@ -217,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
     from benchmarks.faults.models import FORMS
 
     forms = {
-        form: tuple(x for x in names if x in (arguments.models or names))
+        form: tuple(x for x in (*names, *MORE.get(form, ())) if x in (arguments.models or (x,)))
         for form, names in FORMS.items()
         if form in (arguments.forms or FORMS)
     }

@@ -225,6 +225,12 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
         named = ", ".join(f"#{one}" for one in others[:_NAMED])
         text.append(f"launches between this and the last comparison: {named}")
         certainty = "likely"
+    if beside := _beside(run, row.launch):
+        # Bands are compared on the stream of the launch, and others go on meanwhile.
+        others = (*others, *beside)
+        named = ", ".join(f"#{one}" for one in beside[:_NAMED])
+        text.append(f"launches on other streams, which may have run at the same time: {named}")
+        certainty = "likely"
     return Finding(
         "bounds",
         what,
@@ -239,6 +245,14 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
         text=tuple(text),
         others=others,
     )
+
+
+def _beside(run: RunDump, index: int) -> tuple[int, ...]:
+    """The launches of a wrapper that run on another stream than this one."""
+    wrapper = wrapper_of(run)
+    launches = () if wrapper is None else wrapper.located.launches
+    streams = {one.index: one.stream for one in launches}
+    return tuple(one for one, stream in streams.items() if stream != streams.get(index, stream))
 
 
 def _of_read(read: UnwrittenRead) -> Finding:

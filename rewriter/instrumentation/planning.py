@@ -245,7 +245,9 @@ def _plan_launches(
             lines.checked(launch)
         facts.append(_facts(launch, values, reads=any(phases.values())))
         probed.append(launch)
-    waiting = together(located, handed)
+    # Who looks for what changes a value that it was not given cannot measure it behind that one.
+    waits = probes.which(selection) != "ends"
+    waiting = together(located, handed) if waits else frozenset[int]()
     for row in facts:
         if row["launch"] in waiting:
             row["together"] = True

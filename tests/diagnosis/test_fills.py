@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import dumps
+from artifacts import get
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import fills, sanitized
 from rewriter.dump.reading import open_dump
@@ -236,6 +237,26 @@ def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
     assert sanitized.coverage_lines(known) == [
         "bounds: 2 buffers with guard bands, 2 launches compared; not: its memory is pinned (1)"
     ]
+
+
+def test_a_store_beside_a_buffer_may_be_that_of_a_launch_on_another_stream(tmp_path: Path) -> None:
+    """Bands are compared on the stream of the one launch while the other runs."""
+    dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})])
+    store = {
+        "event": "memory", "probe": "bounds", "what": "store out of bounds", "launch": 0,
+        "buffer": "buf5", "allocated": 0, "side": "behind", "distance": 0, "count": 1,
+        "dtype": "float32",
+    }  # fmt: skip
+    (dump / "rank0/run0/memory.jsonl").write_text(json.dumps(store) + "\n")
+    (dump / "wrapper.py").write_text(get("cuda-torch2.15/streams").path.read_text())
+    path = dump / "rank0/run0/run.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"artifact": "wrapper.py", "sha256": ""})
+    )
+    (finding,) = sanitized.of_rows([open_dump(dump)], {"bounds"}).findings
+    assert (finding.launch, finding.certainty) == (0, "likely")
+    assert 1 in finding.others
+    assert "on other streams, which may have run at the same time: #1" in finding.text[-1]
 
 
 def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import rewriter
 from artifacts import get
+from rewriter.instrumentation.planning import plan_table
 
 _HEAD = """\
 from torch._inductor.async_compile import AsyncCompile
@@ -111,3 +112,13 @@ def test_weights_of_a_package_are_shown_where_a_call_begins() -> None:
     written = rewriter.instrument(path, rewriter.select(["hash"]))
     (inputs,) = [x for x in written.plan.insertions if x.origin == "inputs"]
     assert b"_weight" not in inputs.text
+
+
+def test_no_value_waits_for_those_of_the_next_launch() -> None:
+    """It may be the next launch that changes them."""
+    wrapper = rewriter.open(get("cuda-torch2.11/gpt aoti").path).only
+    selections = [rewriter.select(["hash"]), rewriter.select(["hash"], args="ends")]
+    tables = [plan_table("x", "", wrapper.located, one)["launches"] for one in selections]
+    waiting = [sum(row.get("together", False) for row in table) for table in tables]
+    assert waiting[0] > 10
+    assert waiting[1] == 0

@@ -712,9 +712,17 @@ class Gpu {
     return true;
   }
 
-  // Whether memory that is freed can still be read: a wrapper that fails frees what waits.
+  // Whether memory that is freed can still be read: a wrapper that fails frees what waits. PyTorch's
+  // own allocator keeps it, CUDA's (`backend:cudaMallocAsync`) takes it back.
   static bool keeps_memory() {
-    static const bool keeps = !std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+    static const bool keeps = [] {
+      if (std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING")) return false;
+      for (const char* name : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+        const char* const text = std::getenv(name);
+        if (text && std::strstr(text, "cudaMallocAsync")) return false;
+      }
+      return true;
+    }();
     return keeps;
   }
 

@@ -10,7 +10,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -386,6 +388,23 @@ def test_another_zip_file_is_named(
 
 def probed(original: Path, output: Path) -> None:
     """Patch a package as `instrument` does, with some bytes for the libraries."""
+    if original.is_dir():
+        _patch(original, output)
+    else:
+        output.write_bytes(_patched(original.read_bytes()))
+
+
+@lru_cache(maxsize=4)
+def _patched(original: bytes) -> bytes:
+    """Of most tests, the package is the same."""
+    with TemporaryDirectory() as folder:
+        plain, output = Path(folder, "model.pt2"), Path(folder, "model.instrumented.pt2")
+        plain.write_bytes(original)
+        _patch(plain, output)
+        return output.read_bytes()
+
+
+def _patch(original: Path, output: Path) -> None:
     artifact = open_artifact(original)
     assert artifact.package is not None
     results = patch.instrument(artifact, select("names"))

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caches import BACKWARD, CPP, CUDA, FORWARD, MLP, NAMES, bytes_of, cache, content, make
+from examples import examples
 from rewriter import cli
 from rewriter.cache import journal, location, mutate
 from rewriter.cache.journal import Journal
@@ -588,9 +588,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("property") / "cache")
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(_SELECTIONS, min_size=1, max_size=3))
-def test_restore_gives_back_every_selection(steps: list[dict[str, str]], shared: Path) -> None:
+@examples(10)
+def test_restore_gives_back_every_selection(draw: st.DataObject, shared: Path) -> None:
+    steps = draw.draw(st.lists(_SELECTIONS, min_size=1, max_size=3))
     before = content(shared)
     for step in steps:
         globs = [step.pop("globs")] if "globs" in step else []

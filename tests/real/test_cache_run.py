@@ -196,9 +196,10 @@ def test_killed_and_restored_by_the_next_command(
     python: Python,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sys.executable", PYTHON)  # who asks is not who runs where it starts warm
     before = content(directory)
-    process, program = started()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", PYTHON)  # who asks is not who runs where it starts warm
+        process, program = started()
     found = json.loads(cache("status", "--json", "--dir", directory).stdout)
     assert found["running"]["pid"] == process.pid
     assert sorted(found["running"]["wrappers"]) == sorted(NAMES)

@@ -24,6 +24,9 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 
 # Not warm: who is interrupted is to be the command itself.
 REWRITER = [sys.executable, "-m", "rewriter"]
+# The same; what it starts with its own Python is warm.
+START_WARM = [sys.executable, "-c", "import runpy, sys\nsys.executable = sys.argv.pop(1)\n"
+              "runpy.run_module('rewriter', run_name='__main__', alter_sys=True)"]  # fmt: skip
 # A record that ends within its second launch, and a program that hangs there.
 HANGS = f"""
 import os, pathlib, signal, sys, time
@@ -199,7 +202,8 @@ def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
 def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) -> None:
     (tmp_path / "spins.py").write_text(SPINS)
     words = [
-        *REWRITER,
+        *START_WARM,
+        sys.executable,
         "run",
         tmp_path / "spins.py",
         "--probe",

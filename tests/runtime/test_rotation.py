@@ -171,7 +171,8 @@ def test_a_call_that_goes_while_it_is_opened_is_none(
     assert [run.number for run in open_dump(dump).runs] == [0, 2]
 
 
-def test_a_reader_never_finds_half_a_call(dump: Path) -> None:
+@pytest.mark.parametrize("times", [10, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_a_reader_never_finds_half_a_call(dump: Path, times: int) -> None:
     """While a program writes and removes calls as fast as it can, all that is opened is sound."""
     recorder = recorder_of("save", last=3)
     for _ in range(4):
@@ -185,7 +186,7 @@ def test_a_reader_never_finds_half_a_call(dump: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(30):
+        for _ in range(times):
             opened = open_dump(dump)
             for run in opened.runs[:-1]:
                 assert run.facts.artifact == "w.py"

@@ -39,14 +39,19 @@ def cpu_seconds(process: int | str = "self") -> float:
     try:
         # The name of the program, in brackets, may have spaces.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        children = [
-            child
-            for thread in Path(f"/proc/{process}/task").iterdir()
-            for child in (thread / "children").read_text().split()
-        ]
+        threads = list(Path(f"/proc/{process}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return 0.0  # it has ended: whoever waits for it has its time
+    children = [child for thread in threads for child in _children(thread)]
     return sum(map(int, fields[11:15])) / _TICK + sum(map(cpu_seconds, children))
+
+
+def _children(thread: Path) -> list[str]:
+    """Processes that a thread started; none where it has ended, which the process need not have."""
+    try:
+        return (thread / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 class FileTimes:

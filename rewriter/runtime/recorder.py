@@ -178,36 +178,60 @@ class Recorder:
 
     def allocated(self, event: int, tensor: Any) -> Any:
         """A buffer was allocated; the wrapper goes on with the result, which may be another."""
+        if (memory := self._memory) is None or not isinstance(tensor, torch.Tensor):
+            return tensor
+        if (call := self._quick_call()) is not None:
+            with self._lock:
+                try:
+                    return memory.allocated(call, event, tensor)
+                except Exception as error:
+                    self.warn("memory", f"{type(error).__name__}: {error}")
+                    return tensor
         result = [tensor]
-        if isinstance(tensor, torch.Tensor):
-            self._of_memory("memory", self._allocate, event, result)
+        self._guarded("memory", self._allocate, event, result)
         return result[0]
 
     def reused(self, event: int, tensor: Any) -> None:
         """A buffer took over memory whose content nobody needs."""
         is_held = getrefcount(tensor) > _references()
-        self._of_memory("memory", self._gone, event, tensor, is_held, True)
+        self._give_up(event, tensor, is_held, True)
 
     def released(self, event: int, tensor: Any) -> None:
         """The wrapper gives up a buffer next."""
         is_held = getrefcount(tensor) > _references()
-        self._of_memory("memory", self._gone, event, tensor, is_held, False)
+        self._give_up(event, tensor, is_held, False)
 
     def checked(self, launch: int) -> None:
         """The launch was issued, and its values were handed over."""
-        self._of_memory("memory", self._check_memory, launch)
-
-    def _of_memory(self, about: str, act: Callable[..., None], *args: Any) -> None:
-        """As `_guarded`, for what is done to memory: no tensor that autograd knows is in it, so
-        that what costs most of it can mostly be left out."""
-        if self._is_silent or self._is_fork or torch._C._len_torch_dispatch_stack():
-            self._guarded(about, act, *args)
+        if (memory := self._memory) is None:
+            return
+        if (call := self._quick_call()) is None:
+            self._guarded("memory", self._check_memory, launch)
             return
         with self._lock:
             try:
-                act(*args)
+                memory.checked(call, launch)
             except Exception as error:
-                self.warn(about, f"{type(error).__name__}: {error}")
+                self.warn("memory", f"{type(error).__name__}: {error}")
+
+    def _give_up(self, event: int, tensor: Any, is_held: bool, is_reused: bool) -> None:
+        if (memory := self._memory) is None:
+            return
+        if (call := self._quick_call()) is None:
+            self._guarded("memory", self._gone, event, tensor, is_held, is_reused)
+            return
+        with self._lock:
+            try:
+                memory.gone(call, event, tensor, is_held=is_held, is_reused=is_reused)
+            except Exception as error:
+                self.warn("memory", f"{type(error).__name__}: {error}")
+
+    def _quick_call(self) -> RunningCall | None:
+        """The call that runs in this thread, where what is done to memory needs none of what
+        `_guarded` sees to: autograd knows no tensor that is in it, so that can be left out."""
+        if self._is_silent or self._is_fork or torch._C._len_torch_dispatch_stack():
+            return None
+        return self._calls.get(get_ident())
 
     def _allocate(self, event: int, result: list[Any]) -> None:
         if self._memory is not None and (call := self._wanted_call()) is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 GUARD = 4096  # bytes on each side
 KEPT = 16 << 20  # bytes of memory that was given back and filled, and nobody gets yet
+_MOST_FORMS = 4096
 _ELSEWHERE = "on another device"
 _NO_BAND = f"{GUARD_VARIABLE} is 0"
 
@@ -49,6 +50,9 @@ class _Buffer:
     def is_gone(self) -> bool:
         """Whether nobody has it any more."""
         return self.memory is not None and self.memory.owner() is None
+
+
+_Key = tuple[int, torch.dtype, int]  # the line of an allocation, what it makes, and where
 
 
 class _Ways(NamedTuple):
@@ -123,7 +127,8 @@ class Memory:
         self._warn = warn
         self._captured: list[_Watched] = []
         self._regions = Regions()
-        self._ways: dict[tuple[int, torch.dtype, int], _Ways | None] = {}
+        self._ways: dict[_Key, _Ways | None] = {}
+        self._forms: dict[tuple[_Key, int, int], Form] = {}
         try:
             self._fills = parse_fills(os.environ.get(VARIABLE, "") if self.probes else "")
         except ValueError as error:
@@ -193,14 +198,17 @@ class Memory:
         if self._regions.ended:
             self._drain(watched)
         stream = torch._C._cuda_getCurrentRawStream(where) if where >= 0 else 0
-        form = Form(where, stream, nbytes, self._guard, ways.edge, ways.item)
+        if (form := self._forms.get((key, nbytes, stream))) is None:
+            form = Form(where, stream, nbytes, self._guard, ways.edge, ways.item)
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()  # sizes that change
+            self._forms[key, nbytes, stream] = form
+        device = tensor.device
         try:
-            region = self._regions.take(form) or Region(
-                form, tensor.device, ways.bands, self._regions
-            )
+            region = self._regions.take(form) or Region(form, device, ways.bands, self._regions)
         except MemoryError:
             return False
-        region.lend(tensor, tensor.device)
+        region.lend(tensor, device)
         region.watched = watched
         if ways.inside is not None:
             ways.bands.fill(region.address, nbytes, ways.inside, stream)

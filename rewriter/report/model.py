@@ -61,7 +61,8 @@ def report(
         merged = (*merged, Finding("sampled", "note", choice.text))
     judged = verdicts.of_dump(dump, called, merged, where, follow)
     crash = next((one for one, _ in judged if one.ended is not None), None)
-    if crash is not None and read_conclusion(dump.home) is None:
+    is_known = read_conclusion(dump.home) is not None
+    if crash is not None and crash.ended is not None and not (is_known or crash.ended.running):
         crash = None  # nobody knows how it ended: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
     return Report(

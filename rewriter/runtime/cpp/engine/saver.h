@@ -113,6 +113,19 @@ class Saver {
     return message;
   }
 
+  // Goes on as a new one, with the threads that there are: all that was saved is in files.
+  void start_again(uint64_t most) {
+    wait_until(last());
+    std::lock_guard<std::mutex> guard(lock_);
+    most_ = most;
+    used_ = 0;
+    message_.clear();
+    full_ = failed_ = has_message_ = false;
+  }
+
+  // Whether its threads are those of this process.
+  bool is_own() const { return getpid() == pid_; }
+
   // So many bytes of the limit are used: files were removed.
   void restart(uint64_t used) {
     std::lock_guard<std::mutex> guard(lock_);
@@ -448,7 +461,7 @@ class Saver {
     if (is_final) failed_ = true;
   }
 
-  const uint64_t most_;
+  std::atomic<uint64_t> most_;
   const int threads_;
   const uint64_t bound_;
   DeviceCopies device_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "../archive.h"
 #include "../engine/saver.h"
@@ -15,6 +16,13 @@ namespace inductor_rewriter {
 
 class Save : public Probe {
  public:
+  // No call follows, and all of them are over.
+  ~Save() override {
+    if (!saver_) return;
+    std::lock_guard<std::mutex> guard(Idle::get().lock);
+    Idle::get().savers.push_back(saver_);
+  }
+
   void at(Event& event, RunningCall& call, Recorder& recorder) override {
     for (Item& item : event.items) {
       if (!call.directory || !item.is_tensor()) continue;
@@ -108,12 +116,33 @@ class Save : public Probe {
     if (!message.empty()) recorder.warn("save", message);
   }
 
-  // One for all calls, and never freed: its threads do not end.
+  // Those that nobody uses: their threads do not end.
+  struct Idle {
+    std::mutex lock;
+    std::vector<Saver*> savers;
+    static Idle& get() {
+      static Idle& idle = *new Idle;
+      return idle;
+    }
+    Saver* take(uint64_t most) {
+      std::lock_guard<std::mutex> guard(lock);
+      while (!savers.empty()) {
+        Saver* const saver = savers.back();
+        savers.pop_back();
+        if (!saver->is_own()) continue;  // of the process that forked this one
+        saver->start_again(most);
+        return saver;
+      }
+      return new Saver(most);
+    }
+  };
+
+  // One for all calls.
   Saver& saver_of(const Recorder& recorder) {
     std::lock_guard<std::mutex> guard(starting_);
     if (!saver_) {
       most_ = wanted_bytes(recorder.max_bytes());
-      saver_ = new Saver(most_);
+      saver_ = Idle::get().take(most_);
     }
     return *saver_;
   }

@@ -256,7 +256,7 @@ class _Witness:
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
     ) -> Verdict:
         run = self._run
-        evidence = Evidence(self._dump, run, node.step)
+        evidence = Evidence(self._dump, run, node.step, self._flow)
         arguments = tuple(self._arguments(evidence, node, rows))
         return replace(
             Verdict.of(self._dump, run, node.place, state, arguments),

@@ -136,9 +136,13 @@ def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
 def given(rows: Sequence[EventRow]) -> list[TensorRow]:
     """The rows of the tensors that a launch was given, also of those whose value then is not known:
     what it updates, where nothing was recorded before it."""
-    read = tensors(reads(rows))
-    names = {row.arg for row in read}
-    return read + [
+    return _given(rows, reads(rows))
+
+
+def _given(rows: Sequence[EventRow], read: Sequence[ValueRow]) -> list[TensorRow]:
+    known = tensors(read)
+    names = {row.arg for row in known}
+    return known + [
         row for row in tensors(_after(rows)) if row.role == "inout" and row.arg not in names
     ]
 
@@ -284,11 +288,12 @@ class _Tracer:
         facts = run.launch_row(step.launch)
         place = recorded(run, step)
         memory = facts.buffers
-        got, written = given(rows), tensors(results(rows))
+        read = reads(rows)
+        got, written = _given(rows, read), tensors(results(rows))
         # In what runs again and again, a name of the last time says nothing.
         again = facts.repeats
         sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
-        unread = _unread(facts, reads(rows))
+        unread = _unread(facts, read)
         after = {row.arg: row for row in written}
         for name, role in unread:
             if name not in sources or role == "inout":

@@ -56,7 +56,7 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
     return instrument
 
 
-@pytest.mark.parametrize("model", map(rare, sorted(MODELS)))
+@pytest.mark.parametrize("model", [rare(model) for model in sorted(MODELS)])
 def test_every_call_is_recognised(model: str, compiled: Compile, tmp_path: Path) -> None:
     for number, graph in enumerate(compiled(model).graphs):
         path = tmp_path / f"output_code{number}.py"
@@ -87,7 +87,7 @@ def test_outputs_are_bit_equal(
         assert ("[rewriter 0] #" in output.out) == (probes != "save")
 
 
-@pytest.mark.parametrize("model", map(rare, RUNNABLE))
+@pytest.mark.parametrize("model", [rare(model) for model in RUNNABLE])
 def test_every_launch_that_ran_left_its_outputs(
     model: str, compiled: Compile, probed: Callable[..., bytes], tmp_path: Path
 ) -> None:

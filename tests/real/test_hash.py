@@ -291,6 +291,7 @@ def test_what_fails_is_said_once_and_the_model_goes_on(
     )
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_run_records_statistics_and_prints_lines(
     mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

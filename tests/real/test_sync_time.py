@@ -333,6 +333,7 @@ if __name__ == "__main__":
 """
 SPAWNED = """
 import json, sys
+import multiprocessing
 import torch
 import torch.multiprocessing
 from rewriter.runtime import attach
@@ -354,9 +355,10 @@ class Data(torch.utils.data.Dataset):
         return index
 
 if __name__ == "__main__":
-    table = sys.argv[1]
-    torch.multiprocessing.spawn(work, (table,), nprocs=2)
-    for start in ("spawn", "fork"):
+    table, method = sys.argv[1:]
+    multiprocessing.set_forkserver_preload(["torch"])
+    torch.multiprocessing.start_processes(work, (table,), nprocs=2, start_method=method)
+    for start in (method, "fork"):
         loader = torch.utils.data.DataLoader(
             Data(table), num_workers=1, multiprocessing_context=start
         )
@@ -423,11 +425,15 @@ def test_ranks_write_apart_and_forked_data_workers_nothing(
     assert found["rank0"][0][0] != found["rank1"][0][0]
 
 
+# Processes that are forked off one that has imported torch and nothing else, and new ones.
+@pytest.mark.parametrize(
+    "method", ["forkserver", pytest.param("spawn", marks=pytest.mark.exhaustive)]
+)
 def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
-    tmp_path: Path,
+    tmp_path: Path, method: str
 ) -> None:
     table = json.dumps([options_of("print"), [row_of()]])
-    found = run_program(tmp_path, SPAWNED, [table])
+    found = run_program(tmp_path, SPAWNED, [table, method])
     assert list(found) == ["rank0"]
     values: dict[int, list[list[float]]] = {}
     for pid, rows in found["rank0"]:

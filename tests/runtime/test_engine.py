@@ -223,7 +223,7 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The source of the GPU's kernels, for the host."""
     library = tmp_path_factory.mktemp("emulation") / "emulation.so"
     source = Path(__file__).parent / "engine/emulation.cpp"
-    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE)]
+    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE)]
     command = [engine_library.compiler(), *flags, source, "-o", library, "-ldl"]
     subprocess.run(command, check=True)
     functions = ctypes.CDLL(str(library))

@@ -1305,10 +1305,11 @@ def test_dumps_rotate_as_in_python(
 @pytest.mark.parametrize(
     "count", [2000, pytest.param(1_000_000, marks=pytest.mark.exhaustive, id="a million")]
 )
+@pytest.mark.parametrize("probe", ["hash", "record"])
 def test_a_long_run_stays_as_it_is(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, count: int
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, count: int, probe: str
 ) -> None:
-    """Memory and open files do not grow, and the dump has five calls."""
+    """Memory and open files do not grow, and the dump has five calls, or the ring."""
 
     def taken() -> tuple[int, int]:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -1318,7 +1319,9 @@ def test_a_long_run_stays_as_it_is(
         dump = Path(folder, "dump")
         monkeypatch.setenv("REWRITER_DUMP", str(dump))
         monkeypatch.setenv("REWRITER_QUIET", "1")
-        options = options_of("hash", "print", last=5, max_bytes="1M")
+        monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+        kept = {"last": 5, "max_bytes": "1M"} if probe == "hash" else {"on": ["nan", "spike:9x"]}
+        options = options_of(probe, "print", **kept)
         native = Native(library, options, [row_of(after=[["out", "z"]])])
         value = torch.zeros(16)
         memory = files = 0
@@ -1332,6 +1335,10 @@ def test_a_long_run_stays_as_it_is(
         found = taken()
         assert found[0] - memory < 8 << 20
         assert found[1] <= files
+        if probe == "record":
+            parts = [path for path in dump.rglob("*") if path.is_file()]
+            assert sum(path.stat().st_size for path in parts) < 100_000
+            return
         # Rows may come a little later than the call that they are of.
         deadline = time.monotonic() + 30
         while len(os.listdir(dump / "rank0")) > 5 and time.monotonic() < deadline:

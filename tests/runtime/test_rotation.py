@@ -286,14 +286,16 @@ def resident() -> int:
 @pytest.mark.parametrize(
     "count", [1500, pytest.param(1_000_000, marks=pytest.mark.exhaustive, id="a million")]
 )
-@pytest.mark.parametrize("probe", ["hash", "save"])
+@pytest.mark.parametrize("probe", ["hash", "save", "record"])
 def test_a_long_run_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, count: int, probe: str) -> None:
     """As of the first 1,000 calls, or tenth: memory and open files do not grow, and the dump has
-    five calls."""
+    five calls, or the ring."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         dump = Path(folder, "dump")
         monkeypatch.setenv("REWRITER_DUMP", str(dump))
-        recorder = recorder_of(probe, last=5, quiet=True, max_bytes="1M")
+        monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+        kept = {"on": ["nan"]} if probe == "record" else {"last": 5, "max_bytes": "1M"}
+        recorder = recorder_of(probe, quiet=True, **kept)
         value = torch.zeros(16)
         before = files = 0
         for number in range(count):
@@ -305,5 +307,8 @@ def test_a_long_run_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, count: int, 
                 before, files = resident(), len(os.listdir("/proc/self/fd"))
         assert resident() - before < 8 << 20
         assert len(os.listdir("/proc/self/fd")) <= files
+        if probe == "record":
+            assert sum(x.stat().st_size for x in dump.rglob("*") if x.is_file()) < 100_000
+            return
         assert runs(dump) == list(range(count - 5, count))
         assert size(dump) < 60_000

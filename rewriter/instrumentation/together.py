@@ -37,12 +37,14 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             owners.setdefault(event.buffer, owners.get(event.of, event.of))
     # What is taken over may be written by a line that is no launch, such as a copy.
     gone = ((x.insertion_point.start, x.of or x.buffer) for x in located.memory if _ends(x))
+    uses = sorted((x.start, owners.get(x.buffer, x.buffer), x.lasts) for x in located.other_uses)
     kept = own.union(located.weights)  # what has a known end: a release, or that of the package
     releases = sorted((place, owners.get(buffer, buffer)) for place, buffer in gone)
     shared = _shared(located)
     result: set[int] = set()
     waiting: set[str] = set()  # who owns the memory of what waits
-    place = 0  # among the releases
+    place = used = 0  # among the releases, and the other uses
+    lost: set[str] = set()  # what may be written at any time from now on
     for launch, following in pairwise(located.launches):
         values = handed.get(launch.index, ())
         waiting |= {argument.buffer for argument in values}
@@ -52,6 +54,14 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
         while place < len(releases) and releases[place][0] < following.insertion_point.end:
             freed.add(releases[place][1])
             place += 1
+        while used < len(uses) and uses[used][0] < launch.insertion_point.end:
+            lost |= {uses[used][1]} if uses[used][2] else set()
+            used += 1
+        touched = set()
+        while used < len(uses) and uses[used][0] < following.insertion_point.end:
+            touched.add(uses[used][1])
+            lost |= {uses[used][1]} if uses[used][2] else set()
+            used += 1
         if (
             values
             and handed.get(following.index)
@@ -59,6 +69,8 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             and len(waiting) <= _MOST
             and waiting <= kept
             and not waiting & freed
+            and "" not in touched
+            and not _with(waiting, shared) & _with(touched | lost, shared)
             and not _with(waiting, shared) & _with(_written(following, shared), shared)
         ):
             result.add(launch.index)

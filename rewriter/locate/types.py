@@ -113,6 +113,20 @@ class MemoryEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherUse:
+    """A statement that is no launch and may write a buffer, such as `buf0.zero_()`, or one that
+    nobody understands. `start` is the offset of its line.
+
+    `buffer` is a name in it, or the variable that owns its memory; empty stands for all buffers.
+    `lasts`: its memory may be written later, too, through what the statement made of it.
+    """
+
+    start: int
+    buffer: str
+    lasts: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StreamAction:
     """A line that says on which stream work runs, or what it waits for.
 
@@ -187,7 +201,8 @@ class Located:
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
     `weights` are names of constants that a package holds for as long as it is loaded.
     `memory` is what the text says of memory, in file order.
-    `stream_actions` are in file order, of scopes that have any.
+    `stream_actions` are in file order, of scopes that have any. `other_uses` are what statements
+    that are no launches may write.
     """
 
     launches: tuple[Launch, ...]
@@ -198,6 +213,7 @@ class Located:
     weights: tuple[str, ...] = ()
     stream_actions: tuple[StreamAction, ...] = ()
     memory: tuple[MemoryEvent, ...] = ()
+    other_uses: tuple[OtherUse, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,94 @@ CASES = {
         + _write("arg0_1", "buf1"),
         set(),
     ),
+    **{
+        f"changed by no launch: {line}": (
+            _allocate("buf0", "buf1")
+            + _write("arg0_1", "buf0")
+            + "".join(f"{part}\n" for part in line.split("; "))
+            + _write("arg0_1", "buf1"),
+            set(),
+        )
+        for line in (
+            "buf0.zero_()",
+            "buf0.copy_(arg0_1, False)",
+            "buf0.fill_(1.0)",
+            "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); buf2.zero_()",
+            "buf2 = buf0; buf2.zero_()",
+            "reinterpret_tensor(buf0, (2, 2), (2, 1), 0).copy_(arg0_1)",
+            "buf2 = buf0.view(2, 2); buf3 = buf2.permute(1, 0); buf3.fill_(0)",
+            "buf2 = buf0.zero_()",
+            "s0 = buf0.zero_().numel()",
+            "buf0[0] = 1.0",
+            "buf0[0], s0 = 1.0, 2",
+            "buf0 += 1",
+            "buf0.data = arg0_1",
+            "buf2 = buf0[1:]",
+            "buf2 = buf0 if arg0_1 is None else arg0_1",
+            "buf2, buf3 = buf0, arg0_1",
+            "buf2 = +buf0",
+            "buf2 = buf0.T",
+            "buf2 = buf0.view(2, 2).permute(1, 0)",
+            "s0 = (buf2 := buf0) is None",
+            "buf0.view(2, 2).zero_()",
+            "kept = [buf0]",
+            "kept: list = [buf0]",
+            "(buf2 := buf0)",
+            "buf0",
+            "print(buf0)",
+            "run_intermediate_hooks('buf0', buf0)",
+            "torch.cuda.change(buf0)",
+            "change = lambda: buf0.zero_()",
+            "for buf0 in (arg0_1,): pass",
+            "for i in range(2): buf0.zero_()",
+            "if arg0_1 is not None: buf0.zero_()",
+            "with torch.cuda._DeviceGuard(0): buf0.zero_()",
+        )
+    },
+    "changed later, by a name that nobody follows": (
+        _allocate("buf0", "buf1", "buf3")
+        + "buf2 = buf0[1:]\n"
+        + _write("arg0_1", "buf1")
+        + _write("arg0_1", "buf0")
+        + "buf2.zero_()\n"
+        + _write("arg0_1", "buf3"),
+        {0},
+    ),
+    "changed while it is the result of a library": (
+        "buf0 = torch.ops.aten.view_as_real.default(arg0_1)\n"
+        + _allocate("buf1")
+        + "arg0_1.zero_()\n"
+        + _write("arg0_1", "buf1"),
+        set(),
+    ),
+    "changed by the statement of the next launch": (
+        _allocate("buf0", "buf1") + _write("arg0_1", "buf0") + _write("buf0.zero_()", "buf1"),
+        set(),
+    ),
     "before a call that nobody knows": (CHAIN + "mystery(buf1)\n", set()),
     # Must wait.
     "read by the next launch": (CHAIN, {0}),
     "freed behind the next launch": (CHAIN + "del buf0\n", {0}),
+    **{
+        f"used by no launch: {line}": (
+            _allocate("buf0", "buf1", "buf2")
+            + _write("arg0_1", "buf0")
+            + "".join(f"{part}\n" for part in line.split("; "))
+            + _write("arg0_1", "buf1"),
+            {0},
+        )
+        for line in (
+            "buf2.zero_()",
+            "buf2.copy_(arg0_1)",
+            "buf3 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0)",
+            "buf3 = buf0.clone()",
+            "s0 = buf0.numel() + 1",
+            "buf3 = buf0 + 1",
+            "assert_size_stride(buf0, (4, ), (1, ))",
+            "# buf0 += 1",
+            "args.clear()",
+        )
+    },
     "three in a row": (CHAIN + _allocate("buf2") + _write("buf1", "buf2"), {0, 1}),
     "the first of three freed": (
         CHAIN + "del buf0\n" + _allocate("buf2") + _write("buf1", "buf2"),

@@ -30,6 +30,7 @@ from rewriter.locate.types import (
     InsertionPoint,
     MemoryAction,
     MemoryEvent,
+    OtherUse,
     StreamAction,
     Unrecognised,
 )
@@ -37,6 +38,8 @@ from rewriter.locate.types import (
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
 _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
+# Known calls that write nothing, and of whose results it is known whose memory they show.
+_HARMLESS = frozenset({"allocation", "view", "copy", "check", "scalar"})
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class WalkedScope:
     `returned` are the buffers that it returns, its names for them and what is wrong with them,
     `received` the statement that gives names to what it was called with, `facts` what it says of
     inputs, `elements` where it takes parts of results, `stream_actions` what it does to streams,
-    `memory` what it does to memory.
+    `memory` what it does to memory, `other_uses` what else may write it.
     """
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
@@ -81,6 +84,7 @@ class WalkedScope:
     elements: Elements = field(default_factory=lambda: Elements())
     stream_actions: tuple[StreamAction, ...] = ()
     memory: list[MemoryEvent] = field(default_factory=list)
+    other_uses: list[OtherUse] = field(default_factory=list)
 
 
 class CallClassifier:
@@ -156,6 +160,8 @@ class PythonLaunchFinder:
         if isinstance(statement, (ast.If, ast.While, ast.For, ast.With, ast.Try)):
             self._compound(statement, flow)
             return
+        if isinstance(statement, ast.Match):
+            self._use(statement, statement, flow, lasts=True)
         if isinstance(statement, (ast.Assign, ast.Delete)):
             self._walked.elements.read(statement)
         elif isinstance(statement, ast.Match) or hasattr(statement, "body"):
@@ -186,6 +192,9 @@ class PythonLaunchFinder:
         branches = not isinstance(statement, (ast.With, ast.Try))
         self._loops += loop
         self._branches += branches
+        if isinstance(statement, ast.For):
+            self._use(statement, statement.target, flow, lasts=True)
+            self._use(statement, statement.iter, flow, lasts=True)
         if isinstance(statement, ast.With):
             self._context(statement, flow)
         else:
@@ -216,6 +225,7 @@ class PythonLaunchFinder:
 
     def _simple(self, statement: ast.stmt, flow: Flow) -> None:
         launches = self._calls(statement, statement, flow, obstacle="")
+        self._note_other_uses(statement, flow, bool(launches))
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
                 self._assign(statement, target, statement.value, flow, bool(launches))
@@ -233,6 +243,39 @@ class PythonLaunchFinder:
             for name, view in self._uses(call):
                 if name in flow.variables:
                     flow.write(name, view)
+
+    def _note_other_uses(self, statement: ast.stmt, flow: Flow, launches: bool) -> None:
+        """Buffers that a statement may write otherwise than by a launch or a call in it."""
+        if isinstance(statement, (ast.Delete, ast.Return, ast.Pass)):
+            return
+        if isinstance(statement, ast.Expr) and isinstance(
+            statement.value, (ast.Call, ast.Constant)
+        ):
+            return
+        if not isinstance(statement, ast.Assign):
+            self._use(statement, statement, flow, lasts=True)
+            return
+        if any(not _is_bound(target) for target in statement.targets):
+            self._use(statement, statement, flow, lasts=True)
+            return
+        value = statement.value
+        if launches or isinstance(value, (ast.Call, ast.Name, ast.Constant)):
+            return
+        if isinstance(value, ast.Subscript):
+            # An element of what a call returned, or a part of a tensor.
+            if flow.get(_subscripted(value)).type != "tensor":
+                return
+        elif isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare)):
+            if not (isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.UAdd)):
+                return  # the result is new
+        self._use(statement, value, flow, lasts=True)
+
+    def _use(self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, lasts: bool) -> None:
+        """What stands there may be written, by any of its names."""
+        start = self._source.line_start(statement.lineno)
+        for name in names(inside):
+            for buffer in {name, flow.get(name).root}:
+                self._walked.other_uses.append(OtherUse(start, buffer, lasts))
 
     def _uses(self, node: ast.AST) -> Iterator[tuple[str, str]]:
         """The variables under `node`, each with the view of it that is used, if it is one."""
@@ -289,6 +332,9 @@ class PythonLaunchFinder:
                     reuse=self._is_reuse(statement),
                     fresh="# alias" in self._rest(statement),
                 )
+            elif effect == "view":
+                self._use(statement, value, flow, lasts=True)
+                flow.compute(name, None)
             else:
                 flow.compute(name, _RESULTS.get(str(effect)))
         elif isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp)) or (
@@ -343,6 +389,8 @@ class PythonLaunchFinder:
         launches = []
         for node in walk(inside):
             if not isinstance(node, ast.Call):
+                if isinstance(node, ast.NamedExpr):
+                    self._use(statement, statement, flow, lasts=True)
                 continue
             path = callee(node)
             verdict = self._classifier.classify(path, node)
@@ -356,6 +404,11 @@ class PythonLaunchFinder:
                 self._streams.read(
                     path, node, _targets(statement)[0] if _targets(statement) else ""
                 )
+            if verdict == "scope":
+                start = self._source.line_start(statement.lineno)
+                self._walked.other_uses.append(OtherUse(start, "", lasts=True))
+            elif isinstance(verdict, str) and verdict not in _HARMLESS:
+                self._use(statement, node, flow, lasts=verdict != "write")
         if launches:
             self._last = (statement.end_lineno or statement.lineno) + 1
         return launches
@@ -492,6 +545,13 @@ def _targets(statement: ast.stmt) -> tuple[str, ...]:
     target = statement.targets[0]
     parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
     return tuple(ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Subscript)))
+
+
+def _is_bound(target: ast.expr) -> bool:
+    """Whether an assignment gives a value to names, and changes nothing."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return all(isinstance(part, ast.Name) for part in target.elts)
+    return isinstance(target, ast.Name)
 
 
 def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:

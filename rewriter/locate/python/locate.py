@@ -82,6 +82,7 @@ def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> L
         header=outline.header,
         loader_globals=outline.loader_globals,
         stream_actions=tuple(action for one in walked for action in one.stream_actions),
+        other_uses=tuple(use for one in walked for use in one.other_uses),
         memory=memory.numbered((event for one in walked for event in one.memory), launches),
     )
 

@@ -263,3 +263,55 @@ def test_weights_of_a_package_can_wait_until_they_are_written() -> None:
     again = replace(second, args=(*second.args, *(x for x in args if x.role == "inout")))
     changed = replace(located, launches=(first, again, *located.launches[2:]))
     assert first.index not in together(changed, handed)
+
+
+_LINE = "    cpp_fused_gelu_0((float*)(buf1.data_ptr()));\n"
+_VIEW = "reinterpret_tensor_wrapper(buf1, 2, int_array_2, int_array_3, 0L)"
+CPP_CASES = {
+    # Must not wait.
+    "aoti_torch_zero_(buf1);": False,
+    "AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(buf1));": False,
+    "aoti_torch_copy_(buf1, up_weight, 0);": False,
+    "buf1.copy_data_from(up_weight);": False,
+    f"auto x = {_VIEW}; aoti_torch_zero_(x);": False,
+    f"aoti_torch_zero_(wrap_with_raii_handle_if_needed({_VIEW}));": False,
+    "AtenTensorHandle x; aoti_torch_as_strided(buf1, int_array_2, int_array_3, &x);"
+    " aoti_torch_zero_(x);": False,
+    "((float*)(buf1.data_ptr()))[0] = 1.0f;": False,
+    "float* x = (float*)(buf1.data_ptr()); x[0] = 1.0f;": False,
+    "auto x = (float*)(buf1.data_ptr()); *x = 1.0f;": False,
+    "auto x = static_cast<float*>(buf1.data_ptr()); x[0]++;": False,
+    "auto x = flag ? buf1.data_ptr() : up_weight.data_ptr();": False,
+    "if (flag) { aoti_torch_zero_(buf1); }": False,
+    "if (flag) aoti_torch_zero_(buf1);": False,
+    "if (flag) { ((float*)(buf1.data_ptr()))[0] = 1.0f; }": False,
+    "for (long i = 0L; i < 4L; i++) { ((float*)(buf1.data_ptr()))[i] = 1.0f; }": False,
+    "{ aoti_torch_zero_(buf1); }": False,
+    'aoti_torch_print_tensor_handle(buf1, "buf1");': False,
+    "aoti_torch_delete_tensor_object(buf1);": False,
+    "kept.push_back(buf1);": False,
+    "kept[0] = buf1;": False,
+    "memset(buf1.data_ptr(), 0, 4L);": False,
+    # Must wait.
+    "// aoti_torch_zero_(buf1);": True,
+    f"auto x = {_VIEW};": True,
+    'assert_size_stride(buf1, {8L, 64L}, {64L, 1L}, "buf1");': True,
+    'if (flag) { assert_size_stride(buf1, {8L, 64L}, {64L, 1L}, "buf1"); }': True,
+    "AtenTensorHandle x; aoti_torch_new_uninitialized_tensor(&x); aoti_torch_zero_(x);": True,
+    "long x = 4L; x = x + 1L;": True,
+}
+
+
+@pytest.mark.parametrize("lines", CPP_CASES)
+def test_what_can_wait_in_cpp(lines: str, tmp_path: Path) -> None:
+    text = (AOTI / "mlp/aoti/wrapper.cpp").read_text("utf-8")
+    assert text.count(_LINE) == 1
+    path = tmp_path / "wrapper.cpp"
+    path.write_text(text.replace(_LINE, f"{_LINE}    {lines}\n"), encoding="utf-8")
+    located = rewriter.open(path).only.located
+    handed = {
+        launch.index: [x for x in launch.args if x.type == "tensor" and x.role != "in"]
+        for launch in located.launches
+    }
+    (gelu,) = (x.index for x in located.launches if x.kernel == "cpp_fused_gelu_0")
+    assert (gelu in together(located, handed)) == CPP_CASES[lines]

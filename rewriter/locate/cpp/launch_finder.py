@@ -17,6 +17,7 @@ import tree_sitter
 from rewriter.locate.cpp.expression import ValueReader
 from rewriter.locate.cpp.grammar import CppGrammar, CppShape
 from rewriter.locate.cpp.name_tracker import Captures, ClassifiedCall, NameChange, NameTracker
+from rewriter.locate.cpp.other_uses import OtherUses
 from rewriter.locate.cpp.outline import Body, CppOutline
 from rewriter.locate.cpp.stream_calls import StreamCalls
 from rewriter.locate.flow import Flow
@@ -57,8 +58,8 @@ class CppLaunchFinder:
 
     `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:
     `names`, `stream_actions`, `memory` (events, and the variables that their memory was made for),
-    and `inputs_end`, the offset of the line where all inputs have values, if there is one;
-    `weights_end` is that of the weights of a package.
+    `other_uses` of memory, and `inputs_end`, the offset of the line where all inputs have values,
+    if there is one; `weights_end` is that of the weights of a package.
     """
 
     def __init__(self, body: Body, outline: CppOutline, grammar: CppGrammar) -> None:
@@ -66,6 +67,7 @@ class CppLaunchFinder:
         self.grammar = grammar
         self.reader = ValueReader(outline, grammar)
         self.names = NameTracker(outline, self.reader)
+        self.other_uses = OtherUses(outline, self.names)
         self.unrecognised: list[Unrecognised] = []
         self.inputs_end: int | None = None
         self.weights_end: int | None = None
@@ -215,6 +217,7 @@ class CppLaunchFinder:
         if not self._changes_in(statement) and not any(call.shape for call in calls):
             # A check: copying what is known of every name for each of them would be quadratic.
             self.names.apply(calls, (), flow)
+            self.other_uses.nested(statement, calls, flow)
             return
         alternative = flow.branch()
         consequence = statement.child_by_field_name("consequence")
@@ -239,7 +242,9 @@ class CppLaunchFinder:
         self._loops -= 1
 
     def _head(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
-        for call in self._calls_in(node):
+        calls = self._calls_in(node)
+        self.other_uses.calls(node, calls, flow)
+        for call in calls:
             if call.shape:
                 yield from self._launch(
                     call, node, (), flow, obstacle="it stands in the head of a block"
@@ -267,7 +272,10 @@ class CppLaunchFinder:
     def _simple(self, statement: tree_sitter.Node, flow: Flow, *, obstacle: str = "") -> None:
         calls = self._calls_in(statement)
         self._streams.read(calls, statement)
-        self.names.apply(calls, self._changes_in(statement), flow)
+        changes = self._changes_in(statement)
+        self.other_uses.read(statement, calls, flow)
+        self.names.apply(calls, changes, flow)
+        self.other_uses.unfollowed(statement, changes, flow)
         for change in self.names.memory.take():
             point = self._insertion_point(
                 statement,
@@ -300,6 +308,9 @@ class CppLaunchFinder:
         boxed = statement.type in ("compound_statement", "if_statement")
         inside = tuple(self._calls_in(statement)) if boxed else (call,)
         changes = self._changes_in(statement) if boxed else []
+        # The others in it are there for the launch, such as those that box its arguments.
+        writes = (other for other in self._calls_in(statement) if other.effect == "write")
+        self.other_uses.calls(statement, writes, flow)
         start = call.node.start_byte
         local, assigned = self._bound(changes, start)
         self.names.apply(

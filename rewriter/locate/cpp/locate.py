@@ -33,6 +33,7 @@ from rewriter.locate.types import (
     Launch,
     Located,
     MemoryEvent,
+    OtherUse,
     StreamAction,
     Unrecognised,
 )
@@ -74,6 +75,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     weights: dict[str, None] = {}
     stream_actions: list[StreamAction] = []
     events: list[MemoryEvent] = []
+    other_uses: list[OtherUse] = []
     for body in outline.bodies:
         finder = CppLaunchFinder(body, outline, shapes)
         builder = _Builder(Context(outline, finder, kernels, operators))
@@ -83,6 +85,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
             launches.append(builder.launch(len(launches), candidate, flow))
         unrecognised += finder.unrecognised
         stream_actions += finder.stream_actions
+        other_uses += finder.other_uses.found
         constants |= dict.fromkeys(finder.names.constants)
         weights |= dict.fromkeys(finder.names.weights)
         if len(launches) > before and flow:
@@ -100,6 +103,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         loader_globals=tuple(constants),
         weights=tuple(weights),
         stream_actions=tuple(stream_actions),
+        other_uses=tuple(other_uses),
         memory=memory.numbered(events, launches),
     )
 

@@ -21,7 +21,8 @@ from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import CallReader
 from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
 from rewriter.locate.python.inputs import InputFacts
-from rewriter.locate.python.nodes import children, names, walk
+from rewriter.locate.python.nodes import children, names, subscripted, walk
+from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
 from rewriter.locate.python.stream_calls import StreamCalls
 from rewriter.locate.streams import StreamTracker
@@ -38,8 +39,6 @@ from rewriter.locate.types import (
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
 _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
-# Known calls that write nothing, and of whose results it is known whose memory they show.
-_HARMLESS = frozenset({"allocation", "view", "copy", "check", "scalar"})
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class WalkedScope:
     elements: Elements = field(default_factory=lambda: Elements())
     stream_actions: tuple[StreamAction, ...] = ()
     memory: list[MemoryEvent] = field(default_factory=list)
-    other_uses: list[OtherUse] = field(default_factory=list)
+    other_uses: tuple[OtherUse, ...] = ()
 
 
 class CallClassifier:
@@ -138,6 +137,7 @@ class PythonLaunchFinder:
         self._branches = 0
         self._last = scope.function.lineno  # the line behind the last launch
         self._flow = Flow(outline.harness.tensors, outline.harness.constants)
+        self._other_uses = OtherUses(source)
         self._streams = StreamCalls(StreamTracker(scope.function.lineno))
         self._given: set[str] = set()  # names of what the scope was called with
 
@@ -150,6 +150,7 @@ class PythonLaunchFinder:
         function = self._scope.function
         end = function.end_lineno or function.lineno
         self._walked.stream_actions = self._streams.tracker.end(end)
+        self._walked.other_uses = tuple(self._other_uses.found)
         return self._walked
 
     def _block(self, body: list[ast.stmt], flow: Flow) -> None:
@@ -161,7 +162,7 @@ class PythonLaunchFinder:
             self._compound(statement, flow)
             return
         if isinstance(statement, ast.Match):
-            self._use(statement, statement, flow, lasts=True)
+            self._other_uses.may_write(statement, statement, flow)
         if isinstance(statement, (ast.Assign, ast.Delete)):
             self._walked.elements.read(statement)
         elif isinstance(statement, ast.Match) or hasattr(statement, "body"):
@@ -193,8 +194,8 @@ class PythonLaunchFinder:
         self._loops += loop
         self._branches += branches
         if isinstance(statement, ast.For):
-            self._use(statement, statement.target, flow, lasts=True)
-            self._use(statement, statement.iter, flow, lasts=True)
+            self._other_uses.may_write(statement, statement.target, flow)
+            self._other_uses.may_write(statement, statement.iter, flow)
         if isinstance(statement, ast.With):
             self._context(statement, flow)
         else:
@@ -225,7 +226,7 @@ class PythonLaunchFinder:
 
     def _simple(self, statement: ast.stmt, flow: Flow) -> None:
         launches = self._calls(statement, statement, flow, obstacle="")
-        self._note_other_uses(statement, flow, bool(launches))
+        self._other_uses.read(statement, flow, has_launches=bool(launches))
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
                 self._assign(statement, target, statement.value, flow, bool(launches))
@@ -243,39 +244,6 @@ class PythonLaunchFinder:
             for name, view in self._uses(call):
                 if name in flow.variables:
                     flow.write(name, view)
-
-    def _note_other_uses(self, statement: ast.stmt, flow: Flow, launches: bool) -> None:
-        """Buffers that a statement may write otherwise than by a launch or a call in it."""
-        if isinstance(statement, (ast.Delete, ast.Return, ast.Pass)):
-            return
-        if isinstance(statement, ast.Expr) and isinstance(
-            statement.value, (ast.Call, ast.Constant)
-        ):
-            return
-        if not isinstance(statement, ast.Assign):
-            self._use(statement, statement, flow, lasts=True)
-            return
-        if any(not _is_bound(target) for target in statement.targets):
-            self._use(statement, statement, flow, lasts=True)
-            return
-        value = statement.value
-        if launches or isinstance(value, (ast.Call, ast.Name, ast.Constant)):
-            return
-        if isinstance(value, ast.Subscript):
-            # An element of what a call returned, or a part of a tensor.
-            if flow.get(_subscripted(value)).type != "tensor":
-                return
-        elif isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare)):
-            if not (isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.UAdd)):
-                return  # the result is new
-        self._use(statement, value, flow, lasts=True)
-
-    def _use(self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, lasts: bool) -> None:
-        """What stands there may be written, by any of its names."""
-        start = self._source.line_start(statement.lineno)
-        for name in names(inside):
-            for buffer in {name, flow.get(name).root}:
-                self._walked.other_uses.append(OtherUse(start, buffer, lasts))
 
     def _uses(self, node: ast.AST) -> Iterator[tuple[str, str]]:
         """The variables under `node`, each with the view of it that is used, if it is one."""
@@ -333,7 +301,7 @@ class PythonLaunchFinder:
                     fresh="# alias" in self._rest(statement),
                 )
             elif effect == "view":
-                self._use(statement, value, flow, lasts=True)
+                self._other_uses.may_write(statement, value, flow)
                 flow.compute(name, None)
             else:
                 flow.compute(name, _RESULTS.get(str(effect)))
@@ -390,7 +358,7 @@ class PythonLaunchFinder:
         for node in walk(inside):
             if not isinstance(node, ast.Call):
                 if isinstance(node, ast.NamedExpr):
-                    self._use(statement, statement, flow, lasts=True)
+                    self._other_uses.may_write(statement, statement, flow)
                 continue
             path = callee(node)
             verdict = self._classifier.classify(path, node)
@@ -404,11 +372,8 @@ class PythonLaunchFinder:
                 self._streams.read(
                     path, node, _targets(statement)[0] if _targets(statement) else ""
                 )
-            if verdict == "scope":
-                start = self._source.line_start(statement.lineno)
-                self._walked.other_uses.append(OtherUse(start, "", lasts=True))
-            elif isinstance(verdict, str) and verdict not in _HARMLESS:
-                self._use(statement, node, flow, lasts=verdict != "write")
+            if isinstance(verdict, str):
+                self._other_uses.call(statement, node, verdict, flow)
         if launches:
             self._last = (statement.end_lineno or statement.lineno) + 1
         return launches
@@ -489,7 +454,7 @@ class Elements:
         """One statement of the scope."""
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             self._add(target.id, node.lineno, "end", "")
-            if isinstance(node.value, ast.Subscript) and (base := _subscripted(node.value)):
+            if isinstance(node.value, ast.Subscript) and (base := subscripted(node.value)):
                 self._add(base, node.lineno, target.id, ast.unparse(node.value))
         elif isinstance(node, ast.Delete):
             for name in names(node):
@@ -547,13 +512,6 @@ def _targets(statement: ast.stmt) -> tuple[str, ...]:
     return tuple(ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Subscript)))
 
 
-def _is_bound(target: ast.expr) -> bool:
-    """Whether an assignment gives a value to names, and changes nothing."""
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return all(isinstance(part, ast.Name) for part in target.elts)
-    return isinstance(target, ast.Name)
-
-
 def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:
     """`arg0_1, arg1_1 = args`"""
     return (
@@ -569,13 +527,6 @@ def view_base(call: ast.Call) -> str:
     if isinstance(receiver, ast.Name) and receiver.id not in _VIEWS:
         return receiver.id
     return next((name for arg in call.args[:1] for name in names(arg) if name not in _VIEWS), "")
-
-
-def _subscripted(node: ast.expr) -> str:
-    """The name at the bottom of `buf7[0][1]`."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _returned(value: ast.expr | None, flow: Flow) -> Iterator[tuple[str, str, Hazard]]:

@@ -53,3 +53,10 @@ def names(node: ast.AST) -> Iterator[str]:
     for inner in walk(node):
         if inner.__class__ is ast.Name:
             yield inner.id
+
+
+def subscripted(node: ast.expr) -> str:
+    """The name at the bottom of `buf7[0][1]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

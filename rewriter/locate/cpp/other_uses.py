@@ -1,0 +1,115 @@
+"""What the statements of a C++ wrapper that are no launches may write.
+
+Inductor writes hardly any. What is not known to be harmless counts: the values of a buffer are
+measured before somebody changes them (`rewriter/instrumentation/together.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import tree_sitter
+
+from rewriter.locate.cpp.name_tracker import ClassifiedCall, NameChange, NameTracker
+from rewriter.locate.cpp.outline import CppOutline
+from rewriter.locate.flow import Flow
+from rewriter.locate.types import OtherUse
+
+# Known calls that write nothing, and of whose results it is known whose memory they show.
+_HARMLESS = frozenset({"allocation", "view", "copy", "check", "scalar", "cast", "owner"})
+# Those that only stand around others, or give up what they are called on (`NameTracker`).
+_AROUND = re.compile(r"AOTI_TORCH_ERROR_CODE_CHECK$|RECORD_FUNCTION$|\[&\]|.*\.reset$")
+_BLOCKS = frozenset(
+    {"compound_statement", "else_clause", "if_statement", "while_statement", "for_statement"}
+    | {"do_statement", "for_range_loop"}
+)
+# Statements, and parts of blocks, that write no memory but by the calls in them.
+_READS = frozenset(
+    {"comment", "declaration", "return_statement", "throw_statement", "condition_clause"}
+    | {"parenthesized_expression", "alias_declaration", "using_declaration", "type_definition"}
+)
+_HANDLE = "_handle"
+
+
+class OtherUses:
+    """Fed with the statements of a body in their order; `found` is what they may write."""
+
+    def __init__(self, outline: CppOutline, names: NameTracker) -> None:
+        self.found: list[OtherUse] = []
+        self._outline = outline
+        self._names = names
+
+    def nested(
+        self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
+    ) -> None:
+        """A statement of blocks that have no launches and change no names."""
+        self.calls(statement, calls, flow)
+        for child in statement.named_children:
+            if child.type in _BLOCKS:
+                self.nested(child, (), flow)
+            else:
+                self.read(child, (), flow)
+
+    def read(
+        self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
+    ) -> None:
+        """A statement without a launch, and the calls in it; before `flow` knows of it."""
+        self.calls(statement, calls, flow)
+        inside = statement
+        if statement.type == "expression_statement" and statement.named_children:
+            inside = statement.named_children[0]
+            if inside.type == "assignment_expression":
+                left = inside.child_by_field_name("left")
+                if left is not None and left.type == "identifier":
+                    return
+            elif inside.type == "call_expression":
+                return
+        if inside.type not in _READS:
+            self._may_write(statement, inside, flow, lasts=True)
+
+    def calls(
+        self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
+    ) -> None:
+        """The calls in a statement that are no launches."""
+        for call in calls:
+            if call.effect is None or call.effect in _HARMLESS or _AROUND.match(call.callee):
+                continue
+            self._may_write(statement, call.node, flow, lasts=call.effect != "write")
+
+    def unfollowed(
+        self, statement: tree_sitter.Node, changes: Iterable[NameChange], flow: Flow
+    ) -> None:
+        """What a name got of which nobody knows what memory it shows; `flow` knows of it."""
+        for change in changes:
+            if change.effect != "bind":
+                continue
+            name, value = self._names.of(change), change.captures["value"][0]
+            is_other = flow.get(name).type == "other" and name not in self._names.lists
+            if is_other or value.type == "conditional_expression":
+                self._may_write(statement, value, flow, lasts=True)
+
+    def _may_write(
+        self, statement: tree_sitter.Node, inside: tree_sitter.Node, flow: Flow, *, lasts: bool
+    ) -> None:
+        """What stands there may be written, by any of its names; `lasts`: also later."""
+        source = self._outline.source
+        start = source.line_start(source.line_of(self._outline.position(statement.start_byte)))
+        for name in self._owners(inside, flow, set()):
+            self.found.append(OtherUse(start, name, lasts))
+
+    def _owners(self, node: tree_sitter.Node, flow: Flow, seen: set[str]) -> set[str]:
+        """The names below a node, and those that own the memory which they show."""
+        if node.type != "identifier":
+            below = (self._owners(child, flow, seen) for child in node.named_children)
+            return set().union(*below)
+        name = self._outline.read(node)
+        if name in seen:
+            return set()
+        seen.add(name)
+        owners = {name, name.removesuffix(_HANDLE), self._names.lasting(name)}
+        if name in self._names.pointers:
+            owners.add(self._names.pointers[name].name)
+        for member in self._names.lists.get(name, ()):
+            owners |= self._owners(member, flow, seen)
+        return owners | {flow.get(owner).root for owner in owners}

@@ -32,6 +32,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dump_schemas
+import imports
 from exact_statistics import contents, decode, is_near_limit
 from fingerprints import fingerprint
 from harness import settle
@@ -2414,6 +2415,7 @@ def test_gpu_statistics_cost_no_memory_there_and_read_expanded_tensors_once(
 @pytest.mark.gpu
 def test_gpu_graphs_measure_in_both_languages_alike(both: Callable[..., Both], capfd: Any) -> None:
     """What replays wrote comes with the next call that is not captured."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # as it is where a wrapper is called
     pair = both("print", rows=[row_of(after=[["out", "buf1"], ["out", "buf2"]])])
     for runtime in (pair.python, pair.native):
         x = torch.ones(1000, device="cuda")
@@ -2489,7 +2491,7 @@ def test_gpu_values_of_a_graph_need_a_call_before_the_capture(
         "graph.replay()\nprint(y.tolist())\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program, FOLDERS, str(library._name)],
+        [imports.PYTHON, "-c", program, FOLDERS, str(library._name)],
         capture_output=True, text=True, timeout=120, cwd=HERE.parents[1], check=False,
     )  # fmt: skip
     assert "[2.0, 2.0" in ran.stdout, ran.stderr

@@ -113,12 +113,14 @@ def _other_blocks() -> Iterator[list[Any]]:
     try:
         from torch._inductor import config
         from torch._inductor.async_compile import CompiledTritonKernels
+        from torch._inductor.codecache import PyCodeCache
         from torch._inductor.runtime import triton_heuristics
     except ImportError:  # there is no Triton
         yield changed
         return
     tuner: Any = triton_heuristics.CachingAutotuner
-    kernels: Any = CompiledTritonKernels
+    # What this process compiled is kept in the one, what others compiled for it in the other.
+    caches: tuple[Any, ...] = (CompiledTritonKernels, PyCodeCache)
     original = tuner.__init__
 
     def init(self: Any, *args: Any, **more: Any) -> None:
@@ -127,14 +129,16 @@ def _other_blocks() -> Iterator[list[Any]]:
             self.configs = [smaller(self.configs[0])]
             changed.append(self)
 
-    kernels.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
     tuner.__init__ = init
     try:
         with config.patch({"compile_threads": 1}):
             yield changed
     finally:
         tuner.__init__ = original
-        kernels.cache_clear()
+        for cache in caches:
+            cache.cache_clear()
 
 
 def smaller(config: Any) -> Any:

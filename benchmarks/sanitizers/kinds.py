@@ -282,8 +282,8 @@ class LastNotStored(Kind):
 
 
 def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Iterator[Change]:
-    """The change, where a later launch reads that buffer, or the wrapper returns it: then it is the
-    launch itself that is at fault."""
+    """The change, where a later launch reads that buffer, or the wrapper returns it: then the launch
+    itself is at fault, too."""
     source, launch = target.source, target.launch
     if argument.role != "out" or not _is_whole(source, argument):
         return
@@ -295,7 +295,7 @@ def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Ite
         if any(x.role == "out" for x in given):
             break
     else:
-        if not readers and argument.name in source.returned:
+        if argument.name in source.returned:
             readers.append(launch.index)
     if readers:
         yield Change(what, (edit,), tuple(readers), (argument.name,))

@@ -282,8 +282,8 @@ class LastNotStored(Kind):
 
 
 def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Iterator[Change]:
-    """The change, where a later launch reads that buffer, or the wrapper returns it: then the launch
-    itself is at fault, too."""
+    """The change, where a later launch reads that buffer, or the wrapper returns it: then the
+    launch itself is at fault, too."""
     source, launch = target.source, target.launch
     if argument.role != "out" or not _is_whole(source, argument):
         return

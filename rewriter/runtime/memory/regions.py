@@ -19,7 +19,7 @@ from .bands import Bands, band
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-ALIGNED = 512  # bytes: what the allocators of CUDA give; those of the CPU give less
+ALIGNED = 512  # bytes
 MOST = 64 << 20  # bytes of memory that nobody has, of one wrapper
 
 
@@ -53,10 +53,9 @@ class Region:
         self.places: tuple[int, int] | None = places
         self.form, self.pool, self.kept = form, pool, False
         self.total = form.guard + -(-form.nbytes // 16) * 16 + form.guard
-        slack = ALIGNED if form.device < 0 else 0
-        self.memory: Tensor | None = torch.empty(
-            self.total + slack, dtype=torch.uint8, device=where
-        )
+        # Allocators of CUDA give multiples of 512, but for those that cache nothing.
+        size = self.total + ALIGNED
+        self.memory: Tensor | None = torch.empty(size, dtype=torch.uint8, device=where)
         start = self.memory.data_ptr()
         start += -start % ALIGNED
         self.address = start + form.guard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
@@ -55,10 +56,13 @@ def act(arguments: argparse.Namespace, path: str) -> int:
         for verdict, command in zip(verdicts, following, strict=True):
             say(*verdict_lines(verdict, command))
         if not verdicts:
-            how = f"nothing crashed: {known.ended}" if known else "the dump names no launch"
-            say(*filter(None, [f"verdict: {how}", opened.caveat]))
-    # That a record ends between two calls is no sign of a crash.
-    has_crash = not conclusion.ended.running and any(
-        verdict.state != "over" for verdict in verdicts
-    )
-    return DIFFERS if has_crash or (verdicts and known) else OK
+            is_well = conclusion.ended.code == 0
+            how = "nothing crashed" if is_well else "the dump names no launch"
+            say(*filter(None, [f"verdict: {how}: {conclusion.ended}", opened.caveat]))
+        if trigger := opened.manifest.trigger:
+            say(f"  written because of {trigger}; see it with: rewriter report {shlex.quote(path)}")
+    if known is not None:
+        return OK if known.ended.code == 0 else DIFFERS
+    # That a record ends between two calls, or while the program goes on, is no sign of a crash.
+    has_crash = any(verdict.state != "over" for verdict in verdicts)
+    return DIFFERS if has_crash and not conclusion.ended.running else OK

@@ -661,6 +661,10 @@ def test_a_trigger_writes_a_dump(
     assert str(opened.runs[-1].steps[-1]) == f"#{launch}"
     assert opened.runs[-1].facts.call == len(calls)
     assert read_conclusion(folder) is None
+    assert cli.main(["triage", str(folder)]) == 0  # no crash
+    out = capfd.readouterr().out
+    assert "verdict: the program was running" in out
+    assert f"written because of {kind}: {value} of {at}: {why}; see it with: rewriter report" in out
 
 
 def test_what_is_as_usual_triggers_nothing(

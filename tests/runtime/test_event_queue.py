@@ -141,6 +141,37 @@ def test_freed_memory_is_not_read(dump: Path, capsys: pytest.CaptureFixture[str]
     assert ["numel" in row for row in rows(dump)[:3]] == [True] * 3
 
 
+HUNTS: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "sync,hash": {},
+    "sync,print": {"when": "after"},
+    "names,hash": {},
+    "names,print": {"when": "after"},
+    "names,sync,print": {},
+    "hash": {"stop": True},
+    "nan": {"stop": True, "when": "after"},
+}
+
+
+@pytest.mark.parametrize("names", HUNTS)
+def test_nothing_waits_where_a_crash_is_hunted(names: str, dump: Path) -> None:
+    """The next launch may be the last thing that the program does: also what could be measured
+    with its values has its rows when the line behind a launch returns."""
+    table = [row | {"together": True} for row in TABLE]
+    recorder: Any = attach(options(*names.split(","), **HUNTS[names]), table)
+    for call in range(2):  # the second takes the short way, where there is one
+        recorder.begin()
+        for launch in (0, 1):
+            if HUNTS[names].get("when") != "after":
+                recorder.before(launch, torch.ones(3), torch.ones(2))
+            recorder.after(launch, torch.ones(3), torch.ones(2), torch.ones(4), 2)
+            written = rows(dump, call)
+            assert (written[-1]["launch"], written[-1]["phase"]) == (launch, "after")
+            (running,) = recorder._calls.values()
+            assert not running.queued or running.is_prompt
+    finish(recorder)
+
+
 def test_names_follow_what_the_program_printed(capfd: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("names", when=None), TABLE)
     for call in range(2):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artifacts import CPP_FIXTURES, FIXTURES, Fixture
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, plain
 from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
 from rewriter.artifact.opening import open_artifact
 from sampling import one_in
@@ -27,7 +27,7 @@ def extra(fixture: Fixture) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("fixture", one_in(2, FIXTURES + CPP_FIXTURES))
 def test_every_generated_kernel_has_its_source(fixture: Fixture) -> None:
-    wrapper = open_artifact(fixture.path).only
+    wrapper = plain(fixture).only
     sources = kernel_sources(wrapper, extra(fixture))
     launched = {launch.kernel for launch in wrapper.launches if launch.kind in GENERATED}
     if (fixture.folder, fixture.kind) == ("cuda-torch2.6", "cpp_wrapper"):
@@ -40,7 +40,7 @@ def test_every_generated_kernel_has_its_source(fixture: Fixture) -> None:
 
 def test_the_last_definition_counts(tmp_path: Path) -> None:
     fixture = next(one for one in FIXTURES if "cuda-torch2.11/mlp" in str(one))
-    name, text = next(iter(kernel_sources(open_artifact(fixture.path).only).items()))
+    name, text = next(iter(kernel_sources(plain(fixture).only).items()))
     path = tmp_path / "output_code.py"
     again = f"{name} = async_compile.triton('{name}', '''\nlast\n''')\n"
     place = b"async_compile.wait(globals())\n"
@@ -53,7 +53,7 @@ def test_the_last_definition_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fixture", one_in(2, FIXTURES + CPP_FIXTURES))
 def test_a_source_stands_where_it_says(fixture: Fixture) -> None:
-    wrapper = open_artifact(fixture.path).only
+    wrapper = plain(fixture).only
     for kernel in find_kernels(wrapper):
         there = wrapper.plain.data[kernel.start : kernel.end].decode()
         if wrapper.language == "python":

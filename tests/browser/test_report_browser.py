@@ -17,6 +17,7 @@ from rewriter.dump.reading import open_dump
 from rewriter.report import model
 from rewriter.report.page import comparison_page
 from rewriter.report.page import page as page_text
+from sampling import sampled
 from test_report import hostile_report
 
 if TYPE_CHECKING:
@@ -296,14 +297,14 @@ def test_culprits_of_every_kind_are_in_the_table(open_page: Open) -> None:
     assert captions[1::2] == ["What the call was given", "What the call returned"]
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 420)])
-def test_axe_finds_nothing(open_page: Open, runs_page: str, scheme: str, width: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "surroundings"), sampled(["a run", "a comparison"], ["light-1280", "dark-420"])
+)
+def test_axe_finds_nothing(open_page: Open, runs_page: str, kind: str, surroundings: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = open_page(runs_page, color_scheme=scheme, width=width)
-    page.click(".findings .show")
-    found = axe.run(page)
-    assert found.violations_count == 0, found.generate_report()
-    page = open_page(comparison_page(compared(9, 4)), color_scheme=scheme)
+    scheme, width = surroundings.split("-")
+    text = runs_page if kind == "a run" else comparison_page(compared(9, 4))
+    page = open_page(text, color_scheme=scheme, width=int(width))
     page.click(".findings .show >> nth=0")
     found = axe.run(page)
     assert found.violations_count == 0, found.generate_report()
@@ -339,10 +340,15 @@ def test_long_names_do_not_widen_the_page(open_page: Open, tmp_path: Path, kind:
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
-def test_many_runs_make_a_small_page(open_page: Open, tmp_path: Path) -> None:
-    runs = [many(20, 14 if number > 550 else 99) for number in range(602)]
+@pytest.mark.parametrize(
+    ("count", "size"), [(6, 1_000_000), pytest.param(20, 2_000_000, marks=pytest.mark.exhaustive)]
+)
+def test_many_runs_make_a_small_page(
+    open_page: Open, tmp_path: Path, count: int, size: int
+) -> None:
+    runs = [many(count, count - 2 if number > 550 else 99) for number in range(602)]
     text = page_text(model.report(open_dump(write_dump(tmp_path / "x.dump", *runs))))
-    assert len(text) < 2_000_000
+    assert len(text) < size
     page = open_page(text, width=420)
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     assert page.locator(".runs tbody tr").count() == 602

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
 from rewriter.artifact.opening import open_artifact
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.lifetimes import examine_lifetimes, reads_first
@@ -170,7 +170,7 @@ def test_a_stale_buffer_may_be_written_by_an_earlier_launch(tmp_path: Path) -> N
 @pytest.mark.properties
 @pytest.mark.parametrize("fixture", one_in(2, [*FIXTURES, *CPP_FIXTURES]))
 def test_what_inductor_wrote_has_no_findings(fixture: Fixture) -> None:
-    wrapper = open_artifact(fixture.path).only
+    wrapper = plain(fixture).only
     empty = {one.buffer for launch in wrapper.launches for one in launch.args}
     # Nothing writes a tensor without elements, which a record says.
     is_empty = fixture.model == "empty"
@@ -182,7 +182,7 @@ def test_what_inductor_wrote_has_no_findings(fixture: Fixture) -> None:
 @pytest.mark.properties
 @pytest.mark.parametrize("fixture", [x for x in FIXTURES if "2.13" in x.folder], ids=str)
 def test_each_launch_that_is_taken_out_is_missed(fixture: Fixture, tmp_path: Path) -> None:
-    wrapper = open_artifact(fixture.path).only
+    wrapper = plain(fixture).only
     data = wrapper.plain.data
     for launch in wrapper.launches:
         point = launch.insertion_point

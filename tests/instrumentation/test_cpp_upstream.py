@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import pytest
 
 import rewriter
-from artifacts import AOTI_UPSTREAM, CPP_FIXTURES, Fixture, get
+from artifacts import AOTI_UPSTREAM, CPP_FIXTURES, Fixture, get, plain
 from rewriter.core.source import Source
 from rewriter.locate.cpp import embedded
 from sampling import one_in
@@ -70,7 +70,7 @@ def instrumented(fixture: Fixture, style: Style) -> str:
     """The C++ with probes that print everything, which upstream's format does unasked."""
     which: Literal["all"] | None = "all" if style == "text" else None
     selection = rewriter.select("print", args=which, format=style)
-    source = rewriter.instrument(fixture.path, selection).source
+    source = rewriter.instrument(plain(fixture), selection).source
     return embedded.extract(Source(fixture.path.name, source)).data.decode()
 
 
@@ -208,7 +208,7 @@ def test_what_is_left_out_is_memory_without_a_value(fixture: Fixture) -> None:
 
 @upstream_fixtures
 def test_text_format_prints_every_tensor_that_upstream_prints(fixture: Fixture) -> None:
-    tensors = {a.name for one in rewriter.open(fixture.path).launches for a in one.args if a.buffer}
+    tensors = {a.name for one in plain(fixture).launches for a in one.args if a.buffer}
     wanted = {
         one
         for one in printed_by_upstream(fixture)
@@ -233,7 +233,7 @@ def test_the_inputs_of_the_model(fixture: Fixture) -> None:
 
 @pytest.mark.parametrize("fixture", one_in(3, CPP_FIXTURES))
 def test_every_launch_is_printed(fixture: Fixture) -> None:
-    launches = rewriter.open(fixture.path).launches
+    launches = plain(fixture).launches
     printed = {row.launch: row.labels for row in table(instrumented(fixture, "text"))}
     assert sorted(printed) == [launch.index for launch in launches]
     for launch in launches:
@@ -311,7 +311,7 @@ def test_backward_graphs() -> None:
 def test_share_of_launches_that_upstream_prints() -> None:
     reached = {}
     for fixture in AOTI_UPSTREAM:
-        launches = rewriter.open(fixture.path).launches
+        launches = plain(fixture).launches
         ours = {row.launch for row in table(instrumented(fixture, "text"))}
         reached[fixture.model] = (len(groups(fixture)), len(ours), len(launches))
     values = {

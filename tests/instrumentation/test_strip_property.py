@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,19 @@ PROBES = [
 ]
 
 
-@lru_cache(maxsize=64)
 def opened(data: bytes) -> Artifact:
     """An artifact that is not in a file, located once."""
+    return _of_a_file(data) if data in RECORDED else _of_others(data)
+
+
+def _opened(data: bytes) -> Artifact:
     path = Path("output_code.py")
     return Artifact(path, (OpenWrapper(Wrapper(path.name, data), path),))
+
+
+RECORDED = frozenset(fixture.data for fixture in FIXTURES)
+_of_a_file = cache(_opened)
+_of_others = lru_cache(maxsize=8)(_opened)
 
 
 def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrumented:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 import rewriter
-from artifacts import FIXTURES, UPSTREAM, Fixture
+from artifacts import FIXTURES, UPSTREAM, Fixture, plain
 from sampling import one_in
 
 pytestmark = pytest.mark.properties
@@ -73,7 +73,7 @@ def table(source: bytes) -> dict[int, dict[str, Any]]:
 def printed_by_us(fixture: Fixture, style: Literal["text", "upstream"]) -> Iterator[Print]:
     """What our file prints: the table names the values, and the injected lines hand them over."""
     selection = rewriter.select("print", when="both", format=style)
-    source = rewriter.instrument(fixture.path, selection).source
+    source = rewriter.instrument(plain(fixture), selection).source
     rows = table(source)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_rw.before", "_rw.after"):
@@ -182,7 +182,7 @@ def test_no_garbage_is_printed(fixture: Fixture) -> None:
 
 @pytest.mark.parametrize("fixture", one_in(2, FIXTURES))
 def test_every_launch_is_printed(fixture: Fixture) -> None:
-    launches = rewriter.open(fixture.path).launches
+    launches = plain(fixture).launches
     lines = {launch.line for launch in launches}
     for phase in ("before", "after"):
         values = {one.line for one in printed_by_us(fixture, "text") if one.phase == phase}
@@ -194,7 +194,7 @@ def test_every_launch_is_printed(fixture: Fixture) -> None:
             or any(a.role != "out" and a.type != "other" and a.buffer for a in launch.args)
         }
         assert values == expected
-    plan = rewriter.instrument(fixture.path, rewriter.select("print", when="both")).plan
+    plan = rewriter.instrument(plain(fixture), rewriter.select("print", when="both")).plan
     assert {launch.line for launch in plan.probed} == lines
     assert plan.skipped == ()
 
@@ -203,7 +203,7 @@ def test_share_of_launches_that_upstream_prints_on_cuda() -> None:
     reached = {
         fixture.model: (
             len({one.line for one in printed_by_upstream(fixture)}),
-            len(rewriter.open(fixture.path).launches),
+            len(plain(fixture).launches),
         )
         for fixture in UPSTREAM
     }

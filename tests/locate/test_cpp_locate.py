@@ -11,14 +11,13 @@ import subprocess
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rewriter
-from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cli import main
 from rewriter.core import markers
@@ -469,12 +468,6 @@ def shown_argument(argument: Argument) -> str:
     expr = expr.replace("))", ")")
     buffer = "" if argument.buffer in (argument.name, "") else f" @ {argument.buffer}"
     return f"{argument.role} {type_}{argument.name}{expr}{buffer}"
-
-
-@cache
-def plain(fixture: Fixture) -> Artifact:
-    """A fixture, located once."""
-    return rewriter.open(fixture.path)
 
 
 def opened(fixture: Fixture, data: bytes) -> Artifact:

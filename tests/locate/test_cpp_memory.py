@@ -10,7 +10,7 @@ import pytest
 
 import rewriter
 import shapes
-from artifacts import CPP_FIXTURES, Fixture
+from artifacts import CPP_FIXTURES, Fixture, plain
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.edit import Restored, strip
 from rewriter.locate.types import Located, Wrapper
@@ -193,7 +193,7 @@ _ALLOCATED = re.compile(rb"aoti_torch_empty_strided\(.*&(\w+)_handle\)\);")
 @pytest.mark.parametrize("fixture", one_in(4, CPP_FIXTURES))
 def test_every_allocation_of_a_wrapper_is_known(fixture: Fixture) -> None:
     """By a search of the text; and each line says what its event does."""
-    events = rewriter.open(fixture.path).only.located.memory
+    events = plain(fixture).only.located.memory
     made = [event.buffer for event in events if event.action == "allocate"]
     assert made == [name.decode() for name in _ALLOCATED.findall(fixture.data)]
     lines = fixture.data.splitlines()

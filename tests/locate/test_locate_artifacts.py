@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import rewriter
-from artifacts import ARTIFACTS, FIXTURES, Fixture, get
+from artifacts import ARTIFACTS, FIXTURES, Fixture, get, plain
 from rewriter.cli import main
 from rewriter.locate.types import Argument, Launch
 from rewriter.locate.vocabulary import vocabulary
@@ -480,19 +479,19 @@ def test_every_fixture_is_in_the_table() -> None:
 
 @all_fixtures
 def test_every_call_is_recognised(fixture: Fixture) -> None:
-    assert rewriter.open(fixture.path).unrecognised == ()
+    assert plain(fixture).unrecognised == ()
 
 
 @all_fixtures
 def test_launches_per_kind(fixture: Fixture) -> None:
-    launches = rewriter.open(fixture.path).launches
+    launches = plain(fixture).launches
     assert Counter(launch.kind for launch in launches) == Counter(KINDS_OF[str(fixture)])
     assert {launch.kind for launch in launches} <= set(vocabulary().kinds)
 
 
 @all_fixtures
 def test_launches_are_in_file_order(fixture: Fixture) -> None:
-    launches = rewriter.open(fixture.path).launches
+    launches = plain(fixture).launches
     assert [launch.index for launch in launches] == list(range(len(launches)))
     assert [launch.line for launch in launches] == calls_by_text(fixture)
 
@@ -500,7 +499,7 @@ def test_launches_are_in_file_order(fixture: Fixture) -> None:
 @all_fixtures
 def test_a_launch_is_on_its_line(fixture: Fixture) -> None:
     lines = fixture.data.decode().split("\n")
-    for launch in rewriter.open(fixture.path).launches:
+    for launch in plain(fixture).launches:
         line = lines[launch.line - 1]
         assert re.search(rf"(?<![\w.]){re.escape(launch.kernel)}[.(]", line)
         # Positional arguments stand on the line as they are shown, results in what is assigned.
@@ -511,7 +510,7 @@ def test_a_launch_is_on_its_line(fixture: Fixture) -> None:
 
 @all_fixtures
 def test_nothing_stands_in_the_way_of_a_probe(fixture: Fixture) -> None:
-    for launch in rewriter.open(fixture.path).launches:
+    for launch in plain(fixture).launches:
         assert not launch.insertion_point.obstacle
         assert not launch.insertion_point.open_ended
         assert (
@@ -522,7 +521,7 @@ def test_nothing_stands_in_the_way_of_a_probe(fixture: Fixture) -> None:
 
 @all_fixtures
 def test_every_launch_has_a_tensor(fixture: Fixture) -> None:
-    for launch in rewriter.open(fixture.path).launches:
+    for launch in plain(fixture).launches:
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
         assert any(argument.role != "in" for argument in tensors), "it writes something"
         assert all(argument.buffer for argument in tensors)
@@ -535,7 +534,7 @@ ROWS = list(_golden())
     ("name", "index", "lines"), ROWS, ids=[f"{name}#{index}" for name, index, _ in ROWS]
 )
 def test_golden(name: str, index: int, lines: list[str]) -> None:
-    assert shown(rewriter.open(get(name).path).launches[index]) == lines
+    assert shown(plain(get(name)).launches[index]) == lines
 
 
 @all_fixtures
@@ -557,7 +556,7 @@ def test_list_json_has_the_schema_of_the_contract(
         "origins": list, "source_nodes": list, "lines": list, "computes": list, "wrapper": str,
     }  # fmt: skip
     argument_types = dict.fromkeys(("name", "expr", "buffer", "role", "type"), str)
-    launches = rewriter.open(fixture.path).launches
+    launches = plain(fixture).launches
     assert len(listed["launches"]) == len(launches)
     for shown_, launch in zip(listed["launches"], launches, strict=True):
         assert {key: type(value) for key, value in shown_.items()} == types

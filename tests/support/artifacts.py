@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import rewriter
+from rewriter.artifact.types import Artifact
 
 ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts"
 
@@ -59,3 +63,9 @@ AOTI_UPSTREAM = tuple(fixture for fixture in CPP_FIXTURES if fixture.upstream.is
 def get(name: str) -> Fixture:
     """A fixture by what `str` of it gives: `cuda-torch2.11/gpt aoti`, `…/gpt_train 1`."""
     return next(fixture for fixture in FIXTURES + CPP_FIXTURES if str(fixture) == name)
+
+
+@cache
+def plain(fixture: Fixture) -> Artifact:
+    """A fixture, located once for all tests of a process."""
+    return rewriter.open(fixture.path)

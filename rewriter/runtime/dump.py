@@ -199,6 +199,9 @@ class CallDirectory:
         self.append = self._events.append  # what is queued may come later
         self.duplicate = self._events.duplicate
 
+    def leave_marks_of(self, call: Any) -> None:
+        """Have a `RunningCall` leave marks of its launches, where something takes them."""
+
     def write(self, event: Event) -> None:
         """Append an event."""
         drain_queue()

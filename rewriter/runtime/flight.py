@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 import weakref
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ DATA_AT = HEADER_BYTES + SLOTS * SLOT.size
 BEGIN, ROWS, END = 1, 2, 3
 RUNNING, ENDED, COPIED = 1, 2, 3
 BEGAN, FINISHED = struct.Struct("<iiQ"), struct.Struct("<iiQ")
-CALL_AT, OF_CALL, BEGAN_AT, FINISHED_AT = 8, 16, 16, 32  # in a slot
+CALL_AT, BEGAN_AT, FINISHED_AT = 8, 16, 32  # in a slot
 LOST, LOST_AT = struct.Struct("<I"), 100
 """How often a thread gave up its slot for another one while it was in a launch."""
 USUAL, MOST, LEAST = 32 << 20, 64 << 20, 64 << 10  # bytes
@@ -74,7 +74,18 @@ class Ring(Protocol):
         """The process ends by itself, by the exception of this text, if it has one."""
 
 
-class NativeRing:
+class _Words:
+    """The file of a ring as whole numbers of 64 bits."""
+
+    memory: mmap.mmap
+
+    @cached_property
+    def words(self) -> memoryview:
+        """All that is mapped, which it keeps."""
+        return memoryview(self.memory).cast("Q")
+
+
+class NativeRing(_Words):
     """That of the engine, which writers in C++ and in Python share; `address` is its own."""
 
     def __init__(self, root: str, rank: int, library: ctypes.CDLL) -> None:
@@ -131,7 +142,7 @@ class NativeRing:
         self._finish(self.address, exception)
 
 
-class PythonRing:
+class PythonRing(_Words):
     """The same without the engine, in a file that nobody else writes."""
 
     def __init__(self, root: str, rank: int) -> None:

@@ -28,6 +28,7 @@ from .rows import event_rows, note_row
 
 if TYPE_CHECKING:
     from .event import Event, Value
+    from .running_call import RunningCall
 
 _rings: dict[tuple[str, int], NativeRing | PythonRing | OSError] = {}
 
@@ -104,14 +105,12 @@ class RecordedCall(CallDirectory):
         self._is_closed = False
         self.append = self._append
 
-    def enter(self) -> int:
-        """Where in `ring.memory` this thread leaves marks from now on."""
-        return self.ring.enter(self._packed)
-
-    @property
-    def mark(self) -> bytes:
-        """What tells marks of this call from others."""
-        return self._packed[:8]
+    def leave_marks_of(self, call: RunningCall) -> None:
+        """Have a call leave marks of its launches in the ring."""
+        ring = self.ring
+        call.slot = slot = ring.enter(self._packed)
+        call.memory, call.words, call.word = ring.memory, ring.words, (slot + flight.CALL_AT) // 8
+        call.mark = int.from_bytes(self._packed[:8], "little")
 
     def queue_into(self, call: int) -> None:
         """Have the rows that are queued for a call go into the ring."""

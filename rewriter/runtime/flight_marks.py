@@ -8,7 +8,7 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from .flight import BEGAN, BEGAN_AT, CALL_AT, FINISHED, FINISHED_AT, OF_CALL
+from .flight import BEGAN, BEGAN_AT, FINISHED, FINISHED_AT
 
 if TYPE_CHECKING:
     from .running_call import RunningCall
@@ -33,7 +33,7 @@ def _before(calls: Mapping[int, RunningCall], act: Act, *, alone: bool) -> Act:
             act(launch, *values)
             call = call or get_call(get_ident())
         if call is not None and (slot := call.slot):
-            if call.memory[slot + CALL_AT : slot + OF_CALL] != call.mark:
+            if call.words[call.word] != call.mark:
                 slot = call.enter()
             marked = call.marked
             iteration = marked.get(launch, 0)
@@ -50,7 +50,7 @@ def _after(calls: Mapping[int, RunningCall], act: Act) -> Act:
         call = get_call(get_ident())
         if call is not None and (slot := call.slot):
             iteration = call.marked.get(launch, 1) - 1
-            if call.memory[slot + CALL_AT : slot + OF_CALL] != call.mark:
+            if call.words[call.word] != call.mark:
                 slot = call.enter()
                 begin(call.memory, slot + BEGAN_AT, launch + 1, iteration, monotonic_ns())
             pack(call.memory, slot + at, launch + 1, iteration, monotonic_ns())

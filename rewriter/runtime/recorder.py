@@ -29,7 +29,7 @@ from .event_queue import drain_queue
 from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .findings import Findings
-from .flight_dump import RecordWriter
+from .flight_dump import RecordedCall, RecordWriter
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .memory.patterns import OFF
@@ -371,7 +371,8 @@ class Recorder:
         if self._dumping:
             try:
                 call.directory = self._dump.start(number)
-                call.enter()
+                if isinstance(call.directory, RecordedCall):
+                    call.directory.leave_marks_of(call)
                 if call.directory is None:
                     self.warn("dump", self._dump.full)
             except Exception as error:

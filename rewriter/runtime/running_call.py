@@ -29,8 +29,8 @@ class RunningCall:
     `EventQueue`, if it uses that, and `measure` its `launch`; `is_prompt` is whether launches wait
     until they are written, `collects` whether Python has to write lines, and `is_quick` whether a
     launch needs nothing else. `slow` is the launch before which values went another way. `slot` is
-    where in `memory` marks are left, 0 for nowhere, and `mark` what stands there as long as they
-    are those of this call; `marked` is how often each launch began.
+    where in `memory` marks are left, 0 for nowhere, and `mark` is what stands in `words`, the same
+    memory, at `word` as long as they are of this call; `marked` is how often each launch began.
     `held` are values that wait to be measured with those of the next launch: a wrapper that fails
     there frees its own.
     """
@@ -55,7 +55,9 @@ class RunningCall:
     slow: int = -1
     slot: int = 0
     memory: Any = None
-    mark: bytes = b""
+    words: Any = None
+    word: int = 0
+    mark: int = 0
     marked: dict[int, int] = field(default_factory=dict)
     held: list[tuple[Any, ...]] = field(default_factory=list)
     # What was last shown before a launch: which one, and the facts of each value, by name.
@@ -72,11 +74,8 @@ class RunningCall:
     def enter(self) -> int:
         """Where marks are left from now on: there are more threads than slots, or this one was in
         another call."""
-        from .flight_dump import RecordedCall
-
-        if isinstance(self.directory, RecordedCall):
-            self.slot, self.mark = self.directory.enter(), self.directory.mark
-            self.memory = self.directory.ring.memory
+        if self.directory is not None:
+            self.directory.leave_marks_of(self)
         return self.slot
 
     def event(self, launch: ProbedLaunch, phase: str) -> Event:

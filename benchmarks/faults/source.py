@@ -108,8 +108,11 @@ class Source:
 
     @cached_property
     def returned(self) -> frozenset[str]:
-        """The names that the wrapper returns."""
+        """The names that the wrapper returns, as they are or views of them."""
         found = re.findall(r"output_handles\[\d+\] = (buf\d+)", self.text)
+        views = dict(re.findall(r"\b(var_\d+) = [^;\n]*?\b(buf\d+)\b", self.text))
+        handles = re.findall(r"output_handles\[\d+\] = (var_\d+)", self.text)
+        found += [views[name] for name in handles if name in views]
         for line in re.findall(r"^ +return \((.*)\)$", self.text, re.M):
             found += re.findall(r"\bbuf\d+\b", line)
         return frozenset(found)

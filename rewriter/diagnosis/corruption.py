@@ -201,8 +201,10 @@ def _text(run: RunDump) -> list[str]:
 
 
 def _renamed(text: list[str]) -> dict[str, str]:
-    """Which buffer each one took the memory of as a whole: `buf5 = buf4; del buf4  # reuse`."""
-    found = re.findall(r"(?m)^\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?;", "\n".join(text))
+    """Which buffer each one took the memory of as a whole: `buf5 = buf4; del buf4  # reuse`, or
+    `buf1 = buf0`."""
+    one = re.compile(r"(?m)^\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?(?:;|$)")
+    found = one.findall("\n".join(text))
     return {name: before for name, before in found if name != before}
 
 

@@ -28,6 +28,7 @@ class _Held:
     argument: Argument
     since: int
     reader: int | None = None
+    named: int = -1  # from which launch on it has this name
 
 
 @dataclass
@@ -56,11 +57,18 @@ class _Scope:
     def read(self, place: int, argument: Argument) -> None:
         """A launch reads a variable, or a part of its memory."""
         name = _VIEW.sub("", argument.name)
+        if not name.isidentifier() or not re.search(rf"\b{name}\b", argument.expr):
+            return  # whether there is a variable with all of it nobody knows
+        whole = replace(argument, name=name, expr=name, later=None)
         of_it = [x for x in self.held.values() if x.argument.buffer == argument.buffer]
+        if of_it and name not in self.held:
+            # Another variable has it now: `buf1 = buf0`, and the first one may be gone.
+            del self.held[of_it[-1].argument.name]
+            self.held[name] = of_it[-1]
+            of_it[-1].argument, of_it[-1].named = whole, place
         if not of_it:
-            if name != argument.buffer or not name.isidentifier():
+            if name != argument.buffer:
                 return
-            whole = replace(argument, name=name, expr=name, later=None)
             if name in self.inputs:
                 since = -1
             else:  # nobody showed it: a constant, or what a subgraph is given
@@ -71,6 +79,8 @@ class _Scope:
         launch = self.launches[place]
         for one in of_it:
             if launch.index not in self.probed or _is_last(launch):
+                continue
+            if one.argument.name != name:
                 continue
             if launch.conditional:
                 self.look(place, "after", one.argument)
@@ -83,7 +93,8 @@ class _Scope:
         if one is None or one.reader is None:
             return
         is_watched = bool({one.argument.name, one.argument.buffer} & {*self.watched})
-        for place in range(one.since + 1 if is_watched else one.reader, one.reader + 1):
+        first = max(one.since + 1, one.named) if is_watched else one.reader
+        for place in range(first, one.reader + 1):
             self.look(place, "after", one.argument)
 
     def write(self, place: int, argument: Argument) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -72,6 +74,11 @@ CASES = {
         BOTH + _new("buf2") + "if arg0_1 is not None:\n    " + _write("buf0", "buf2"),
         ["after 0: buf0 arg0_1", "after 1: buf1 buf0", "after 2: buf2 buf0"],
     ),
+    "under the name that it has by then": (
+        _new("buf0", "buf2") + _write("arg0_1", "buf0") + "buf1 = buf0\ndel buf0\n"
+        + _write("buf1", "buf2"),
+        ["after 0: buf0 arg0_1", "after 1: buf2 buf1"],
+    ),
     "not in a loop, where names mean another value each time": (
         _new("buf0", "buf1") + _write("arg0_1", "buf0") + "while True:\n    "
         + _write("buf0", "buf1"),
@@ -122,3 +129,28 @@ def test_no_value_waits_for_those_of_the_next_launch() -> None:
     waiting = [sum(row.get("together", False) for row in table) for table in tables]
     assert waiting[0] > 10
     assert waiting[1] == 0
+
+
+def _unbound(body: Sequence[ast.stmt], bound: set[str]) -> Iterator[str]:
+    """What lines of probes hand over and has no value there: names that are gone."""
+    for statement in body:
+        if isinstance(statement, ast.Delete):
+            bound -= {x.id for x in statement.targets if isinstance(x, ast.Name)}
+            continue
+        if isinstance(statement, ast.With | ast.If | ast.While | ast.For):
+            yield from _unbound(statement.body, bound)
+            continue
+        names = [x for x in ast.walk(statement) if isinstance(x, ast.Name)]
+        if ast.unparse(statement).startswith(("_rw.before(", "_rw.after(")):
+            yield from (
+                x.id for x in names if x.id.startswith(("buf", "arg")) and x.id not in bound
+            )
+        bound |= {x.id for x in names if isinstance(x.ctx, ast.Store)}
+
+
+@pytest.mark.parametrize("model", ["complex_numbers", "transformer", "conv", "decompositions"])
+def test_what_is_handed_over_has_a_value(model: str) -> None:
+    path = get(f"cpu-torch2.13/{model}").path
+    source = rewriter.instrument(path, rewriter.select(["hash"], args="ends")).source
+    functions = [x for x in ast.walk(ast.parse(source)) if isinstance(x, ast.FunctionDef)]
+    assert [name for one in functions for name in _unbound(one.body, set())] == []

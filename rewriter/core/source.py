@@ -7,6 +7,7 @@ import bisect
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from rewriter.core.errors import RewriterError
 
@@ -23,7 +24,11 @@ class Source:
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in _LINE_END.finditer(self.data))]
+        # As `_LINE_END` has them, at the speed of the interpreter's own loop.
+        starts = list(accumulate(map(len, self.data.splitlines(keepends=True)), initial=0))
+        if starts[-1] and not self.data.endswith((b"\n", b"\r")):
+            del starts[-1]  # the end of the file starts no line
+        return starts
 
     def line_start(self, line: int) -> int:
         """Offset of the first byte of a line, counted from 1."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 # What begins a directive, and is over with its line; a comment in it is one by itself.
 _DIRECTIVE = rb"[ \t]*\#(?:[^\\\r\n/]+|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*"
@@ -59,7 +60,8 @@ class EntryDefinition:
     end: int
 
 
-def definitions(data: bytes) -> list[EntryDefinition]:
+@lru_cache(maxsize=2)  # what is verified when it was instrumented is located next
+def definitions(data: bytes) -> tuple[EntryDefinition, ...]:
     """The definitions of entries in a text, in order."""
     entries: list[EntryDefinition] = []
     braces = parentheses = 0
@@ -94,7 +96,7 @@ def definitions(data: bytes) -> list[EntryDefinition]:
             start, name = offset + 1, None
     if inside:
         entries.append(EntryDefinition(inside[0], inside[1], -1))
-    return entries
+    return tuple(entries)
 
 
 def _tokens(data: bytes) -> Iterator[tuple[int, int]]:

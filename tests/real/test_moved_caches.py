@@ -175,20 +175,21 @@ def test_killed_and_restored_by_the_next_command(
     words: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All caches, by the one that was asked for."""
-    monkeypatch.setattr("sys.executable", PYTHON)  # who is killed is to be the command itself
     # The engines end with the program, which is killed with the command.
     then = "'REWRITER_DUMP' in os.environ and multiprocessing.parent_process().join(60)"
     text = ENGINES.format(folder=str(tmp_path), name=MLP, method="fork", then=then)
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "given")}
-    process: Any = subprocess.Popen(
-        command(*words(text)),
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        preexec_fn=heed_interrupts,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", PYTHON)  # who is killed is to be the command itself
+        process: Any = subprocess.Popen(
+            command(*words(text)),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=heed_interrupts,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     lines = [process.stdout.readline().split() for _ in range(4)]
     assert [line[1] for line in lines] == ["False", "False", "True", "True"]
     engines = [tmp_path / "rank_0", tmp_path / "rank_1"]

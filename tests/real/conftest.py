@@ -51,7 +51,8 @@ def built(kept: Path) -> Callable[..., Path]:
     folder.mkdir(exist_ok=True)
     drivers = Compilations(folder)
 
-    def get(flags: str = "inductor", format: str = "text", in_two: bool = False) -> Path:
+    def get(flags: str = "fast", format: str = "text") -> Path:
+        in_two = flags.startswith("fast")
         return drivers.value_with_files(
             lambda place: compile_driver(place, FLAGS[flags], format, in_two),
             *(flags, format, "apart" if in_two else "whole"),

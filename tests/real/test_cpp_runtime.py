@@ -59,7 +59,8 @@ INCLUDE = Path(torch.__file__).parent / "include"
 LIBRARIES = Path(torch.__file__).parent / "lib"
 HEADERS = ["-isystem", str(INCLUDE), "-isystem", str(INCLUDE / "torch/csrc/api/include")]
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
-# What Inductor compiles wrappers with, and the worst that a user can make of it.
+# What Inductor compiles wrappers with, and the worst that a user can make of it: the runtime apart,
+# as in packages.
 FLAGS = {
     "inductor": "-std=c++17 -O1 -DNDEBUG -fno-trapping-math -funsafe-math-optimizations "
     "-ffinite-math-only -fno-signed-zeros -fno-math-errno -fno-finite-math-only "
@@ -211,7 +212,13 @@ void test_static() {
   Call _rw(wrapper);
   _rw.before(3, nullptr);
 }
-#ifndef INDUCTOR_REWRITER_APART
+}
+"""
+
+# What looks at the runtime itself, and stands where that is compiled.
+INSIDE = r"""
+using namespace inductor_rewriter;
+extern "C" {
 // How a probe is made: `when`, and its flags.
 const char* test_probe(const char* name) {
   static std::string facts;
@@ -228,7 +235,6 @@ void test_drain(void* of) {
   if (recorder) static_cast<Recorder*>(recorder)->drain();
 }
 bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }
-#endif
 }
 """
 
@@ -461,12 +467,11 @@ def driver() -> str:
 def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
     """The driver with the runtime in it, or with the runtime compiled apart."""
     probes = IN_UPSTREAM_FORMAT if format == "upstream" else PROBES
-    sources = {"driver": text(probes, format) + driver()}
-    more = []
-    if in_two:
-        sources["runtime"] = apart(probes, format)
-        more = ["-DINDUCTOR_REWRITER_APART"]
-    return compile_sources(folder, flags, sources, more)
+    wrapper = text(probes, format) + driver()
+    if not in_two:
+        return compile_sources(folder, flags, {"driver": wrapper + INSIDE})
+    sources = {"driver": wrapper, "runtime": apart(probes, format) + INSIDE}
+    return compile_sources(folder, flags, sources, ["-DINDUCTOR_REWRITER_APART"])
 
 
 def compile_sources(
@@ -616,7 +621,7 @@ def both(
     def make(
         *names: str,
         rows: list[dict[str, Any]] | None = None,
-        flags: str = "inductor",
+        flags: str = "fast",
         **changes: Any,
     ) -> Both:
         rows = rows or [row_of()]
@@ -627,7 +632,7 @@ def both(
         recorder = attach(options, rows)
         recorder.begin()
         monkeypatch.setenv("REWRITER_DUMP", str(cpp))
-        native = Native(load(built(flags, in_two=flags.startswith("fast"))), options, rows)
+        native = Native(load(built(flags)), options, rows)
         native.begin()
         made.append(Both(recorder, native, (python, cpp), capfd))
         return made[-1]
@@ -691,7 +696,8 @@ SPECIAL = [0.0, 1.0, -2.5, math.nan, math.inf, -math.inf, 1e-45, 1e-310, 3e38, 1
 
 
 @pytest.mark.parametrize(
-    "flags", ["inductor", "fast", pytest.param("fastest", marks=pytest.mark.exhaustive)]
+    "flags",
+    ["fast", *(pytest.param(x, marks=pytest.mark.exhaustive) for x in ("inductor", "fastest"))],
 )
 def test_statistics_of_difficult_values(flags: str, both: Callable[..., Both]) -> None:
     runtimes = both("print", flags=flags)
@@ -2123,16 +2129,17 @@ def calls_of(number: int) -> str:
 
 
 def check_syntax(
-    folder: Path, whole: str, bodies: str, standard: str, *, in_one: bool = True
+    folder: Path, whole: str, bodies: str, standard: str, ways: Sequence[str] = ("whole", "apart")
 ) -> None:
-    """The compiler takes a text with the bodies apart, and in one piece."""
+    """The compiler takes a text in one piece, and with the bodies apart."""
     (folder / "text.cpp").write_text(whole)
     (folder / "apart.cpp").write_text(bodies)
     source, other = str(folder / "text.cpp"), str(folder / "apart.cpp")
     command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS]
-    if in_one:
+    if "whole" in ways:
         subprocess.run([*command, source], check=True)
-    subprocess.run([*command, "-DINDUCTOR_REWRITER_APART", source, other], check=True)
+    if "apart" in ways:
+        subprocess.run([*command, "-DINDUCTOR_REWRITER_APART", source, other], check=True)
 
 
 @pytest.mark.exhaustive
@@ -2146,8 +2153,8 @@ def test_every_set_of_probes_compiles_alone(
     check_syntax(tmp_path, text(subset, format) + calls_of(0), apart(subset, format), standard)
 
 
-@pytest.mark.parametrize("in_one", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
-def test_every_probe_compiles_without_the_others(in_one: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["whole", pytest.param("apart", marks=pytest.mark.exhaustive)])
+def test_every_probe_compiles_without_the_others(way: str, tmp_path: Path) -> None:
     """Each in a namespace of its own, of one file: torch's headers are read once. Every second one
     has upstream's format.
     """
@@ -2159,7 +2166,7 @@ def test_every_probe_compiles_without_the_others(in_one: bool, tmp_path: Path) -
         format = "upstream" if number % 2 else "text"
         wholes.append(f"{begin}{text([name], format)}{calls_of(number)}{end}")
         bodies.append(f"{begin}{apart([name], format)}{end}")
-    check_syntax(tmp_path, "".join(wholes), "".join(bodies), "-std=c++17", in_one=in_one)
+    check_syntax(tmp_path, "".join(wholes), "".join(bodies), "-std=c++17", [way])
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
@@ -2211,6 +2218,7 @@ def test_a_text_can_stand_in_a_string_of_python() -> None:
 # --- Compiled apart -----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_both_ways_of_compiling_do_the_same(
     built: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
@@ -2222,7 +2230,7 @@ def test_both_ways_of_compiling_do_the_same(
     seen = []
     # Both are in this process at once, and neither may take the other's functions.
     # Copies, of which no other test has made a call: those are counted.
-    paths = [built(), built("fast", in_two=True)]
+    paths = [built("inductor"), built()]
     libraries = [load(shutil.copy(path, tmp_path / f"{i}.so")) for i, path in enumerate(paths)]
     for number, library in enumerate(libraries):
         dump = tmp_path / str(number)
@@ -2257,11 +2265,11 @@ def test_both_ways_of_compiling_do_the_same(
     assert sum(name.endswith(".pt") for name in files) > 10
 
 
-@pytest.mark.parametrize("in_two", [False, True], ids=["whole", "apart"])
+@pytest.mark.parametrize("flags", ["fast", pytest.param("inductor", marks=pytest.mark.exhaustive)])
 def test_nothing_of_it_is_visible_to_other_libraries(
-    in_two: bool, built: Callable[..., Path]
+    flags: str, built: Callable[..., Path]
 ) -> None:
-    path = built("fast", in_two=True) if in_two else built()
+    path = built(flags)
     for option in ("-gC", "-DC"):
         command = ["nm", option, "--defined-only", str(path)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -2270,7 +2278,7 @@ def test_nothing_of_it_is_visible_to_other_libraries(
 
 
 def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
-    folder = built("fast", in_two=True).parent
+    folder = built().parent
     command = ["nm", "-C", "--undefined-only", str(folder / "driver.o")]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     wanted = set(re.findall(r"::Call::(~?\w+)\(", shown))

@@ -151,7 +151,8 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
                 if row.role != "in":
                     written.add(root)
                 continue
-            key = _first(renamed, name)
+            # Of another function the same names are other variables.
+            key = _first(renamed, name) if name in facts.buffers else name
             known = last.get((scope, key)) or last.get(("", key))
             is_end = is_read and name not in given and facts.kind != "custom_op"
             if (
@@ -172,7 +173,9 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
                 del last[seen]
         for row in rows:
             if row.phase == "after" and (row.arg, "after") not in views:
-                last[scope, _first(renamed, row.arg)] = _Seen(step, row)
+                name = row.arg
+                key = _first(renamed, name) if name in facts.buffers else name
+                last[scope, key] = _Seen(step, row)
 
 
 def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:

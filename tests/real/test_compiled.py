@@ -243,23 +243,24 @@ def test_when_selects_the_phases(
     assert phases - {"inputs"} == ({"before", "after"} if when == "both" else {when})
 
 
+@pytest.mark.parametrize("model", map(rare, ("dtypes", "complex_numbers", "empty", "mlp")))
 def test_values_follow_on_a_line_of_their_own(
+    model: str,
     compiled: Compile,
     probed: Callable[..., bytes],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for model in ("dtypes", "empty", "mlp"):
-        graph = compiled(model).graphs[0]
-        call(probed(graph.source, "print", values=True), graph.args, tmp_path)
-        output = capsys.readouterr()
-        assert "warning" not in output.err
-        lines = output.out.splitlines()
-        heads = [line for line in lines if line.startswith("    [")]
-        assert len(heads) == sum(
-            "f32[" in x or "nan " in x or "empty" in x for x in lines if x[0] == "["
-        )
-        assert all(len(head.split(", ")) <= 64 for head in heads)
+    graph = compiled(model).graphs[0]
+    call(probed(graph.source, "print", values=True), graph.args, tmp_path)
+    output = capsys.readouterr()
+    assert "warning" not in output.err
+    lines = output.out.splitlines()
+    heads = [line for line in lines if line.startswith("    [")]
+    assert len(heads) == sum(
+        "f32[" in x or "nan " in x or "empty" in x for x in lines if x[0] == "["
+    )
+    assert all(len(head.split(", ")) <= 64 for head in heads)
 
 
 def test_upstream_format_is_what_upstream_prints(

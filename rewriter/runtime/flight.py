@@ -16,12 +16,12 @@ import socket
 import struct
 import threading
 import time
-import weakref
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from .engine_library import EngineUnavailable, declared, load
+from .forks import tell_of_forks
 from .sizes import parse_bytes
 
 FOLDER, RING, TABLES = "record", "ring", "tables"
@@ -152,7 +152,7 @@ class PythonRing(_Words):
         self.path, self._locked = _new_file(root, size)
         with open(self.path, "r+b") as file:  # that of the lock would be held by what is mapped
             self.memory = mmap.mmap(file.fileno(), size)
-        os.register_at_fork(after_in_child=partial(_forked, weakref.ref(self)))
+        tell_of_forks(self)
         start = process_start(os.getpid())
         HEADER.pack_into(
             self.memory, 0, b"", VERSION, self._capacity, 0, 0, 0, RUNNING, 0, os.getpid(), start,
@@ -250,11 +250,6 @@ class PythonRing(_Words):
             memory[DATA_AT + place : DATA_AT + place + first] = record[:first]
             memory[DATA_AT : DATA_AT + len(record) - first] = record[first:]
             _WORD.pack_into(memory, _HEAD_AT, head + whole)
-
-
-def _forked(ring: weakref.ref[PythonRing]) -> None:
-    if (known := ring()) is not None:
-        known.forked()
 
 
 def open_ring(root: str, rank: int) -> NativeRing | PythonRing:

@@ -30,6 +30,7 @@ from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .findings import Findings
 from .flight_dump import RecordedCall, RecordWriter
+from .forks import tell_of_forks
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .memory.patterns import OFF
@@ -119,7 +120,7 @@ class Recorder:
             self.inputs = self._fast.inputs(self._take_inputs)
         # What is forked is not the program that is probed: `_guarded` sees to the rest.
         self._is_fork = False
-        os.register_at_fork(after_in_child=self._fork)
+        tell_of_forks(self)
         atexit.register(self._finish)
 
     def begin(self, values: Sequence[Any] | None = None, *, number: int | None = None) -> None:
@@ -319,7 +320,8 @@ class Recorder:
             except Exception as error:
                 self.warn(about, f"{type(error).__name__}: {error}")
 
-    def _fork(self) -> None:
+    def forked(self) -> None:
+        """This process is a fork of the one that is probed, and is not."""
         self._is_fork = True
         self._calls.clear()
 

@@ -14,7 +14,7 @@ from rewriter import cli
 FIXTURE, NAME = next(iter(WRAPPERS.items()))
 # A new wrapper in the cache of its own, as a program that compiles leaves it.
 PROGRAM = """
-import os, pathlib, shutil, sys
+import os, pathlib, shutil, signal, sys
 with open("starts", "a") as file:
     file.write("x")
 wrapper = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / sys.argv[1]
@@ -23,6 +23,8 @@ if not wrapper.exists():
     shutil.copy("wrapper.py", wrapper)
 end = int(sys.argv[2])
 if end < 0:
+    if -end == signal.SIGHUP:  # ignored by what `nohup` starts, and so by its children
+        signal.signal(-end, signal.SIG_DFL)
     os.kill(os.getpid(), -end)
 sys.exit(end)
 """

@@ -38,7 +38,8 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     # What is taken over may be written by a line that is no launch, such as a copy.
     gone = ((x.insertion_point.start, x.of or x.buffer) for x in located.memory if _ends(x))
     uses = sorted((x.start, owners.get(x.buffer, x.buffer), x.lasts) for x in located.other_uses)
-    kept = own.union(located.weights)  # what has a known end: a release, or that of the package
+    # What has a known end: a release, or that of the package.
+    kept = own.union(*(entry.weights for entry in located.entries))
     releases = sorted((place, owners.get(buffer, buffer)) for place, buffer in gone)
     shared = _shared(located)
     result: set[int] = set()

@@ -177,7 +177,8 @@ class EntryPoint:
     the buffers that it returns, in order; an empty text where an output is no buffer. `returned`
     are the names that it returns them under, `hazards` what is wrong with their memory.
     `input_specs` say what is known of each input, in the order of `inputs`. `weights` are those
-    of a package, which its entry gives names to, and `weights_at` is a line where they have values.
+    of a package, which holds them for as long as it is loaded and whose entry gives names to them,
+    and `weights_at` is a line where they have values.
     """
 
     name: str
@@ -199,7 +200,6 @@ class Located:
 
     `header` is the offset at which module-level lines may be put: before the first scope.
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
-    `weights` are names of constants that a package holds for as long as it is loaded.
     `memory` is what the text says of memory, in file order.
     `stream_actions` are in file order, of scopes that have any. `other_uses` are what statements
     that are no launches may write.
@@ -210,7 +210,6 @@ class Located:
     entries: tuple[EntryPoint, ...]
     header: int
     loader_globals: tuple[str, ...] = ()
-    weights: tuple[str, ...] = ()
     stream_actions: tuple[StreamAction, ...] = ()
     memory: tuple[MemoryEvent, ...] = ()
     other_uses: tuple[OtherUse, ...] = ()

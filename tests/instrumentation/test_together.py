@@ -253,12 +253,15 @@ def test_weights_of_a_package_can_wait_until_they_are_written() -> None:
     """A package holds them: what a line hands over of them does not end a group."""
     located = rewriter.open(AOTI / "mlp/aoti/wrapper.cpp").only.located
     first, second = located.launches[:2]
-    weights = {x.buffer for x in first.args} & {*located.weights}
+    (entry,) = located.entries
+    weights = {x.buffer for x in first.args} & {*entry.weights}
     assert weights
     handed = {x.index: [y for y in x.args if y.type == "tensor"] for x in (first, second)}
     handed[first.index] = [x for x in handed[first.index] if x.buffer in weights]
     assert first.index in together(located, handed)
-    assert first.index not in together(replace(located, weights=()), handed)
+    assert first.index not in together(
+        replace(located, entries=(replace(entry, weights=()),)), handed
+    )
     args = [replace(x, role="inout") if x.buffer in weights else x for x in first.args]
     again = replace(second, args=(*second.args, *(x for x in args if x.role == "inout")))
     changed = replace(located, launches=(first, again, *located.launches[2:]))

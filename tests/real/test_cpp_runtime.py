@@ -84,6 +84,8 @@ PROBES = (
     *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "record", "save", "stale"),
     *("sync", "time"),
 )
+# Of those that include the same, one.
+INCLUDING = ("bounds", "inputs", "names", "print", "record", "save", "sync", "time")
 # What the tests of that format look at.
 IN_UPSTREAM_FORMAT = ("hash", "names", "print")
 
@@ -2153,13 +2155,23 @@ def test_every_set_of_probes_compiles_alone(
     check_syntax(tmp_path, text(subset, format) + calls_of(0), apart(subset, format), standard)
 
 
-@pytest.mark.parametrize("way", ["whole", pytest.param("apart", marks=pytest.mark.exhaustive)])
-def test_every_probe_compiles_without_the_others(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("way", "probes"),
+    [
+        ("whole", INCLUDING),
+        pytest.param("whole", PROBES, marks=pytest.mark.exhaustive),
+        pytest.param("apart", PROBES, marks=pytest.mark.exhaustive),
+    ],
+    ids=["whole", "whole, all", "apart, all"],
+)
+def test_every_probe_compiles_without_the_others(
+    way: str, probes: tuple[str, ...], tmp_path: Path
+) -> None:
     """Each in a namespace of its own, of one file: torch's headers are read once. Every second one
     has upstream's format.
     """
     wholes, bodies = [], []
-    for number, name in enumerate(PROBES):
+    for number, name in enumerate(probes):
         names = ("inductor_rewriter", "inductor_rewriter_apart")
         begin = "".join(f"#define {one} {one}_{number}\n" for one in names)
         end = "".join(f"#undef {one}\n" for one in names)

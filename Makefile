@@ -22,7 +22,7 @@ check:  ## format, style and types, as CI checks them
 layers:  ## the rooms and the arrows between them
 	$(BIN)/pytest -q -s tests/core/test_layers.py
 
-unit:  ## tests of single modules: about a minute on 2 cores
+unit:  ## tests of single modules: a minute and a half on 2 cores
 	.ci/test $(NOT_UNIT:%=--ignore=tests/%) -m "not properties and not exhaustive and not benchmark and not fuzz"
 
 slow:  ## `test`, and the CPU seconds of each file beside those of tests/times.json

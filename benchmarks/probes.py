@@ -119,7 +119,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
     parser.add_argument("--size", choices=sorted(SIZES), help="default: that of the device")
     parser.add_argument("--forms", default=",".join(FORMS), help="of python, jit, aoti")
-    parser.add_argument("--only", default="", help="variants whose name contains this")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="TEXT", help="variants with one in their name"
+    )
     parser.add_argument("--no-upstream", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -165,7 +167,7 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
 def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "benchmarks.probes", "--worker", name]
     command += ["--folder", str(folder), "--device", args.device, "--size", args.size]
-    command += ["--only", args.only, "--workers", str(args.workers)]
+    command += ["--only", *args.only, "--workers", str(args.workers)]
     form, _, level = name.partition("-")
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{form}-{level}")}
     if level:
@@ -226,7 +228,8 @@ def _work(args: argparse.Namespace) -> int:
     with torch.no_grad():
         subject = _SUBJECTS[form](model, x, folder)
         subject.run()
-        variants = [] if level else [v for v in VARIANTS if args.only in v.name]
+        chosen = [v for v in VARIANTS if any(text in v.name for text in args.only)]
+        variants = [] if level else chosen
         made = subject.prepare(variants, folder)
         _wait_for_all(args)
         with _one_at_a_time(args.folder):

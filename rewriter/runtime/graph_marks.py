@@ -50,6 +50,7 @@ class GraphMarks:
 
     def __init__(self, root: Path, device: Device) -> None:
         self._device = device
+        self._pid = os.getpid()
         self._slots: dict[tuple[str, int], int] = {}
         descriptor, self._path = tempfile.mkstemp(prefix="rewriter-marks-", dir=FOLDER)
         try:
@@ -96,6 +97,8 @@ class GraphMarks:
 
     def _finish(self) -> None:
         """The process ends by itself: what the marks are goes into the dump."""
+        if os.getpid() != self._pid:
+            return  # a fork, which has them of the process that it was made by
         with contextlib.suppress(Exception):  # a device that faulted says so again
             self._device.wait()
         words = array.array("I", self._memory[: 2 * len(self._slots) * _WORD])

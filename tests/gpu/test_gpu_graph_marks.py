@@ -14,8 +14,7 @@ from test_gpu_programs import run
 
 pytestmark = pytest.mark.gpu
 
-# The first calls warm up and capture; the last one replays, with an index that is far too large.
-PROGRAM = """\
+MODEL = """\
 import torch
 import triton
 import triton.language as tl
@@ -29,7 +28,7 @@ def scatter_kernel(x_ptr, where_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + where, x, mask=at < n)
 
 
-@torch.compile(mode="reduce-overhead")
+@torch.compile(OPTIONS)
 def model(x, weight, where):
     y = torch.relu(x @ weight)
     out = torch.empty_like(y)
@@ -42,17 +41,45 @@ def model(x, weight, where):
 torch.manual_seed(0)
 x, weight = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
 where = torch.arange(64 * 64, device="cuda")
+"""
+# The first calls warm up and capture; the last one replays, with an index that is far too large.
+PYTHON = (
+    MODEL.replace("OPTIONS", 'mode="reduce-overhead"')
+    + """\
 with torch.no_grad():
     for call in range(5):
         print("sum", model(x, weight, where).item(), flush=True)
     print("sum", model(x, weight, where + (1 << 40)).item(), flush=True)
 """
+)
+# The same with a wrapper in C++, which is captured by hand.
+CPP = (
+    MODEL.replace("OPTIONS", 'options={"cpp_wrapper": True}')
+    + """\
+with torch.no_grad():
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for call in range(3):
+            print("sum", model(x, weight, where).item(), flush=True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = model(x, weight, where)
+    for call in range(2):
+        graph.replay()
+        print("sum", result.item(), flush=True)
+    where += 1 << 40
+    graph.replay()
+    print("sum", result.item(), flush=True)
+"""
+)
+both = pytest.mark.parametrize("program", [PYTHON, CPP], ids=["python", "cpp"])
 
 
-def test_triage_names_the_launch_of_a_replay(tmp_path: Path) -> None:
-    program, cache = tmp_path / "model.py", tmp_path / "cache"
-    program.write_text(PROGRAM)
-    command = ["-m", "rewriter", "triage", "--", sys.executable, str(program)]
+@both
+def test_triage_names_the_launch_of_a_replay(program: str, tmp_path: Path) -> None:
+    path, cache = tmp_path / "model.py", tmp_path / "cache"
+    path.write_text(program)
+    command = ["-m", "rewriter", "triage", "--", sys.executable, str(path)]
     ran = run(command, cache)
     text = ran.stdout + ran.stderr
     assert ran.returncode == 1, text[-3000:]
@@ -72,12 +99,13 @@ def left_marks() -> list[str]:
     return [name for name in names if name not in mapped and Path("/dev/shm", name).exists()]
 
 
-def test_marks_change_nothing(tmp_path: Path) -> None:
-    program, cache = tmp_path / "model.py", tmp_path / "cache"
-    program.write_text(PROGRAM.replace("+ (1 << 40)", ""))
-    plain = run([str(program)], cache)
+@both
+def test_marks_change_nothing(program: str, tmp_path: Path) -> None:
+    path, cache = tmp_path / "model.py", tmp_path / "cache"
+    path.write_text(program.replace("1 << 40", "0"))
+    plain = run([str(path)], cache)
     head = ["-m", "rewriter", "cache", "run", "--probe", "names,sync", "--quiet"]
-    probed = run([*head, "-d", str(tmp_path / "dump"), "--", sys.executable, str(program)], cache)
+    probed = run([*head, "-d", str(tmp_path / "dump"), "--", sys.executable, str(path)], cache)
     assert plain.returncode == probed.returncode == 0, probed.stderr[-3000:]
     sums = [line for line in plain.stdout.splitlines() if line.startswith("sum")]
     assert len(sums) == 6

@@ -6,8 +6,11 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -16,6 +19,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import graph_marks as reading
+from rewriter.instrumentation.bundle import SOURCES
 from rewriter.runtime.graph_marks import FOLDER, GraphMarks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(FOLDER), reason="no shared memory here")
@@ -62,18 +66,129 @@ class Directory:
             file.write(note_row(event, facts))
 
 
-def _capture(dump: Path, launches: int, *, streams: int = 1) -> tuple[GraphMarks, Graph]:
-    """The marks of a call whose launches were captured on streams in turn."""
-    from rewriter.runtime.event import ProbedLaunch
+class Marks(Protocol):
+    """The marks of one process, whichever runtime leaves them."""
+
+    memory: str
+
+    def leave(self, launch: int, *, is_over: bool, stream: int) -> bool: ...
+
+    def finish(self) -> None: ...
+
+
+def _call(dump: Path) -> Any:
     from rewriter.runtime.running_call import RunningCall
 
+    return RunningCall(0, Directory(dump / "rank0/run0"))  # type: ignore[arg-type]
+
+
+def _event(call: Any, launch: int, *, is_over: bool) -> Any:
+    from rewriter.runtime.event import ProbedLaunch
+
+    about = ProbedLaunch(launch, f"triton_{launch}", "triton", False, {})
+    return call.event(about, "after" if is_over else "before")
+
+
+class PythonMarks:
+    def __init__(self, dump: Path, graph: Graph) -> None:
+        self._marks = GraphMarks(dump, graph)
+        self._call = _call(dump)
+        self.memory = self._marks._path
+
+    def leave(self, launch: int, *, is_over: bool, stream: int) -> bool:
+        event = _event(self._call, launch, is_over=is_over)
+        return self._marks.leave(event, self._call, stream)
+
+    def finish(self) -> None:
+        self._marks._finish()
+
+
+CPP = r"""
+#include "graph_marks.h"
+
+using namespace inductor_rewriter;
+
+struct Graph : GraphMarks::Device {
+  bool (*on_write)(void*, uint32_t) = nullptr;
+  bool is_willing = true;
+  bool enroll(void*, std::size_t) override { return is_willing; }
+  bool write(void* to, uint32_t value, void*) override { return on_write(to, value); }
+  void wait() override {}
+};
+
+extern "C" {
+void* test_make(const char* root, bool (*on_write)(void*, uint32_t), bool is_willing) {
+  auto graph = std::make_unique<Graph>();
+  graph->on_write = on_write;
+  graph->is_willing = is_willing;
+  return GraphMarks::make(root, std::move(graph)).release();
+}
+bool test_leave(void* marks, const char* run, uintptr_t stream, int launch, bool is_over) {
+  GraphMarks::Place place{launch, 0, is_over};
+  return static_cast<GraphMarks*>(marks)->leave(run, reinterpret_cast<void*>(stream), place);
+}
+void test_finish(void* marks) { delete static_cast<GraphMarks*>(marks); }
+}
+"""
+_ON_WRITE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_uint32)
+
+
+class CppMarks:
+    def __init__(self, library: ctypes.CDLL, dump: Path, graph: Graph) -> None:
+        self._library = library
+        self._call = _call(dump)
+        self._on_write = _ON_WRITE(graph.write)
+        self._marks: int = library.test_make(
+            os.fsencode(dump), self._on_write, graph.register(0, 0)
+        )
+        self.works = bool(self._marks)
+        self.memory = ""
+        for path in dump.glob("graph-marks-*.jsonl"):
+            self.memory = json.loads(path.read_text().splitlines()[0])["memory"]
+
+    def leave(self, launch: int, *, is_over: bool, stream: int) -> bool:
+        self._call.note(_event(self._call, launch, is_over=is_over), {"captured": True})
+        return bool(self._library.test_leave(self._marks, b"rank0/run0", stream, launch, is_over))
+
+    def finish(self) -> None:
+        self._library.test_finish(self._marks)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder = tmp_path_factory.mktemp("marks")
+    source = folder / "marks.cpp"
+    source.write_text(CPP)
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    command += [f"-I{SOURCES / 'engine'}", str(source), "-o", str(folder / "marks.so")]
+    subprocess.run(command, check=True)
+    made = ctypes.CDLL(str(folder / "marks.so"))
+    made.test_make.restype = ctypes.c_void_p
+    made.test_leave.restype = ctypes.c_bool
+    made.test_leave.argtypes = (
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_bool,
+    )  # fmt: skip
+    made.test_finish.argtypes = (ctypes.c_void_p,)
+    return made
+
+
+Make = Callable[[Path, Graph], Marks]
+
+
+@pytest.fixture(params=["python", "cpp"])
+def make(request: pytest.FixtureRequest) -> Make:
+    if request.param == "python":
+        return PythonMarks
+    return partial(CppMarks, request.getfixturevalue("library"))
+
+
+def _capture(make: Make, dump: Path, launches: int, *, streams: int = 1) -> tuple[Marks, Graph]:
+    """The marks of a call whose launches were captured on streams in turn."""
     graph = Graph()
-    marks = GraphMarks(dump, graph)
-    call = RunningCall(0, Directory(dump / "rank0/run0"))  # type: ignore[arg-type]
+    marks = make(dump, graph)
     for index in range(launches):
-        launch = ProbedLaunch(index, f"triton_{index}", "triton", False, {})
-        for phase in ("before", "after"):
-            assert marks.leave(call.event(launch, phase), call, 100 + index % streams)
+        for is_over in (False, True):
+            assert marks.leave(index, is_over=is_over, stream=100 + index % streams)
     return marks, graph
 
 
@@ -86,24 +201,24 @@ def dump(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_replay_that_came_to_its_end_is_no_launch_that_runs(dump: Path) -> None:
-    marks, graph = _capture(dump, 3)
+def test_a_replay_that_came_to_its_end_is_no_launch_that_runs(make: Make, dump: Path) -> None:
+    marks, graph = _capture(make, dump, 3)
     assert [mark.running for mark in reading.read(dump)] == [None]
     graph.replay()
     (mark,) = reading.read(dump)
     assert (mark.began, mark.ended, mark.running) == ((2, 0), (2, 0), None)
-    marks._finish()
+    marks.finish()
     assert reading.read(dump) == (mark,)
 
 
 @pytest.mark.parametrize("ends", ["by itself", "killed"])
-def test_a_fault_in_a_replay_names_its_launch(dump: Path, ends: str) -> None:
-    marks, graph = _capture(dump, 3)
+def test_a_fault_in_a_replay_names_its_launch(make: Make, dump: Path, ends: str) -> None:
+    marks, graph = _capture(make, dump, 3)
     graph.replay()
     graph.replay(4)  # one is reset, #0 began and ended, #1 began
     if ends == "by itself":
-        marks._finish()
-    memory = marks._path
+        marks.finish()
+    memory = marks.memory
     reading.keep(dump)
     reading.keep(dump)
     assert not os.path.exists(memory)
@@ -116,29 +231,29 @@ def test_a_fault_in_a_replay_names_its_launch(dump: Path, ends: str) -> None:
     assert "the program ended in launch #1 triton_1 (line 101), in the replay of a CUDA" in text
 
 
-def test_a_graph_of_one_launch(dump: Path) -> None:
+def test_a_graph_of_one_launch(make: Make, dump: Path) -> None:
     """What an earlier replay ended with is not what this one did."""
-    marks, graph = _capture(dump, 1)
+    marks, graph = _capture(make, dump, 1)
     graph.replay()
     graph.replay(2)
     assert [mark.running for mark in reading.read(dump)] == [(0, 0)]
-    marks._finish()
+    marks.finish()
 
 
-def test_several_streams_are_named_each(dump: Path) -> None:
-    marks, graph = _capture(dump, 3, streams=2)
+def test_several_streams_are_named_each(make: Make, dump: Path) -> None:
+    marks, graph = _capture(make, dump, 3, streams=2)
     graph.replay()
     graph.replay(5)
-    marks._finish()
+    marks.finish()
     verdicts = examine(dump, FAULT)
     assert [one.launch for one in verdicts] == [0, 1] or [one.launch for one in verdicts] == [1]
     assert all("streams" in " ".join(one.notes) for one in verdicts) == (len(verdicts) > 1)
 
 
-def test_a_fault_of_the_host_is_no_fault_of_a_replay(dump: Path) -> None:
-    marks, graph = _capture(dump, 3)
+def test_a_fault_of_the_host_is_no_fault_of_a_replay(make: Make, dump: Path) -> None:
+    marks, graph = _capture(make, dump, 3)
     graph.replay(4)
-    marks._finish()
+    marks.finish()
     assert [x.state for x in examine(dump, ExitStatus(None, int(signal.SIGSEGV)))] == ["over"]
 
 
@@ -157,12 +272,27 @@ def test_a_dump_names_no_other_file(tmp_path: Path, memory: object) -> None:
     reading.keep(tmp_path)
 
 
-def test_memory_that_cannot_be_registered(tmp_path: Path) -> None:
+def test_memory_that_cannot_be_registered(library: ctypes.CDLL, tmp_path: Path) -> None:
     class Refuses(Graph):
         def register(self, address: int, size: int) -> bool:
             return False
 
     before = set(os.listdir(FOLDER))
     assert not GraphMarks(tmp_path, Refuses()).works
+    assert not CppMarks(library, tmp_path, Refuses()).works
     assert set(os.listdir(FOLDER)) <= before
     assert reading.read(tmp_path) == ()
+
+
+def test_a_fork_leaves_the_marks_of_its_process_alone(make: Make, dump: Path) -> None:
+    marks, graph = _capture(make, dump, 2)
+    graph.replay()
+    child = os.fork()
+    if not child:
+        marks.finish()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.path.exists(marks.memory)
+    marks.finish()
+    assert not os.path.exists(marks.memory)
+    assert [mark.ended for mark in reading.read(dump)] == [(1, 0)]

@@ -1,30 +1,92 @@
 // Waits for the device around each launch: a fault is found at the launch that made it.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
 #include "../device.h"
+#include "../engine/graph_marks.h"
 #include "../recorder.h"
 #include "../values.h"
 
 namespace {
 namespace inductor_rewriter {
 
+// The driver of CUDA. Its writes can be captured, and need no memory of the device.
+class MarkingDevice : public GraphMarks::Device {
+ public:
+  bool enroll(void* memory, std::size_t bytes) override {
+    constexpr unsigned mapped_portable = 3;
+    static const auto enroll = find_driver<int (*)(void*, std::size_t, unsigned)>("cuMemHostRegister_v2");
+    static const auto address =
+        find_driver<int (*)(uint64_t*, void*, unsigned)>("cuMemHostGetDevicePointer_v2");
+    uint64_t there = 0;
+    return enroll && address && !enroll(memory, bytes, mapped_portable) &&
+        !address(&there, memory, 0) && there == reinterpret_cast<uint64_t>(memory);
+  }
+  bool write(void* to, uint32_t value, void* stream) override {
+    static const auto set =
+        find_driver<int (*)(uint64_t, unsigned, std::size_t, void*)>("cuMemsetD32Async");
+    return set && !set(reinterpret_cast<uint64_t>(to), value, 1, stream);
+  }
+  void wait() override {
+    static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
+    if (wait && has_device()) wait();  // a device that faulted says so again
+  }
+};
+
 class Sync : public Probe {
  public:
-  void check(Event& event, RunningCall&, Recorder& recorder) override {
+  void check(Event& event, RunningCall& call, Recorder& recorder) override {
     if (!has_device()) return;
     if (is_capturing()) {
+      if (leave_mark(event, call)) return;
       recorder.warn(
           event.about(),
           "sync cannot wait for the device while a CUDA graph is being captured: "
           "faults in a replay have no launch");
       return;
     }
+    if (call.directory) marks_of(*call.directory, true);  // ready for a capture
     if (!is_on_device(event)) return;
     static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
     if (int code = wait ? wait() : 0) event.error = cuda_error(code);
   }
 
  private:
+  // The marks of a dump. Nothing can be made ready for them during a capture.
+  static GraphMarks* marks_of(const CallDirectory& directory, bool makes) {
+    static std::mutex lock;
+    static std::map<std::string, std::unique_ptr<GraphMarks>> all;  // by dump
+    const std::string root = directory.path.substr(0, directory.path.size() - run_of(directory).size() - 1);
+    std::lock_guard<std::mutex> guard(lock);
+    const auto found = all.find(root);
+    if (found != all.end()) return found->second.get();
+    if (!makes) return nullptr;
+    return (all[root] = GraphMarks::make(root, std::make_unique<MarkingDevice>())).get();
+  }
+
+  // `rank0/run3`
+  static std::string run_of(const CallDirectory& directory) {
+    const std::string& path = directory.path;
+    return path.substr(path.rfind('/', path.rfind('/') - 1) + 1);
+  }
+
+  static bool leave_mark(const Event& event, RunningCall& call) {
+    if (!event.launch || !call.directory) return false;
+    GraphMarks* const marks = marks_of(*call.directory, false);
+    void* stream = nullptr;
+    if (!marks || !current_stream(&stream)) return false;
+    // What a mark is about has a row.
+    call.note(event, [](Json& json) { json.key("captured").put("true"); });
+    return marks->leave(
+        run_of(*call.directory), stream,
+        {event.launch->row->launch, event.iteration, event.phase[0] == 'a'});
+  }
+
   static bool is_on_device(const Event& event) {
     std::string kind = event.launch ? event.launch->row->kind : "cpp";
     bool any = false;

@@ -1,0 +1,138 @@
+// Marks that a CUDA graph leaves in host memory: which launch its replay began and ended last. The
+// files are those of rewriter/runtime/graph_marks.py, which says why they lie where they do.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+namespace inductor_rewriter {
+
+class GraphMarks {
+ public:
+  // What marks need of CUDA.
+  struct Device {
+    virtual ~Device() = default;
+    // Let kernels and copies write to memory of the host, at its own address.
+    virtual bool enroll(void* memory, std::size_t bytes) = 0;
+    // Have 32 bits written when a stream comes to it.
+    virtual bool write(void* to, uint32_t value, void* stream) = 0;
+    // Wait for what was issued, if the device can.
+    virtual void wait() = 0;
+  };
+
+  // One launch of a call, and which time it ran there.
+  struct Place {
+    int launch;
+    int iteration;
+    bool is_over;
+  };
+
+  // Null where nothing can leave marks: there is no /dev/shm, or the device cannot write to it.
+  static std::unique_ptr<GraphMarks> make(const std::string& root, std::unique_ptr<Device> device) {
+    std::unique_ptr<GraphMarks> marks(new GraphMarks(std::move(device)));
+    if (!marks->share()) return nullptr;
+    marks->record_ = root + "/graph-marks-" + std::to_string(marks->pid_) + "-" +
+        marks->memory_.substr(marks->memory_.size() - unique) + ".jsonl";
+    const std::string pid = std::to_string(marks->pid_);
+    const bool is_known = marks->append(
+        "{\"format\": \"rewriter.graph-marks\", \"version\": 1, \"pid\": " + pid +
+        ", \"memory\": \"" + marks->memory_ + "\"}");
+    return is_known ? std::move(marks) : nullptr;
+  }
+
+  // The process ends by itself, or the library is unloaded: what the marks are goes into the dump.
+  // The memory stays, since a graph may outlive this.
+  ~GraphMarks() {
+    if (!words_ || getpid() != pid_) return;  // in a fork they are those of the process it is one of
+    device_->wait();
+    std::string row = "{\"marks\": [";
+    for (std::size_t i = 0; i < 2 * slots_.size(); ++i) {
+      row += (i ? ", " : "") + std::to_string(const_cast<volatile uint32_t*>(words_)[i]);
+    }
+    append(row + "]}");
+    unlink(memory_.c_str());
+  }
+  GraphMarks(const GraphMarks&) = delete;
+  GraphMarks& operator=(const GraphMarks&) = delete;
+
+  // Capture the mark of a launch of the call with this directory of the dump, `rank0/run3`. False
+  // where that cannot be done.
+  bool leave(const std::string& run, void* stream, const Place& place) {
+    std::lock_guard<std::mutex> guard(lock_);
+    const auto wanted = std::make_pair(run, stream);
+    const auto found = std::find(slots_.begin(), slots_.end(), wanted);
+    const std::size_t slot = static_cast<std::size_t>(found - slots_.begin());
+    uint32_t* const words = words_ + 2 * slot;
+    bool is_done = true;
+    if (found == slots_.end()) {
+      if ((slot + 1) * 2 * sizeof(uint32_t) > bytes) return false;
+      slots_.push_back(wanted);
+      const std::string number = std::to_string(slot);
+      // What a replay before this one ended with is not what this one did.
+      is_done = device_->write(words + 1, 0, stream) &&
+          append("{\"slot\": " + number + ", \"run\": \"" + run + "\", \"stream\": " + number + "}");
+    }
+    const uint32_t most = (1u << (32 - launches)) - 1;
+    const uint32_t iteration = std::min(static_cast<uint32_t>(place.iteration), most);
+    const uint32_t value = iteration << launches | static_cast<uint32_t>(place.launch + 1);
+    return device_->write(words + place.is_over, value, stream) && is_done;
+  }
+
+ private:
+  static constexpr std::size_t bytes = 1 << 16;
+  static constexpr int launches = 20;         // bits; the others count how often the launch came
+  static constexpr std::size_t unique = 6;    // characters, of the name of the memory
+
+  explicit GraphMarks(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+  bool share() {
+    std::string name = "/dev/shm/rewriter-marks-XXXXXX";
+    const int file = mkostemp(&name[0], O_CLOEXEC);
+    if (file < 0) return false;
+    void* memory = MAP_FAILED;
+    if (!ftruncate(file, bytes)) {
+      memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    close(file);
+    const bool is_shared = memory != MAP_FAILED && device_->enroll(memory, bytes);
+    if (!is_shared) {
+      if (memory != MAP_FAILED) munmap(memory, bytes);
+      unlink(name.c_str());
+      return false;
+    }
+    memory_ = name;
+    words_ = static_cast<uint32_t*>(memory);
+    return true;
+  }
+
+  bool append(const std::string& row) const {
+    const int file = open(record_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file < 0) return false;
+    const std::string line = row + "\n";
+    const bool is_written = ::write(file, line.data(), line.size()) == ssize_t(line.size());
+    close(file);
+    return is_written;
+  }
+
+  const std::unique_ptr<Device> device_;
+  const int pid_ = getpid();
+  std::mutex lock_;
+  std::vector<std::pair<std::string, void*>> slots_;  // a pair of words each
+  std::string memory_, record_;
+  uint32_t* words_ = nullptr;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -173,6 +173,8 @@ def _outcome(case: Case, answer: ask.Answer) -> str:
         return LATE
     if "error[missing-module]" in answer.failed or "error[no-device]" in answer.failed:
         return ELSEWHERE
+    if case.change is None and answer.verdict.startswith("the program fails as it is"):
+        return ELSEWHERE
     if case.change is None:
         return ALARM if answer.named or answer.kind or answer.failed else CLEAN
     culprits = set(case.change.culprits)

@@ -35,7 +35,7 @@ from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
 
 # Why a CUDA graph is not captured where each launch is waited for, and where memory is not cached.
-_NOT_CAPTURED = ("capturing", "not allocated in pool")
+_NOT_CAPTURED = ("capturing", "during capture", "not allocated in pool")
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:

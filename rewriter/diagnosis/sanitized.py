@@ -74,10 +74,16 @@ def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
                     findings.setdefault(key, _of_row(run, row))
     if findings:
         return Examined(tuple(findings.values()))
-    if "bounds" not in checks or not dumps:
+    compared = [run for dump in dumps[:1] for run in dump.runs if _has_compared(run)]
+    if "bounds" not in checks or not compared:
         return Examined()
-    calls = counted(len(dumps[0].runs), "call")
+    calls = counted(len(compared), "call")
     return Examined(ruled_out=f"stores outside of buffers: no band beside one changed in {calls}")
+
+
+def _has_compared(run: RunDump) -> bool:
+    rows = [row for row in run.memory if isinstance(row, CoverageRow)]
+    return any(row.probe == "bounds" and row.launches for row in rows)
 
 
 def of_fills(
@@ -120,8 +126,12 @@ def of_ends(
         return Examined(notes=(what,))
     depends = any(one.code == 0 for one in probed)
     if plain.code != 0 and not depends:
-        what = f"it fails as it is, too: {first_line(str(plain))}"
-        return Examined(notes=(f"{what}; `rewriter triage` names the launch",))
+        what = (
+            f"the program fails as it is, and what comes behind that was not looked at: "
+            f"{first_line(str(plain))}"
+        )
+        note = "`rewriter triage` names the launch that fails"
+        return Examined((Finding("crash", what, "shown by the runs", whole=True),), notes=(note,))
     runs = "runs as it is" if plain.code == 0 else "runs where that holds something else"
     what = (
         f"fails where memory that nobody wrote is filled, or has bands, and {runs}: "

@@ -228,9 +228,11 @@ class Recorder : public Printer, private Output {
   }
 
   // Report the CUDA graphs that were replayed since the last time. `is_last`: no other time follows,
-  // and those that never were are reported, too.
+  // and those that never were are reported, too. Then the process may be at its end, where torch
+  // has no current stream any more, and to ask for it may crash.
   void read_replays(bool is_last = false) {
-    if (!has_captures_.load(std::memory_order_acquire) || !reader_ || reader_->is_in_capture()) return;
+    if (!has_captures_.load(std::memory_order_acquire) || !reader_) return;
+    if (!is_last && reader_->is_in_capture()) return;
     std::lock_guard<std::mutex> guard(capturing_);
     reader_->wait_for_replays();
     for (auto& capture : captures_) {

@@ -43,7 +43,7 @@ class Sync : public Probe {
   void check(Event& event, RunningCall& call, Recorder& recorder) override {
     if (!has_device()) return;
     if (is_capturing()) {
-      if (leave_mark(event, call)) return;
+      if (!event.launch || leave_mark(event, call)) return;
       recorder.warn(
           event.about(),
           "sync cannot wait for the device while a CUDA graph is being captured: "
@@ -76,7 +76,7 @@ class Sync : public Probe {
   }
 
   static bool leave_mark(const Event& event, RunningCall& call) {
-    if (!event.launch || !call.directory) return false;
+    if (!call.directory) return false;
     GraphMarks* const marks = marks_of(*call.directory, false);
     void* stream = nullptr;
     if (!marks || !current_stream(&stream)) return false;

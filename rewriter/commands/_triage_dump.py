@@ -12,11 +12,10 @@ from rewriter.commands._selection import refuse_idle
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say
 from rewriter.diagnosis import triage
-from rewriter.diagnosis.conclusion import RUNNING, UNKNOWN, next_command, read_conclusion
+from rewriter.diagnosis.conclusion import next_command, read_conclusion, without_conclusion
 from rewriter.diagnosis.documents import verdict_entry
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.reading import open_dump
-from rewriter.dump.recorded import was_running
 
 
 def is_dump(path: str) -> bool:
@@ -34,7 +33,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     refuse_idle(given, "a dump is only read")
     opened = open_dump(path)
     known = read_conclusion(opened.home)
-    conclusion = known or (RUNNING if was_running(opened.home) else UNKNOWN)
+    conclusion = known or without_conclusion(opened.home)
     verdicts = triage.of_dump(opened, conclusion.ended, blocking=conclusion.blocking)
     if conclusion.ended.code == 0:
         verdicts = ()

@@ -12,19 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus, signal_name
 from rewriter.core.labels import short
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.document_files import ENDED, document_text
 from rewriter.dump.documents import EndedFile, EndedStatus
+from rewriter.dump.recorded import was_running
 from rewriter.dump.rows import read
 from rewriter.instrumentation.probes import which
 from rewriter.instrumentation.types import Selection
 
-NAME = "ended.json"
 # What a template of a command has where a verdict says more: options of the probes, and the
 # beginning of a wrapper's name.
 OPTIONS, WRAPPER = "{options}", "{wrapper}"
@@ -39,8 +38,8 @@ class Conclusion:
     again: str = ""
 
 
-UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
-RUNNING = Conclusion(ExitStatus(None, message="the program was running", running=True))
+_UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
+_RUNNING = Conclusion(ExitStatus(None, message="the program was running", running=True))
 
 
 def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
@@ -80,9 +79,7 @@ def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
         again=conclusion.again,
     )
     with suppress(OSError):
-        (dump / NAME).write_text(
-            json_text.encode(to_builtins(content), indent=1) + "\n", encoding="utf-8"
-        )
+        (dump / ENDED).write_text(document_text(content), encoding="utf-8")
 
 
 def ended_status(status: ExitStatus) -> EndedStatus:
@@ -99,11 +96,16 @@ def read_conclusion(dump: Path) -> Conclusion | None:
     """What a dump, or the dump around one of its parts, says of the end; `None` if nothing."""
     for folder in (dump, *dump.absolute().parents[:2]):
         try:
-            content = json_text.parse_object(limits.read(folder / NAME, limits.JSON_BYTES))
+            content = json_text.parse_object(limits.read(folder / ENDED, limits.JSON_BYTES))
             return _conclusion(read(content, EndedFile))
         except (OSError, ValueError, KeyError, RewriterError):
             continue
     return None
+
+
+def without_conclusion(dump: Path) -> Conclusion:
+    """What is known of the end of a program whose dump does not say it."""
+    return _RUNNING if was_running(dump) else _UNKNOWN
 
 
 def _conclusion(content: EndedFile) -> Conclusion:

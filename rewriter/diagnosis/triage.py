@@ -19,9 +19,10 @@ from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import StoppedState, Verdict
 from rewriter.dump import dataflow, graph_marks
+from rewriter.dump.document_files import EVENTS
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.graph_marks import GraphMark
-from rewriter.dump.reading import EVENTS, Dump, RunDump, RunStep, is_recorded, open_dump
+from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 
 # In the text of an exception.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")

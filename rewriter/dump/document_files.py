@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
@@ -14,8 +14,8 @@ from rewriter.core.types import Json
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, RunLaunches
 from rewriter.dump.rows import SchemaError, read
 
-MANIFEST = "manifest.json"
-LAUNCHES = "launches.json"
+MANIFEST, ENDED = "manifest.json", "ended.json"
+RUN, LAUNCHES, EVENTS = "run.json", "launches.json", "events.jsonl"  # of each call
 # Where the table begins in a `run.json` of an early version.
 _TABLE = b', "launches": ['
 # What of `run.json` is shown at most: no reader depends on it.
@@ -92,6 +92,11 @@ def _object(data: bytes) -> Json | None:
 
 def _facts(path: Path, content: Json) -> RunFacts:
     return _document(path, _without_unsound(content, RunFacts, _SHOWN_OF_RUN), RunFacts)
+
+
+def document_text(content: Struct) -> str:
+    """What a file of this content holds."""
+    return json_text.encode(to_builtins(content), indent=1) + "\n"
 
 
 def read_manifest(path: Path) -> Manifest:

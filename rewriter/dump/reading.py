@@ -22,7 +22,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump import event_lines, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.being_read import Reading, hold
-from rewriter.dump.document_files import MANIFEST, RunTables, corrupt, read_manifest
+from rewriter.dump.document_files import EVENTS, MANIFEST, RUN, RunTables, corrupt, read_manifest
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
@@ -43,7 +43,6 @@ from rewriter.dump.rows import (
 )
 from rewriter.runtime.allowed import Allowed
 
-RUN, EVENTS = "run.json", "events.jsonl"
 STOPPED = "stopped.json"
 MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
@@ -333,7 +332,7 @@ def read_stopped(dump: Path) -> StoppedFile | None:
 
 def is_recorded(dump: Path) -> bool:
     """Whether a dump has an event: a program may end before it leaves one."""
-    return next(recorded.settled(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
+    return next(recorded.with_runs(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
 
 
 def open_dump(path: str | Path) -> Dump:
@@ -351,10 +350,10 @@ def open_dump(path: str | Path) -> Dump:
         )
     reading = hold(path)
     tables = RunTables()
-    opened = (_open_run(events, tables) for events in _run_files(recorded.settled(path)))
+    opened = (_open_run(events, tables) for events in _run_files(recorded.with_runs(path)))
     runs = sorted(filter(None, opened), key=lambda run: (run.rank, run.number))
     if not runs:
-        if (ring := recorded.unread(path)) is not None:
+        if (ring := recorded.unreadable_ring(path)) is not None:
             raise corrupt(ring, "it is not all there, or of another version")
         raise RewriterError(
             "not-a-dump",

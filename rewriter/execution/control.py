@@ -20,7 +20,7 @@ from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
 from rewriter.core.transaction import unwritable
-from rewriter.dump import recorded
+from rewriter.dump.process_rings import copy_ring, rings_of
 from rewriter.instrumentation import probes as known_probes
 from rewriter.instrumentation.select import check_bytes, check_number
 from rewriter.runtime import control as runtime
@@ -257,7 +257,7 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
     found: list[tuple[int, Path]] = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            found += [(pid, ring) for ring in recorded.rings_of(pid)]
+            found += [(pid, ring) for ring in rings_of(pid)]
     if not found:
         raise RewriterError(
             "not-recorded",
@@ -274,7 +274,7 @@ def copy(found: Iterable[tuple[int, Path]], folder: Path) -> None:
     """Put what processes record into a dump, all of it or nothing."""
     try:
         for _, ring in found:
-            recorded.copy_ring(ring, folder)
+            copy_ring(ring, folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):

@@ -17,8 +17,8 @@ from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
-from rewriter.dump.document_files import MANIFEST
-from rewriter.dump.reading import EVENTS, Dump, RunDump, open_dump
+from rewriter.dump.document_files import EVENTS, MANIFEST
+from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import EntryPoint, Launch

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from rewriter.core import parallel
 from rewriter.core.dtypes import is_floating
 from rewriter.core.text import counted
+from rewriter.dump.document_files import EVENTS
 from rewriter.dump.light_rows import light_rows
-from rewriter.dump.reading import EVENTS, RunDump
+from rewriter.dump.reading import RunDump
 from rewriter.report.types import CallOverview
 from rewriter.runtime.allowed import Allowed
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.conclusion import RUNNING, UNKNOWN, next_command, read_conclusion
+from rewriter.diagnosis.conclusion import next_command, read_conclusion, without_conclusion
 from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, read_stopped
-from rewriter.dump.recorded import was_running
 from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding
 
@@ -29,7 +28,7 @@ def of_dump(
     stopped = any(finding.kind in _ENDS for finding in findings)
     if conclusion is not None:
         stopped = conclusion.ended.code != 0 and read_stopped(dump.path) is None
-    conclusion = conclusion or (RUNNING if was_running(dump.home) else UNKNOWN)
+    conclusion = conclusion or without_conclusion(dump.home)
     made: tuple[Verdict, ...] = ()
     if stopped:
         chosen = replace(dump, runs=tuple(runs))

@@ -37,8 +37,8 @@ from exact_statistics import contents, decode, is_near_limit
 from fingerprints import fingerprint
 from harness import settle
 from pages import ROOT, page
-from rewriter.dump import recorded
 from rewriter.dump.reading import open_dump
+from rewriter.dump.ring import Mark, read_ring
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
@@ -2322,14 +2322,14 @@ def test_a_recording_is_the_same_in_both_languages(both: Callable[..., Both]) ->
         assert opened.manifest.trigger == what
         assert [str(step) for step in opened.runs[0].steps] == ["#12", "#12.1"]
         (ring,) = dump.glob("record/*/ring")
-        recording = recorded.read_ring(ring)
+        recording = read_ring(ring)
         assert recording is not None
         assert (recording.pid, recording.rank) == (os.getpid(), 0)
         (one,) = recording.calls
         assert one.thread == threading.get_ident()
         found.append((one.number, one.is_whole, one.rows, one.mark))
     assert found[0] == found[1]
-    assert found[0][3] == recorded.Mark((12, 2), (12, 1))
+    assert found[0][3] == Mark((12, 2), (12, 1))
     assert len(found[0][2]) == 2
     assert b'"nan": 5' in found[0][2][1]
     pair.finish()

@@ -27,7 +27,9 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import triage
 from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.dump import recorded
+from rewriter.dump.process_rings import rings_of
 from rewriter.dump.reading import open_dump
+from rewriter.dump.ring import read_ring
 from rewriter.dump.rows import TensorRow
 from rewriter.execution import control
 from rewriter.instrumentation.select import select
@@ -247,7 +249,7 @@ def test_the_ring_stays_within_its_bounds_while_it_is_read(
 
 
 def check(path: Path) -> list[list[int]]:
-    recording = recorded.read_ring(path)
+    recording = read_ring(path)
     assert recording is not None
     result = []
     for one in recording.calls:
@@ -272,13 +274,13 @@ def test_a_damaged_ring_is_read_as_far_as_it_goes(
         lambda d: d[:16] + b"\xff" * 8 + d[24:],
     ):
         (tmp_path / "damaged").write_bytes(change(data))
-        assert recorded.read_ring(tmp_path / "damaged") is None
+        assert read_ring(tmp_path / "damaged") is None
     for at in range(24, 40):  # head, tail
         (tmp_path / "damaged").write_bytes(data[:at] + b"\xff" + data[at + 1 :])
-        recorded.read_ring(tmp_path / "damaged")
+        read_ring(tmp_path / "damaged")
     wrong = data[: flight.DATA_AT + 48] + b"\xff\xff\xff\xff" + data[flight.DATA_AT + 52 :]
     (tmp_path / "damaged").write_bytes(wrong)
-    found = recorded.read_ring(tmp_path / "damaged")
+    found = read_ring(tmp_path / "damaged")
     assert found is not None
     assert [one.rows for one in found.calls] == [[]]
 
@@ -478,15 +480,15 @@ def test_more_threads_than_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         mark(7, flight.BEGAN_AT)
         assert ring.enter(packed[flight.SLOTS + 1]) == slots[9]
         mark(9, flight.BEGAN_AT)
-        recording = recorded.read_ring(Path(ring.path))
+        recording = read_ring(Path(ring.path))
         assert recording is not None
-        assert not [*recording.notes]
+        assert not [*recorded.notes_on(recording)]
         assert len(recording.calls) == flight.SLOTS
-        assert all(one.is_left for one in recording.calls)
+        assert all(one.has_open_launch for one in recording.calls)
         ring.enter(packed[flight.SLOTS + 2])
-        recording = recorded.read_ring(Path(ring.path))
+        recording = read_ring(Path(ring.path))
         assert recording is not None
-        (note,) = recording.notes
+        (note,) = recorded.notes_on(recording)
         assert note.startswith("More than 255 threads of process")
 
 
@@ -832,7 +834,7 @@ def test_a_process_is_asked_whatever_its_dump_is_called(
     monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
     probed: Any = attach(OPTIONS, TABLE, ["given"])
     call(probed)
-    assert [x for x in recorded.rings_of(os.getpid()) if x.parents[2] == dump]
+    assert [x for x in rings_of(os.getpid()) if x.parents[2] == dump]
     probed.close()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
-from rewriter.dump.reading import EVENTS
+from rewriter.dump.document_files import EVENTS
 from rewriter.dump.rows import TensorRow
 from rewriter.reproduction.minimise.trial import Ran, TrialProcess
 from rewriter.reproduction.types import Cut, Recorded

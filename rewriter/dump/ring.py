@@ -1,0 +1,200 @@
+"""Reads a ring: the file in which the probe `record` keeps the last rows and marks of a process.
+
+What is in the file, and who writes it: `rewriter/runtime/flight.py`. A process may go on writing
+to a ring while it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewriter.runtime import flight
+from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a thread was in a call: the launch that began last, with its iteration, and the one
+    that ended last; `None` where none did."""
+
+    began: tuple[int, int] | None
+    ended: tuple[int, int] | None
+
+
+@dataclass
+class RingCall:
+    """One call of a wrapper, as far as a ring still has it.
+
+    `number` is that of the call in its wrapper, `table` the number of the wrapper's table of
+    launches. `is_whole` tells whether the begin of the call is still in the ring. `started` and
+    `last` are wall-clock times in nanoseconds.
+    """
+
+    number: int
+    thread: int
+    table: int
+    started: int
+    last: int
+    is_whole: bool = False
+    rows: list[bytes] = field(default_factory=list)
+    mark: Mark | None = None
+
+    @property
+    def has_open_launch(self) -> bool:
+        """Whether its thread began a launch and did not end it."""
+        return self.mark is not None and self.mark.began != self.mark.ended
+
+
+@dataclass(frozen=True)
+class RingContent:
+    """What a ring has of its process.
+
+    `has_ended` tells whether the process ended by itself, and `message` is the text of the
+    exception that ended it. A ring that `is_copy` was copied while its process ran. `total` is how
+    many calls the ring has; `calls` are all of them, or those that `last` chose. `lost_marks`
+    counts how often a thread gave up its marks for another one while it was in a launch.
+    """
+
+    pid: int
+    rank: int
+    has_ended: bool
+    is_copy: bool
+    message: str
+    calls: tuple[RingCall, ...]
+    total: int = 0
+    lost_marks: int = 0
+
+    def last(self, count: int) -> RingContent:
+        """The same with the last `count` calls, and earlier ones that have an open launch."""
+        rest = self.calls[: max(0, len(self.calls) - count)]
+        is_open = tuple(call for call in rest if call.has_open_launch)
+        return replace(self, calls=is_open + self.calls[len(rest) :])
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a ring. `head` and `tail` count the bytes that were written and overwritten;
+    `wall` and `clock` are one moment by the wall clock and by the monotonic clock."""
+
+    capacity: int
+    head: int
+    tail: int
+    state: int
+    pid: int
+    rank: int
+    slots: int
+    wall: int
+    clock: int
+
+    @classmethod
+    def parse(cls, data: bytes) -> Header | None:
+        """`None` where these bytes do not begin a ring of this version."""
+        if len(data) < HEADER.size:
+            return None
+        (magic, version, capacity, head, tail, _, state, _, pid, _, rank, slots, wall, clock) = (
+            HEADER.unpack_from(data)
+        )
+        if magic != flight.MAGIC or version != flight.VERSION:
+            return None
+        if not 0 < capacity <= flight.MOST:
+            return None
+        return cls(capacity, head, tail, state, pid, rank, slots, wall, clock)
+
+    @classmethod
+    def read(cls, path: Path) -> Header | None:
+        """The header of the ring at `path`."""
+        with path.open("rb") as file:
+            return cls.parse(file.read(HEADER.size))
+
+
+def read_ring(path: Path) -> RingContent | None:
+    """What is in a ring; `None` where the file is no whole ring of this version."""
+    with path.open("rb") as file:
+        head = Header.parse(file.read(HEADER.size))
+        if head is None:
+            return None
+        file.seek(0)
+        data = file.read(DATA_AT + head.capacity)
+        file.seek(0)
+        # What was overwritten while the data were read is not valid.
+        after = Header.parse(file.read(HEADER.size))
+    if after is None or len(data) < DATA_AT + head.capacity:
+        return None
+    to_wall = head.wall - head.clock
+    calls: dict[int, RingCall] = {}
+    for record in _records(data, head.capacity, after.tail, head.head):
+        time = record.time + to_wall
+        call = calls.setdefault(
+            record.call, RingCall(record.number, record.thread, record.table, time, time)
+        )
+        call.last = max(call.last, time)
+        call.is_whole = call.is_whole or record.kind == BEGIN
+        if record.kind == ROWS:
+            call.rows += record.rows.splitlines(keepends=True)
+    for slot in range(min(head.slots, flight.SLOTS)):
+        _add_mark(calls, data, slot, to_wall)
+    message = data[flight.MESSAGE_AT : flight.HEADER_BYTES].partition(b"\0")[0]
+    kept = [calls[call] for call in sorted(calls)]
+    if any(call.is_whole for call in kept):
+        kept = [call for call in kept if call.is_whole or call.mark is not None]
+    (lost_marks,) = flight.LOST.unpack_from(data, flight.LOST_AT)
+    return RingContent(
+        pid=head.pid,
+        rank=head.rank,
+        has_ended=head.state == flight.ENDED,
+        is_copy=head.state == flight.COPIED,
+        message=message.decode("utf-8", "replace"),
+        calls=tuple(kept),
+        total=len(kept),
+        lost_marks=lost_marks,
+    )
+
+
+@dataclass(frozen=True)
+class _Record:
+    kind: int
+    call: int
+    number: int
+    thread: int
+    time: int
+    table: int
+    rows: bytes
+
+
+def _records(data: bytes, capacity: int, tail: int, head: int) -> Iterator[_Record]:
+    """The records from the oldest on, up to the first that is damaged."""
+
+    def at(place: int, size: int) -> bytes:
+        start = DATA_AT + place % capacity
+        first = data[start : min(start + size, DATA_AT + capacity)]
+        return first + data[DATA_AT : DATA_AT + size - len(first)]
+
+    while 0 <= head - tail <= capacity and head - tail >= RECORD.size:
+        size, kind, padding, call, number, thread, time, table = RECORD.unpack(
+            at(tail, RECORD.size)
+        )
+        if size % 8 or not RECORD.size + padding <= size <= head - tail:
+            return
+        rows = at(tail + RECORD.size, size - RECORD.size - padding)
+        yield _Record(kind, call, number, thread, time, table, rows)
+        tail += size
+
+
+def _add_mark(calls: dict[int, RingCall], data: bytes, slot: int, to_wall: int) -> None:
+    """Add the marks of a thread to its call, of which the ring may have no record any more."""
+    at = flight.HEADER_BYTES + slot * SLOT.size
+    thread, serial, began, began_again, began_at, ended, ended_again, ended_at, number, table = (
+        SLOT.unpack_from(data, at)
+    )
+    if not serial:
+        return
+    last = max(began_at, ended_at) + to_wall
+    call = calls.setdefault(serial, RingCall(number, thread, table, last, last))
+    call.last = max(call.last, last)
+    # A slot has the index of a launch plus 1.
+    call.mark = Mark(
+        (began - 1, began_again) if began > 0 else None,
+        (ended - 1, ended_again) if ended > 0 else None,
+    )

@@ -134,7 +134,7 @@ struct Freed {
   int64_t end, size;
 };
 
-// What is known of a launch: `Plan` of plans.py.
+// What is known of a launch: `Plan` of plan.py.
 struct Known {
   int64_t plan = 0, device = -1;
   Object check, gpu;  // `gpu` is the device as an object

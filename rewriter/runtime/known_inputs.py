@@ -1,0 +1,145 @@
+"""Leaves out inputs that are known: the same tensors as in the last call, which nobody wrote."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from . import native_calls
+from .device import is_capturing
+from .plan import Plan, fits
+
+if TYPE_CHECKING:
+    from .running_call import RunningCall
+
+# A tensor, its version (-1 if it has none) and its address.
+_Known = tuple["weakref.ref[Tensor]", int, int]
+
+
+class KnownInputs:
+    """The inputs of the last call. One that is the same tensor, and that torch knows of no write
+    to, has the statistics that it had: the address 0 says so to the library. With `rechecks` all
+    are read."""
+
+    def __init__(self, *, rechecks: bool) -> None:
+        self._rechecks = rechecks
+        self._lock = threading.Lock()
+        self._plan: Plan | None = None
+        self._tensors: list[_Known] = []
+        self._all: _SameTensors | None = None
+
+    def measure_as_before(
+        self, launch: Callable[[bytes], int], call: RunningCall, values: tuple[Any, ...]
+    ) -> int:
+        """Measure inputs that have the facts of those of the last call; 0 where they do not. A
+        known tensor needs no comparison of its facts."""
+        with self._lock:
+            plan = self._plan
+            if plan is None or self._rechecks or plan.written or plan.has_complex:
+                return 0
+            if call.uses_cuda and is_capturing():
+                return 0
+            if plan.device >= 0 and torch.cuda.current_device() != plan.device:
+                return 0
+            stream = torch._C._cuda_getCurrentRawStream(plan.device) if plan.device >= 0 else 0
+            if self._all is not None and self._all.are(values):
+                return launch(plan.pack(call.queued, plan.number, 0, stream, *self._all.addresses))
+            addresses: list[int] = []
+            now = self._tensors.copy()
+            for value, form in zip(values, plan.forms, strict=True):
+                if form is None or form[1]:
+                    if (value is not None) if form is None else repr(value) != form[1]:
+                        return 0
+                    continue
+                place = len(addresses)
+                known, version, address = now[place]
+                if (
+                    version >= 0
+                    and (tensor := known()) is not None
+                    and tensor is value
+                    and tensor._version == version
+                    and tensor.data_ptr() == address
+                ):
+                    addresses.append(0)
+                    continue
+                if not fits(value, form):
+                    return 0
+                addresses.append(value.data_ptr())
+                now[place] = _as_known(value)
+            self._plan = None
+            result = launch(plan.pack(call.queued, plan.number, 0, stream, *addresses))
+            if result:
+                self._keep(plan, now)
+            return result
+
+    def measure(
+        self,
+        launch: Callable[[bytes], int],
+        call: int,
+        plan: Plan,
+        stream: int,
+        tensors: Sequence[Tensor],
+    ) -> int:
+        """Measure inputs with a plan; the result is that of `launch`."""
+        now = list(map(_as_known, tensors))
+        with self._lock:  # so that the last ones measured are the last ones kept
+            addresses = [address for _, _, address in now]
+            if self._plan is plan and not self._rechecks:
+                # Torch is told of no write by a kernel, nor by all operators that call one.
+                written = {tensors[place].untyped_storage().data_ptr() for place in plan.written}
+                for place, (new, old) in enumerate(zip(now, self._tensors, strict=True)):
+                    tensor = tensors[place]
+                    if (
+                        new[1:] == old[1:]
+                        and new[1] >= 0
+                        and old[0]() is tensor
+                        and not (written and tensor.untyped_storage().data_ptr() in written)
+                    ):
+                        addresses[place] = 0
+            self._plan = None
+            result = launch(plan.pack(call, plan.number, 0, stream, *addresses))
+            if result:
+                self._keep(plan, now)
+            return result
+
+    def _keep(self, plan: Plan, tensors: list[_Known]) -> None:
+        self._plan, self._tensors = plan, tensors
+        self._all = None
+        if (
+            tensors
+            and len(tensors) == len(plan.forms)
+            and all(version >= 0 for _, version, _ in tensors)
+        ):
+            self._all = _SameTensors(*map(list, zip(*tensors, strict=True)))
+
+
+class _SameTensors:
+    """Compares all inputs with known ones at once: mostly all are the same again."""
+
+    def __init__(self, tensors: list[Any], versions: list[int], addresses: list[int]) -> None:
+        self._tensors = tensors
+        self._versions = versions
+        self._addresses = addresses
+        self.addresses = [0] * len(tensors)  # that say that all are known
+
+    def are(self, values: tuple[Any, ...]) -> bool:
+        if (module := native_calls.module()) is not None:
+            same: bool = module.same(values, self._tensors, self._versions, self._addresses)
+            return same
+        return (
+            len(values) == len(self._tensors)
+            and all(map(operator.is_, values, [known() for known in self._tensors]))
+            and [value._version for value in values] == self._versions
+            and [value.data_ptr() for value in values] == self._addresses
+        )
+
+
+def _as_known(x: Tensor) -> _Known:
+    # An inference tensor has no version: nobody knows whether it was written.
+    return weakref.ref(x), -1 if x.is_inference() else x._version, x.data_ptr()

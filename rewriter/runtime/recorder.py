@@ -1,9 +1,7 @@
 """Receives the calls that an instrumented wrapper makes, and hands them to the probes.
 
-Statistics are queued on the device where the values are, and fetched for a whole launch at once:
-what was read before it waits for what is read after it, so that probing costs one transfer per
-launch, unless a probe wants it in the dump before the launch runs. Values on the CPU need no
-transfer, and are reported at once.
+What is done with the values of a launch is in `event_reader.py`, what goes without all of that in
+`fast_paths.py`, and what happens to memory in `memory_lines.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +10,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
-from sys import getrefcount
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +20,9 @@ from . import device, graph_marks
 from .calls import Calls
 from .capture import Capture
 from .dump import DEFAULT, CallDirectory, DumpWriter
-from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
+from .event import Event, Label, ProbedLaunch, Value
 from .event_queue import drain_queue
+from .event_reader import EventReader
 from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .findings import Findings
@@ -36,12 +33,11 @@ from .graphs import Graphs, replaying_call
 from .memory.patterns import OFF
 from .memory.patterns import PROBES as MEMORY_PROBES
 from .memory.patterns import VARIABLE as FILL
+from .memory_lines import MemoryLines, NoMemoryLines
 from .printer import Printer
-from .probe_set import Hook, ProbeSet
-from .probes import Probe
-from .process import is_data_worker, say, without_modes
+from .probe_set import ProbeSet
+from .process import is_data_worker, without_modes
 from .running_call import RunningCall
-from .statistics import measure
 
 if TYPE_CHECKING:
     from .memory.watch import Memory
@@ -76,7 +72,6 @@ class Recorder:
         self._reads_inputs = bool(options.get("reads_inputs", True))
         self._probes = ProbeSet(options)
         self.probes = self._probes.names
-        self._shows_values = options["values"] or self.is_upstream
         # Who puts probes into a program that runs says where to; it may do so several times.
         root = options.get("directory") or os.environ.get("REWRITER_DUMP", "")
         self._dumping = bool(root) or self._probes.saves
@@ -93,15 +88,27 @@ class Recorder:
         self._graphs = Graphs(values, self.warn)
         self._has_values = bool(values)
         self._is_silent = False
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._pid = os.getpid()
         self._findings = Findings(options, self._launches, self._printer)
+        self._events = EventReader(
+            self,
+            self._probes,
+            self._graphs,
+            self._findings,
+            self._silence,
+            is_dumping=self._dumping,
+            shows_values=options["values"] or self.is_upstream,
+        )
         self._memory: Memory | None = None
         of_memory = not set(MEMORY_PROBES).isdisjoint(options["probes"])
         if of_memory and os.environ.get(FILL) != OFF:
             from .memory.watch import Memory
 
             self._memory = Memory(options, self._launches, self._printer, self.warn)
+        lines = NoMemoryLines() if self._memory is None else MemoryLines(self._memory, self)
+        self.allocated, self.checked = lines.allocated, lines.checked
+        self.reused, self.released = lines.reused, lines.released
         self._fast = FastPaths(
             self._probes,
             self._printer,
@@ -118,7 +125,7 @@ class Recorder:
         self.inputs = self._take_inputs
         if self._reads_inputs:
             self.inputs = self._fast.inputs(self._take_inputs)
-        # What is forked is not the program that is probed: `_guarded` sees to the rest.
+        # What is forked is not the program that is probed: `guarded` sees to the rest.
         self._is_fork = False
         tell_of_forks(self)
         atexit.register(self._finish)
@@ -132,7 +139,7 @@ class Recorder:
             self._number = number
         # Such a process is one of many, and not the one that is probed.
         self._is_silent = self._is_silent or is_data_worker()
-        self._guarded("begin", self._begin, values)
+        self.guarded("begin", self._begin, values)
 
     def end_call(self, thread: int) -> None:
         """The call of a thread is over, before it begins another one."""
@@ -143,7 +150,7 @@ class Recorder:
             if not device.is_capturing():
                 self._end()
 
-        self._guarded("end", act)
+        self.guarded("end", act)
 
     def release(self) -> None:
         """No call follows: write what is left, and let go."""
@@ -161,100 +168,38 @@ class Recorder:
         """The inputs of the call."""
         if self._wanted is not None and get_ident() not in self._calls:
             return
-        self._guarded("inputs", self._at_inputs, values)
+        self.guarded("inputs", self._at_inputs, values)
 
     def _before(self, launch: int, *values: Any) -> None:
         """The launch comes next; `values` are what the table says it reads."""
         if self._wanted is not None and get_ident() not in self._calls:
             self._pass(launch, "before", values)
             return
-        self._guarded(f"#{launch}", self._at, launch, "before", values)
+        self.guarded(f"#{launch}", self._at, launch, "before", values)
 
     def _after(self, launch: int, *values: Any) -> None:
         """The launch was issued; `values` are what the table says it read and wrote."""
         if self._wanted is not None and get_ident() not in self._calls:
             self._pass(launch, "after", values)
             return
-        self._guarded(f"#{launch}", self._at, launch, "after", values)
+        self.guarded(f"#{launch}", self._at, launch, "after", values)
 
-    def allocated(self, event: int, tensor: Any) -> Any:
-        """A buffer was allocated; the wrapper goes on with the result, which may be another."""
-        if (memory := self._memory) is None or not isinstance(tensor, torch.Tensor):
-            return tensor
-        if (call := self._quick_call()) is not None:
-            with self._lock:
-                try:
-                    return memory.allocated(call, event, tensor)
-                except Exception as error:
-                    self.warn("memory", f"{type(error).__name__}: {error}")
-                    return tensor
-        result = [tensor]
-        self._guarded("memory", self._allocate, event, result)
-        return result[0]
-
-    def reused(self, event: int, tensor: Any) -> None:
-        """A buffer took over memory whose content nobody needs."""
-        is_held = getrefcount(tensor) > _references()
-        self._give_up(event, tensor, is_held, True)
-
-    def released(self, event: int, tensor: Any) -> None:
-        """The wrapper gives up a buffer next."""
-        is_held = getrefcount(tensor) > _references()
-        self._give_up(event, tensor, is_held, False)
-
-    def checked(self, launch: int) -> None:
-        """The launch was issued, and its values were handed over."""
-        if (memory := self._memory) is None:
-            return
-        if (call := self._quick_call()) is None:
-            self._guarded("memory", self._check_memory, launch)
-            return
-        with self._lock:
-            try:
-                memory.checked(call, launch)
-            except Exception as error:
-                self.warn("memory", f"{type(error).__name__}: {error}")
-
-    def _give_up(self, event: int, tensor: Any, is_held: bool, is_reused: bool) -> None:
-        if (memory := self._memory) is None:
-            return
-        if (call := self._quick_call()) is None:
-            self._guarded("memory", self._gone, event, tensor, is_held, is_reused)
-            return
-        with self._lock:
-            try:
-                memory.gone(call, event, tensor, is_held=is_held, is_reused=is_reused)
-            except Exception as error:
-                self.warn("memory", f"{type(error).__name__}: {error}")
-
-    def _quick_call(self) -> RunningCall | None:
-        """The call that runs in this thread, where what is done to memory needs none of what
-        `_guarded` sees to: autograd knows no tensor that is in it, so that can be left out."""
+    def undisturbed_call(self) -> RunningCall | None:
+        """The call that runs in this thread, if the lock is all that is needed of what `guarded`
+        does: for what is done to memory, since autograd knows no tensor that is in it."""
         if self._is_silent or self._is_fork or torch._C._len_torch_dispatch_stack():
             return None
         return self._calls.get(get_ident())
 
-    def _allocate(self, event: int, result: list[Any]) -> None:
-        if self._memory is not None and (call := self._wanted_call()) is not None:
-            result[0] = self._memory.allocated(call, event, result[0])
-
-    def _gone(self, event: int, tensor: Any, is_held: bool, is_reused: bool) -> None:
-        if self._memory is not None and (call := self._wanted_call()) is not None:
-            self._memory.gone(call, event, tensor, is_held=is_held, is_reused=is_reused)
-
-    def _check_memory(self, launch: int) -> None:
-        if self._memory is not None and (call := self._wanted_call()) is not None:
-            self._memory.checked(call, launch)
-
-    def _wanted_call(self) -> RunningCall | None:
-        """The call that is running in this thread; None of one that nobody asked for."""
+    def wanted_call(self) -> RunningCall | None:
+        """The call that runs in this thread; None of one that nobody asked for."""
         if self._wanted is not None and get_ident() not in self._calls:
             return None
         return self._call()
 
     def end(self) -> None:
         """The call that runs in this thread is over; without this, its next call says so."""
-        self._guarded("end", self._end_here)
+        self.guarded("end", self._end_here)
 
     def close(self) -> None:
         """The probes were taken out while the program runs, and no call is in the wrapper."""
@@ -302,7 +247,7 @@ class Recorder:
         """Have each replay of the graph that is captured leave a mark here; false if none can."""
         return graph_marks.leave(self._root, event, call)
 
-    def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
+    def guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
         """Act so that it can neither stop the model nor be recorded by autograd.
 
         One thread at a time: lines never interleave. A fork inherits the recorder but is not the
@@ -313,7 +258,7 @@ class Recorder:
         if self._pid != os.getpid():
             self.warn(about, "this process is a fork of the one that is probed, and is not")
             return
-        with self._lock:
+        with self.lock:
             try:
                 with torch.no_grad(), without_modes():
                     act(*args)
@@ -388,22 +333,22 @@ class Recorder:
         What goes into a CUDA graph is measured all the same: calls that are wanted may replay it.
         """
         if not self._on_cpu and device.is_capturing():
-            self._guarded(f"#{launch}", self._measure_replays, launch, phase, contents)
+            self.guarded(f"#{launch}", self._measure_replays, launch, phase, contents)
 
     def _measure_replays(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
         number = max(self._number - 1, 0)
         call = self._outside.setdefault(get_ident(), RunningCall(number, is_wanted=False))
         launch = self._launches[index]
         event = call.event(launch, phase)
-        self._take(event, launch.labels[phase], contents)
+        self._events.take(event, launch.labels[phase], contents)
         if self._probes.readers(event):
-            self._graphs.add(event, call, measured=self._is_measured(event))
+            self._graphs.add(event, call, measured=self._events.is_measured(event))
 
     def _end(self, *, final: bool = False) -> None:
         """Finish the calls that are over; their threads have begun others, or the program ends."""
         ended, self._ended = self._ended, []
         for call in ended:
-            self._flush(call)
+            self._events.flush(call)
             self._catch_up(call)
             self._finish_memory(call)
         self._replayed(ended, final=final)
@@ -433,7 +378,7 @@ class Recorder:
         """Report the graphs that were replayed until these calls ended."""
         for capture, call in self._graphs.read(ended, final=final):
             directory, is_new = self._home(capture, call, ended)
-            self._report(capture.events, call, directory)
+            self._events.report(capture.events, call, directory)
             if directory is not None and is_new:
                 self._dump.finish(directory)
 
@@ -449,9 +394,9 @@ class Recorder:
         call = self._call()
         event = self._given(call, contents)
         if self._reads_inputs:
-            self._read(event, call, self._inputs, contents)
+            self._events.read(event, call, self._inputs, contents)
         elif call.directory is not None:
-            self._take(event, self._inputs, contents)
+            self._events.take(event, self._inputs, contents)
             call.directory.write(event)
         read = {value.label.name for value in event.values}
         for name, problem in event.unexpected.items():
@@ -478,140 +423,25 @@ class Recorder:
         call.slow = index if phase == "before" else -1
         if phase == "after":
             for act in self._probes.stops:
-                self._ask(act, event, call)
+                self._events.ask(act, event, call)
         # Names first: they have to be out before anything that could fail is touched.
         for probe in self._probes.acting(event):
             if not probe.reads_values:
-                self._ask(probe.at, event, call)
-        self._read(event, call, launch.labels[phase], contents)
+                self._events.ask(probe.at, event, call)
+        self._events.read(event, call, launch.labels[phase], contents)
         if phase == "before" and not event.error:
             for act in self._probes.starts:
-                self._ask(act, event, call)
+                self._events.ask(act, event, call)
 
-    def _read(
-        self,
-        event: Event,
-        call: RunningCall,
-        labels: tuple[Label, ...],
-        contents: tuple[Any, ...],
-    ) -> None:
-        self._take(event, labels, contents)
-        for act in self._probes.checks(event):
-            self._ask(act, event, call)
-        if event.error:
-            self._stop(event, call)
-            return
-        readers = self._probes.readers(event)
-        if readers and device.is_capturing():
-            self._capture(event, call, readers)
-            return
-        for probe in readers:
-            self._ask(probe.at, event, call)
-        self._measure(event, call)
-
-    def _take(self, event: Event, labels: tuple[Label, ...], contents: tuple[Any, ...]) -> None:
-        for label, content in zip(labels, contents, strict=True):
-            try:
-                event.values += Value.read(label, content)
-            except Exception as error:
-                self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
-
-    def _capture(self, event: Event, call: RunningCall, readers: list[Probe]) -> None:
-        """Inside of a CUDA graph: nothing can be read before a replay."""
-        for probe in readers:
-            if probe.copies:
-                name = type(probe).__module__.rpartition(".")[2]
-                self.warn(
-                    event.about,
-                    f"{name} cannot copy to the host while a CUDA graph is being captured: only "
-                    "statistics come from a replay",
-                )
-            else:
-                self._ask(probe.at, event, call)
-        self._graphs.add(event, call, measured=self._is_measured(event))
-
-    def _is_measured(self, event: Event) -> bool:
-        return self._dumping or self._probes.measures(event)
-
-    def _stop(self, event: Event, call: RunningCall) -> None:
-        """The device is faulty: nothing can be read from it any more, so report it and stop."""
-        if event.launch is None:
-            return  # the first launch meets it, too
+    def _silence(self) -> None:
+        """The device is faulty: nothing can be read from it any more."""
         self._is_silent = True
         for running in self._calls.values():
             running.stdout, running.queued = None, 0
-        call.note(event, {"error": event.error})
-        earlier = " (of something before this launch)" if event.phase == "before" else ""
-        say(f"{self.about(event)}: {event.error}{earlier}\n")
-
-    def _measure(self, event: Event, call: RunningCall) -> None:
-        wanted = self._is_measured(event)
-        records = [
-            measure(value.content) if wanted and value.statistics is None else None
-            for value in event.tensors
-        ]
-        if self._shows_values:
-            for value in event.tensors:
-                value.head = first_values(value.content)
-        devices = {record.values.device for record in records if record} - {torch.device("cpu")}
-        for where in devices:
-            self._graphs.reserve(where)
-        for value in event.values:
-            value.content = None
-        call.pending.append((event, records))
-        follows = event.launch is None or (
-            event.phase == "before" and "after" in event.launch.labels
-        )
-        if self._probes.is_prompt(event) or self._findings.stops or not (devices and follows):
-            self._flush(call)
-
-    def _flush(self, call: RunningCall) -> None:
-        """Fetch the statistics that are pending, in one transfer, and report their events."""
-        pending, call.pending = call.pending, []
-        if not pending:
-            return
-        try:
-            fetch_statistics(pending)
-        except Exception as error:
-            # What ran is still worth reporting.
-            self.warn(pending[0][0].about, f"{type(error).__name__}: {device.first_line(error)}")
-        self._report(pending, call, call.directory)
-
-    def _report(
-        self, events: list[Pending], call: RunningCall, directory: CallDirectory | None
-    ) -> None:
-        for event, _ in events:
-            for probe in self._probes.acting(event):
-                self._ask(probe.measured, event, call)
-            if directory is not None:
-                directory.write(event)
-            self._findings.end_if_found(call, directory)
-
-    def _ask(self, act: Hook, event: Event, call: RunningCall) -> None:
-        """Let one probe act; its failure is not that of the others."""
-        try:
-            act(event, call, self)
-        except Exception as error:
-            self.warn(event.about, f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:
         self._ended += [self._calls.pop(thread) for thread in list(self._calls)]
         if self._ended or self._graphs:
-            self._guarded("exit", lambda: self._end(final=True))
+            self.guarded("exit", lambda: self._end(final=True))
         if self._pid == os.getpid():
             self._fast.finish()
-
-
-class _OneVariable:
-    """Called as a recorder is, with what one variable has."""
-
-    def released(self, event: int, tensor: object) -> int:
-        return getrefcount(tensor)
-
-
-@cache
-def _references() -> int:
-    """How many references there are to what only the variable has that a wrapper gives up. Others
-    are those of the caller of a subgraph, or of the list of its arguments."""
-    alone = object()
-    return _OneVariable().released(0, alone)

@@ -37,6 +37,9 @@ from rewriter.runtime import attach, flight
 from rewriter.runtime.engine_library import EngineUnavailable, load
 from rewriter.runtime.flight import NativeRing, PythonRing
 
+WRAPPER = str(
+    Path(__file__).parents[2] / "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"
+)
 TABLE = [
     {
         "launch": index,
@@ -856,24 +859,22 @@ def test_what_cannot_be_recorded_is_refused() -> None:
 
 
 def test_a_trigger_alone_is_of_record_alone(
-    mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Dormant or not: nobody asked for other probes."""
     for words in ([], ["--dormant"]):
         out = tmp_path / f"probed{len(words)}.py"
-        assert (
-            cli.main(["instrument", str(mlp_wrapper), *words, "--on", "nan", "-o", str(out)]) == 0
-        )
+        assert cli.main(["instrument", WRAPPER, *words, "--on", "nan", "-o", str(out)]) == 0
         assert "record around" in capfd.readouterr().err
-    words = ["instrument", str(mlp_wrapper), "--probe", "save", "--on", "nan", "-o", "-"]
+    words = ["instrument", WRAPPER, "--probe", "save", "--on", "nan", "-o", "-"]
     assert cli.main(words) == 2
     assert "--on adds the probe record, which keeps the last launches" in capfd.readouterr().err
 
 
-def test_a_wrapper_with_marks(mlp_wrapper: Path, tmp_path: Path) -> None:
+def test_a_wrapper_with_marks(tmp_path: Path) -> None:
     """A line before each launch, without values, and one behind it, with what it wrote."""
     out = tmp_path / "probed.py"
-    code = cli.main(["instrument", str(mlp_wrapper), "--probe", "record", "-o", str(out)])
+    code = cli.main(["instrument", WRAPPER, "--probe", "record", "-o", str(out)])
     assert code == 0
     text = out.read_text()
     assert ".before(0)" in text

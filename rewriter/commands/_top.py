@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from functools import cache
 
 from rewriter import commands
 from rewriter.commands._parser import Parser
@@ -25,9 +26,14 @@ def parser() -> Parser:
     return top
 
 
+@cache  # who runs many commands in one process makes it once
+def _parser() -> Parser:
+    return parser()
+
+
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """What a command line asks for, and the line itself; `act` of the result does it."""
-    arguments = parser().parse_args(words)
+    arguments = _parser().parse_args(words)
     arguments.words = tuple(words)
     arguments.command_line = shlex.join(["rewriter", *words])
     return arguments

@@ -186,7 +186,7 @@ def _corruption(
     calls = sorted({one.run.facts.call or 0 for one in changed})
     selection = replace(
         _selection(arguments, checks),
-        tensors=tuple(sorted({one.row.arg for one in changed})),
+        tensors=tuple(sorted({one.name for one in changed})),
         calls=",".join(map(str, calls)),
         recheck=True,
     )

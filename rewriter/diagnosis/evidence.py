@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import Producer, SavedValue, VerdictArgument
 from rewriter.diagnosis.verdict_text import argument_lines
@@ -137,6 +138,36 @@ def in_model(run: RunDump, name: str) -> str:
         return path
     known = run.names.inputs.get(name)
     return " at ".join(filter(None, (known.name, known.at))) if known and known.name else ""
+
+
+def finding_at(
+    run: RunDump,
+    step: RunStep,
+    kind: FindingKind,
+    what: str,
+    shown: str,
+    certainty: Certainty = "shown",
+    *,
+    text: Sequence[str] = (),
+    others: tuple[int, ...] = (),
+) -> Finding:
+    """A finding about a launch of a recorded call, or about its inputs."""
+    lines = () if step.launch is None else run.names.lines.get(step.launch, ())
+    return Finding(
+        kind,
+        what,
+        shown,
+        certainty,
+        artifact=run.artifact,
+        run=run.name,
+        launch=step.launch,
+        iteration=step.iteration,
+        kernel=step.kernel,
+        line=run.launch_row(step.launch).line,
+        lines=tuple(lines),
+        text=tuple(text),
+        others=others,
+    )
 
 
 def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:

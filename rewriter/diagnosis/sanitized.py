@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.text import counted
+from rewriter.diagnosis.evidence import finding_at
 from rewriter.diagnosis.fills import (
     Difference,
     FillComparison,
@@ -51,6 +52,7 @@ _READS: Mapping[Filling, tuple[FindingKind, str]] = {
     "stale": ("stale", "computes from memory that was given back"),
     "bounds": ("bounds", "computes from memory outside of its buffers"),
 }
+_BY_FILLINGS = "shown by two runs that differ in what such memory is filled with"
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,6 @@ def _beside(run: RunDump, index: int) -> tuple[int, ...]:
 
 def _of_read(read: UnwrittenRead) -> Finding:
     run, step = read.difference.pair.first, read.difference.steps[0]
-    facts = run.launch_row(step.launch)
     history = _history(run)
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
@@ -284,41 +285,23 @@ def _of_read(read: UnwrittenRead) -> Finding:
         held = {"poison": "nobody wrote", "stale": "were given back", "bounds": "lie outside"}[one]
         text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
         text += (f"      {line}" for line in _life(history, name, None))
-    return Finding(
-        kind,
-        what,
-        "shown by two runs that differ in what such memory is filled with",
-        artifact=run.artifact,
-        run=run.name,
-        launch=step.launch,
-        iteration=step.iteration,
-        kernel=step.kernel,
-        line=facts.line,
-        lines=run.names.lines.get(step.launch or 0, ()),
-        text=tuple(text),
-    )
+    return finding_at(run, step, kind, what, _BY_FILLINGS, text=text)
 
 
 def _of_left(left: LeftUnwritten) -> Finding:
     run, step = left.difference.pair.first, left.difference.steps[0]
-    facts = run.launch_row(step.launch)
     of_all = f"{left.count:,} of {counted(left.numel, 'element', grouped=True)}"
     place = f"{left.name}[{', '.join(map(str, left.index))}]" if left.index else left.name
     held = {"poison": "nobody wrote it", "stale": "it was given back"}[left.filling]
     text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]
     text += (f"{left.name}: {line}" for line in _life(_history(run), left.name, None))
-    return Finding(
+    return finding_at(
+        run,
+        step,
         "unwritten",
         f"does not write {of_all} of {left.name}, which the call returns",
-        "shown by two runs that differ in what such memory is filled with",
-        artifact=run.artifact,
-        run=run.name,
-        launch=step.launch,
-        iteration=step.iteration,
-        kernel=step.kernel,
-        line=facts.line,
-        lines=run.names.lines.get(step.launch or 0, ()),
-        text=tuple(text),
+        _BY_FILLINGS,
+        text=text,
     )
 
 

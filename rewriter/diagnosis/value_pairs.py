@@ -1,0 +1,182 @@
+"""Finds, in the record of a call, pairs of recordings of one value that have to be equal.
+
+A value is recorded where it is written, and again where a launch reads it. Between the two nothing
+that was recorded writes to its memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rewriter.core.types import Phase
+from rewriter.diagnosis.evidence import located
+from rewriter.dump import dataflow, saved
+from rewriter.dump.documents import LaunchRow
+from rewriter.dump.reading import RunDump, RunStep
+from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.locate.types import Launch
+
+_MOST = 1 << 26  # elements that are compared
+
+
+@dataclass(frozen=True)
+class ValueRecord:
+    """A row of a tensor, and the step that it was recorded at."""
+
+    step: RunStep
+    row: TensorRow
+
+
+def can_be_paired(run: RunDump) -> bool:
+    """Whether all launches of its wrapper were recorded, and all calls in it are known."""
+    wrapper = wrapper_of(run)
+    return (
+        wrapper is not None
+        and not wrapper.unrecognised
+        and run.table.keys() >= {launch.index for launch in wrapper.launches}
+    )
+
+
+def pairs(run: RunDump) -> Iterator[tuple[ValueRecord, ValueRecord]]:
+    """The pairs of a call, in the order of the second ones."""
+    return _Tracker(run).pairs()
+
+
+def same_bits(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
+    """Whether two rows are of the same bits; `None` where that cannot be told."""
+    if a.digest and b.digest:
+        return a.digest == b.digest
+    if a.is_measured and b.is_measured and a.statistics != b.statistics:
+        return False
+    if not (a.file and b.file) or a.size > _MOST or not a.size:
+        return None
+    import torch
+
+    tensors = []
+    for row in (a, b):
+        if (tensor := saved.load_row(run.path, row)) is None:
+            return None
+        tensors.append(tensor.contiguous().view(-1).view(torch.uint8))
+    return bool(torch.equal(*tensors))
+
+
+def root_of(facts: LaunchRow, name: str) -> str:
+    """The buffer that owns the memory of a value of a launch."""
+    variable = dataflow.variable(name)
+    return facts.buffers.get(variable, variable)
+
+
+class _Tracker:
+    """Goes through the steps of a call, and keeps the last recording of each variable."""
+
+    def __init__(self, run: RunDump) -> None:
+        self._run = run
+        self._launches, _ = located(run)
+        wrapper = wrapper_of(run)
+        source = b"" if wrapper is None else wrapper.source
+        self._text = source.decode("utf-8", "replace").split("\n")
+        self._takes_over = _taken_over(self._text)
+        # By scope, and the name under which the memory was allocated.
+        self._last: dict[tuple[str, str], ValueRecord] = {}
+        self._arriving: set[str] = set()  # what a collective was given: its values come later
+
+    def pairs(self) -> Iterator[tuple[ValueRecord, ValueRecord]]:
+        for step in self._run.steps:
+            facts = self._run.launch_row(step.launch)
+            if facts.repeats:
+                self._last.clear()  # names mean another value each time
+            else:
+                yield from self._pairs_at(step, facts)
+
+    def _pairs_at(
+        self, step: RunStep, facts: LaunchRow
+    ) -> Iterator[tuple[ValueRecord, ValueRecord]]:
+        rows = dataflow.tensors(self._run.rows(step))
+        if facts.kind == "collective":
+            self._arriving.update(dataflow.variable(row.arg) for row in rows)
+        scope = "" if step.launch is None else facts.scope
+        views = _views(self._launches.get(-1 if step.launch is None else step.launch), facts)
+        roots = {row.arg: root_of(facts, row.arg) for row in rows}
+        writes = {roots[row.arg] for row in rows if row.role != "in"}
+        before = {row.arg: row for row in rows if row.phase == "before"}
+        for row in rows:
+            name, root = row.arg, roots[row.arg]
+            now = ValueRecord(step, row)
+            is_read = row.phase == "after" and row.role == "in" and root not in writes
+            is_known = root not in self._arriving
+            if is_read and is_known and name in before and _alike(before[name], row):
+                yield ValueRecord(step, before[name]), now
+            # A view may show a part of its variable, and names tell of whole variables.
+            if (name, row.phase) in views:
+                continue
+            key = self._key(facts, name)
+            last = self._last.get((scope, key)) or self._last.get(("", key))
+            is_end = is_read and name not in before and facts.kind != "custom_op"
+            if (
+                (row.phase == "before" or is_end)
+                and is_known
+                and last is not None
+                and _alike(last.row, row)
+                and not self._is_updated(last.step, step, name)
+            ):
+                yield last, now
+            if row.phase == "before" or step.launch is None:
+                self._last[scope, key] = now
+        written = (x for x in rows if x.phase == "after" or (x.arg, x.phase) in views)
+        self._forget(facts, {roots[row.arg] for row in written if row.role != "in"})
+        for row in rows:
+            if row.phase == "after" and (row.arg, "after") not in views:
+                self._last[scope, self._key(facts, row.arg)] = ValueRecord(step, row)
+
+    def _key(self, facts: LaunchRow, name: str) -> str:
+        """The name under which the memory of a variable was allocated. What a launch has no buffer
+        of is a variable of another function, where the same names are other variables."""
+        seen = {name} if name in facts.buffers else set()
+        while seen and (before := self._takes_over.get(name)) is not None and before not in seen:
+            seen.add(before)
+            name = before
+        return name
+
+    def _forget(self, facts: LaunchRow, written: set[str]) -> None:
+        """Drop the recordings of memory that was written."""
+        for scope, name in list(self._last):
+            variable = dataflow.variable(name)
+            if {name, facts.buffers.get(variable, variable)} & written:
+                del self._last[scope, name]
+
+    def _is_updated(self, before: RunStep, step: RunStep, name: str) -> bool:
+        """Whether a line in between, which is no launch, updates a buffer: `buf0.zero_()`."""
+        first = self._run.launch_row(before.launch).line
+        last = self._run.launch_row(step.launch).line
+        updates = re.compile(rf"\b{re.escape(name)}\b.*\w_\(|\w_\(.*\b{re.escape(name)}\b")
+        return any(updates.search(line) for line in self._text[first:last])
+
+
+def _taken_over(text: Sequence[str]) -> dict[str, str]:
+    """Which variable each one took the memory of as a whole: `buf5 = buf4; del buf4  # reuse`, or
+    `buf1 = buf0`."""
+    assignment = re.compile(r"(?m)^\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?(?:;|$)")
+    found = assignment.findall("\n".join(text))
+    return {name: before for name, before in found if name != before}
+
+
+def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:
+    """The names, and phases, under which a launch is given views."""
+    if launch is None:
+        return set()
+    found: set[tuple[str, Phase]] = set()
+    given = {one.name for one in launch.args if not one.is_whole}
+    handed: tuple[tuple[Phase, object], ...] = (("before", facts.before), ("after", facts.after))
+    for phase, labels in handed:
+        # A label without an expression is of the whole variable, however the launch is given it.
+        rows = labels if isinstance(labels, tuple) else ()
+        whole = {name for _, name, *expression in rows if not expression}
+        found |= {(name, phase) for name in given - whole}
+    return found
+
+
+def _alike(a: TensorRow, b: TensorRow) -> bool:
+    return (a.dtype, a.shape, a.stride) == (b.dtype, b.shape, b.stride)

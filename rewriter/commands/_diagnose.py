@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,16 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._output import emit, from_here
-from rewriter.commands._probed_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
-from rewriter.commands._run import open_named
-from rewriter.commands._selection import environment_kernels, refuse_idle
-from rewriter.commands._verify import given_graphs, is_dump
+from rewriter.commands._probed_runs import (
+    ArtifactSubject,
+    ProbedRun,
+    ProgramSubject,
+    Runs,
+    values_limit,
+)
+from rewriter.commands._run import open_named, open_plain
+from rewriter.commands._selection import environment_kernels
+from rewriter.commands._verify import given_graphs, is_dump, refuse_run_options
 from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -28,30 +33,20 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
 from rewriter.dump.reading import label, open_dump
 from rewriter.execution import program
-from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 
 _MOST = 3  # runs, unless values do not fit into one
 _PIECES = 8  # runs for values that do not
-_LEAST, _USUAL = 256 << 20, 4 << 30  # bytes of values
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     """Diagnose a wrapper, a package, or a dump that has been recorded."""
     if is_dump(Path(path)):
-        given = {
-            "--args": arguments.args,
-            "--dump": arguments.dump,
-            "--wrapper": arguments.wrappers,
-        }
-        refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
+        refuse_run_options(arguments)
         return _act_dump(arguments, Path(path))
     _program.refuse_options_of_programs(arguments)
-    artifact = open_named(arguments, path)
-    if artifact.only.probes is not None:
-        hint = "Name the plain file, or `rewriter strip` it first."
-        raise already_instrumented(artifact.only, hint)
+    artifact = open_plain(arguments, path)
     right = _right(arguments)
     named = right.named
     reference = None if named is None else open_named(arguments, named)
@@ -89,7 +84,9 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
         return _conclude(arguments, runs, [first], health, right)
-    everything = _values(arguments, folder, calls=values_needed.calls(first.dump, _limit(folder)))
+    everything = _values(
+        arguments, folder, calls=values_needed.calls(first.dump, values_limit(folder))
+    )
     verdicts = first.nonfinite
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
@@ -171,18 +168,12 @@ def _folder(arguments: argparse.Namespace, path: Path) -> Path:
     return dump_directory(path, wanted, overwrite=arguments.overwrite)
 
 
-def _limit(folder: Path) -> int:
-    """The bytes of values of one run."""
-    free = shutil.disk_usage(folder).free
-    return max(_LEAST, min(_USUAL, free // 2))
-
-
 def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> Selection:
     return select(
         "names,print,save,inputs",
         kernels=arguments.kernels or environment_kernels(),
         calls=arguments.calls or calls,
-        max_bytes=arguments.max_bytes or str(_limit(folder)),
+        max_bytes=arguments.max_bytes or str(values_limit(folder)),
         args="all",
         when="both",
         recheck=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from rewriter.instrumentation.types import Selection
 
 _QUIET = {"REWRITER_QUIET": "1"}
 _TUNED = "tuned.json"
+_LEAST_VALUES, _USUAL_VALUES = 256 << 20, 4 << 30  # bytes
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -66,6 +68,11 @@ class ProbedRun:
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that would tell more."""
         return tuple(next_command(self.template, one, selection) for one in verdicts)
+
+
+def values_limit(folder: Path) -> int:
+    """How many bytes of values one run may save into a folder."""
+    return max(_LEAST_VALUES, min(_USUAL_VALUES, shutil.disk_usage(folder).free // 2))
 
 
 class Subject(Protocol):

@@ -31,6 +31,7 @@ from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
+from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
 
 _SHORT = 60.0  # seconds: a run that takes no longer is made once more where that tells more
@@ -48,6 +49,15 @@ def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
         hint = f"If it is a program that calls torch.compile: {command}"
         raise RewriterError(error.slug, error.message, hint=hint) from error
     return artifact.choose(arguments.wrappers)
+
+
+def open_plain(arguments: argparse.Namespace, path: str) -> Artifact:
+    """The one wrapper that the command line names. Raises `RewriterError` where it has probes."""
+    artifact = open_named(arguments, path)
+    if artifact.only.probes is not None:
+        hint = "Name the plain file, or `rewriter strip` it first."
+        raise already_instrumented(artifact.only, hint)
+    return artifact
 
 
 def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:

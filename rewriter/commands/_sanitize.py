@@ -8,7 +8,6 @@ values of the launches that differ.
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +15,14 @@ from pathlib import Path
 from rewriter.artifact.types import OpenWrapper
 from rewriter.commands import _program
 from rewriter.commands._output import emit, from_here
-from rewriter.commands._probed_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
-from rewriter.commands._run import open_named
+from rewriter.commands._probed_runs import (
+    ArtifactSubject,
+    ProbedRun,
+    ProgramSubject,
+    Runs,
+    values_limit,
+)
+from rewriter.commands._run import open_plain
 from rewriter.commands._selection import check_guard_variable
 from rewriter.core import json_text
 from rewriter.core.documents import as_json
@@ -37,14 +42,12 @@ from rewriter.dump.directory import DIAGNOSIS, dump_directory
 from rewriter.dump.reading import Dump, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import wrapper_of
-from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import check_bytes, select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import OFF, VARIABLE
 from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
-_LEAST, _USUAL = 256 << 20, 4 << 30  # bytes of values
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
 
 
@@ -53,12 +56,9 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     _program.refuse_options_of_programs(arguments)
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
-    artifact = open_named(arguments, path)
-    if artifact.only.probes is not None:
-        hint = "Name the plain file, or `rewriter strip` it first."
-        raise already_instrumented(artifact.only, hint)
+    artifact = open_plain(arguments, path)
     if checks == {"race"}:
-        return _report(arguments, checks, _texts([artifact.only], checks), None, None)
+        return _report(arguments, checks, _texts([artifact.only], checks), None)
     folder = _folder(arguments, artifact.path)
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     return _sanitize(arguments, checks, runs, [artifact.only])
@@ -107,19 +107,44 @@ def _check_guard(text: str) -> None:
 
 
 @dataclass
-class _Found:
-    """What the runs came to."""
+class _Session:
+    """The checks of a command, the runs that fill memory, one for each filling, and what was found
+    so far."""
 
+    arguments: argparse.Namespace
+    checks: set[Check]
+    runs: Runs
+    filled: list[ProbedRun] = field(default_factory=list)
     parts: list[Examined] = field(default_factory=list)
-    runs: list[ProbedRun] = field(default_factory=list)
+
+    @property
+    def selection(self) -> Selection:
+        """The probes of the runs that fill memory. The probe `names` is not among them: with it,
+        fingerprints are not queued, which is slow."""
+        names = [name for name in FILLINGS if name in self.checks]
+        which: Which = "ends" if "corrupt" in self.checks else "written"
+        return select([*names, "hash"], calls=self.arguments.calls, args=which)
+
+    def run(self, name: str, selection: Selection, why: str, filling: str) -> ProbedRun:
+        """Run once. The filling goes into the environment: a package that was built with the probes
+        serves for each filling."""
+        environment = {VARIABLE: filling}
+        if self.arguments.guard:
+            environment["REWRITER_GUARD"] = str(parse_bytes(self.arguments.guard))
+        return self.runs.run(name, selection, why, environment=environment)
 
     @property
     def has_findings(self) -> bool:
         return any(part.findings for part in self.parts)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a run did not end well."""
+        return any(one.ended.code for one in self.filled)
+
+    @property
     def dumps(self) -> list[Path]:
-        return [one.dump for one in self.runs if one.dump is not None]
+        return [one.dump for one in self.filled if one.dump is not None]
 
 
 def _sanitize(
@@ -128,131 +153,107 @@ def _sanitize(
     runs: Runs,
     wrappers: Sequence[OpenWrapper] = (),
 ) -> int:
-    found = _Found()
-    selection = _selection(arguments, checks)
+    session = _Session(arguments, checks, runs)
     for number, why in enumerate(_reasons(checks)):
-        environment = _environment(arguments, number)
-        ran = runs.run(f"filling-{number}", selection, why, environment=environment)
+        ran = session.run(f"filling-{number}", session.selection, why, str(number))
         if ran.ended.interrupted:
             return INTERRUPTED
-        found.runs.append(ran)
+        session.filled.append(ran)
         if ran.dump is None:
             break
-    first = found.runs[0]
+    first = session.filled[0]
     if first.dump is None and first.ended.code == 0:
         raise RewriterError(
             "nothing-saved",
             "no launch was recorded",
             hint="Nothing that was chosen ran: see the lines above, and --calls.",
         )
-    opened = [open_dump(path) for path in found.dumps]
+    opened = [open_dump(path) for path in session.dumps]
     known = {run.sha256: one for dump in opened for run in dump.runs if (one := wrapper_of(run))}
     texts = list(known.values()) or list(wrappers)
-    found.parts += _texts(texts, checks, opened)
+    session.parts += _texts(texts, checks, opened)
     if checks & set(FILLINGS):
-        found.parts.append(sanitized.of_rows(opened, checks))
+        session.parts.append(sanitized.of_rows(opened, checks))
     if "corrupt" in checks and opened:
-        found.parts.append(_corruption(arguments, checks, runs, opened[0]))
-    if len(found.dumps) == 2 and not any(one.ended.code for one in found.runs):
-        found.parts.append(_unwritten(arguments, checks, runs, found))
-    if found.has_findings or any(one.ended.code for one in found.runs):
-        _without_filling(arguments, checks, runs, found)
-    return _report(arguments, checks, found.parts, runs, found)
+        session.parts.append(_corruption(session, opened[0]))
+    if len(opened) == 2 and not session.has_failed:
+        session.parts.append(_unwritten(session))
+    if session.has_findings or session.has_failed:
+        _run_without_filling(session)
+    return _report(arguments, checks, session.parts, session)
 
 
 def _reasons(checks: set[Check]) -> Iterator[str]:
+    """Why each of the runs that fill memory is made."""
     watched = ", ".join(check for check in CHECKS if check in checks and check != "race")
     yield f"{watched}: memory that nobody wrote is filled"
     if checks & set(FILLINGS):
         yield "the same, filled with something else: what differs was read"
 
 
-def _selection(arguments: argparse.Namespace, checks: set[Check]) -> Selection:
-    """What the runs have that look at everything. Lines of `names` would keep fingerprints from
-    being queued, and a package is built for both fillings at once."""
-    names = [name for name in FILLINGS if name in checks]
-    which: Which = "ends" if "corrupt" in checks else "written"
-    return select([*names, "hash"], calls=arguments.calls, args=which)
-
-
-def _corruption(
-    arguments: argparse.Namespace, checks: set[Check], runs: Runs, dump: Dump
-) -> Examined:
-    """What changed between its writer and its last reader, and with a further run, which looks at
-    that behind each launch, who did it."""
+def _corruption(session: _Session, dump: Dump) -> Examined:
+    """The values that changed between their writer and their last reader. A further run records
+    these behind each launch, to tell which launch changed them."""
     changed = [one for one in changed_values(dump)[0] if one.is_range]
     if not changed:
         return examine_corruption(dump)
     calls = sorted({one.run.facts.call or 0 for one in changed})
     selection = replace(
-        _selection(arguments, checks),
+        session.selection,
         tensors=tuple(sorted({one.name for one in changed})),
         calls=",".join(map(str, calls)),
         recheck=True,
     )
-    why = "what changed, looked at behind each launch"
-    watched = runs.run("watched", selection, why, environment=_environment(arguments, 0))
+    watched = session.run("watched", selection, "what changed, looked at behind each launch", "0")
     return examine_corruption(dump, None if watched.dump is None else open_dump(watched.dump))
 
 
-def _environment(arguments: argparse.Namespace, filling: int) -> dict[str, str]:
-    """What the probes of memory go by: a package is not built again for the other filling."""
-    guard = {"REWRITER_GUARD": str(parse_bytes(arguments.guard))} if arguments.guard else {}
-    return {VARIABLE: str(filling), **guard}
-
-
-def _unwritten(
-    arguments: argparse.Namespace, checks: set[Check], runs: Runs, found: _Found
-) -> Examined:
-    """The launches that read what nobody wrote, by the two runs, and by two more with values where
-    anything differs."""
-    compared = fills.compare_fills(*found.dumps[:2])
+def _unwritten(session: _Session) -> Examined:
+    """The launches that read what nobody wrote. Where the two runs differ, two more save the values
+    of the launches that do."""
+    compared = fills.compare_fills(*session.dumps[:2])
     if not compared.differences:
         return sanitized.of_fills(compared, [])
     launches, calls = fills.launches_of(compared.differences)
     again = []
     for number in range(2):
         selection = replace(
-            _selection(arguments, checks),
+            session.selection,
             launches=tuple(launches),
             calls=calls,
-            max_bytes=str(_limit(runs.folder)),
+            max_bytes=str(values_limit(session.runs.folder)),
             args="all",
             when="both",
         )
         selection = replace(selection, probes=(*selection.probes, "save"))
         why = "the values of launches that differ" + ", with the other filling" * number
-        environment = _environment(arguments, number)
-        ran = runs.run(f"values-{number}", selection, why, environment=environment)
+        ran = session.run(f"values-{number}", selection, why, str(number))
         if ran.dump is None:
             return sanitized.of_fills(compared, [])
         again.append(ran.dump)
-    varying = fills.varying(compared.differences, found.dumps[0], again[0])
+    varying = fills.varying(compared.differences, session.dumps[0], again[0])
     left = [one for one in compared.differences if one not in varying]
     return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying)
 
 
-def _without_filling(
-    arguments: argparse.Namespace, checks: set[Check], runs: Runs, found: _Found
-) -> None:
-    """Run it as it is, to see whether its outputs are the same: then nobody would have seen it.
-    What fails runs once more to name the launch."""
-    # With the same lines, which leave memory as it is: what is compiled is not compiled again.
-    off = {VARIABLE: OFF}
-    ends = [one.ended for one in found.runs]
+def _run_without_filling(session: _Session) -> None:
+    """Run once without filling memory: does the program fail as it is, and are its outputs the
+    same, so that nobody would have noticed? Where only a filling makes it fail, it runs once more,
+    with the probe `names`, to tell in which launch."""
+    ends = [one.ended for one in session.filled]
+    # With the same probes, so that nothing is compiled again.
     why = "as it is: are the outputs the same"
-    plain = runs.run("plain", _selection(arguments, checks), why, environment=off)
+    plain = session.run("plain", session.selection, why, OFF)
     failed = next((number for number, end in enumerate(ends) if end.code), None)
-    crashes = () if failed is None else found.runs[failed].crashes
+    crashes = () if failed is None else session.filled[failed].crashes
     if failed is not None and (plain.ended.code == 0 or any(end.code == 0 for end in ends)):
-        selection = replace(_selection(arguments, checks), args="written")
+        selection = replace(session.selection, args="written")
         selection = replace(selection, probes=("names", *selection.probes))
-        environment = _environment(arguments, failed)
-        ran = runs.run("failing", selection, "where it fails", environment=environment)
+        ran = session.run("failing", selection, "where it fails", str(failed))
         crashes = ran.crashes or crashes
-    found.parts.append(sanitized.of_ends(ends, plain.ended, crashes))
-    if plain.dump is not None and found.has_findings and plain.ended.code == 0:
-        found.parts.append(sanitized.of_outputs(plain.dump, found.dumps))
+    session.parts.append(sanitized.of_ends(ends, plain.ended, crashes))
+    if plain.dump is not None and session.has_findings and plain.ended.code == 0:
+        session.parts.append(sanitized.of_outputs(plain.dump, session.dumps))
 
 
 def _texts(
@@ -273,26 +274,20 @@ def _folder(arguments: argparse.Namespace, path: Path) -> Path:
     return dump_directory(path, arguments.dump, overwrite=arguments.overwrite)
 
 
-def _limit(folder: Path) -> int:
-    """The bytes of values of one run."""
-    return max(_LEAST, min(_USUAL, shutil.disk_usage(folder).free // 2))
-
-
 def _report(
     arguments: argparse.Namespace,
     checks: set[Check],
     parts: Sequence[Examined] | Iterator[Examined],
-    runs: Runs | None,
-    found: _Found | None,
+    session: _Session | None,
 ) -> int:
     from rewriter.commands._documents.sanitize import sanitize_document
 
-    dumps = [open_dump(path) for path in found.dumps] if found is not None else []
+    dumps = [] if session is None else [open_dump(path) for path in session.dumps]
     order = [run.name for run in dumps[0].runs] if dumps else []
-    steps = () if runs is None else tuple(runs.done)
+    steps = () if session is None else tuple(session.runs.done)
     diagnosis = ruling.rule(parts, order=order, steps=steps)
     coverage = sanitized.coverage(dumps[:1], checks)
-    folder = None if runs is None else runs.folder
+    folder = None if session is None else session.runs.folder
     document = sanitize_document("" if folder is None else str(folder), diagnosis, coverage)
     if folder is not None:
         encoded = json_text.encode(as_json(document), indent=1)

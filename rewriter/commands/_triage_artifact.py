@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rewriter.commands import _triage
 from rewriter.commands._documents.triage import ArtifactTriageDocument
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
-from rewriter.commands._run import again, judge, open_named, request_of
+from rewriter.commands._run import again, judge, open_plain, request_of
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, INTERRUPTED
 from rewriter.core.exit_status import ExitStatus
@@ -19,7 +19,6 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
-from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import select
 
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
@@ -35,10 +34,8 @@ class _Triaged:
 
 
 def act(arguments: argparse.Namespace, path: str) -> int:
-    artifact = open_named(arguments, path)
+    artifact = open_plain(arguments, path)
     wrapper = artifact.only
-    if wrapper.probes is not None:
-        raise already_instrumented(wrapper, "Name the plain file, or `rewriter strip` it first.")
     request = request_of(arguments, artifact)
     taken = Steps(quiet=arguments.json)
     plain = _run(replace(request, dump=None))

@@ -14,7 +14,7 @@ from rewriter.commands import _cache_run as report
 from rewriter.commands import _program
 from rewriter.commands._documents.verify import verify_document
 from rewriter.commands._output import emit, from_here, progress_bar, steps
-from rewriter.commands._run import open_named, request_of
+from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, refuse_idle
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
@@ -23,7 +23,6 @@ from rewriter.execution import program
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.run_result import InterruptedRunError
 from rewriter.execution.runner import run_wrapper
-from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.verification import text
@@ -46,18 +45,10 @@ class _Given(NamedTuple):
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     """Run a wrapper or a package once, and judge its launches; or judge those of a dump."""
     if is_dump(Path(path)):
-        given = {
-            "--args": arguments.args,
-            "--dump": arguments.dump,
-            "--wrapper": arguments.wrappers,
-        }
-        refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
+        refuse_run_options(arguments)
         return _judge(arguments, Path(path), _given(arguments), OK)
     _program.refuse_options_of_programs(arguments)
-    artifact = open_named(arguments, path)
-    if artifact.only.probes is not None:
-        hint = "Name the plain file, or `rewriter strip` it first."
-        raise already_instrumented(artifact.only, hint)
+    artifact = open_plain(arguments, path)
     claims = _given(arguments)
     request = replace(
         request_of(arguments, artifact),
@@ -115,6 +106,12 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 def is_dump(path: Path) -> bool:
     """Whether a path is a dump, or a call in one."""
     return path.is_dir() and (is_recorded(path) or (path / "events.jsonl").is_file())
+
+
+def refuse_run_options(arguments: argparse.Namespace) -> None:
+    """Refuse options of a run: a dump is only read."""
+    given = {"--args": arguments.args, "--dump": arguments.dump, "--wrapper": arguments.wrappers}
+    refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
 
 
 def _selection(arguments: argparse.Namespace) -> Selection:

@@ -15,6 +15,7 @@ from rewriter.instrumentation import choosing
 from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
 
 _MOST = 48  # buffers that wait: a launch measures 12, and what waits is gone through each time
+_MOST_SHARED = 256  # buffers that may be one memory: what is gone through for each launch
 _POOL = re.compile(r"pool\d+$")  # whose parts may overlap, and are not released
 
 
@@ -71,8 +72,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             and waiting <= kept
             and not waiting & freed
             and "" not in touched
-            and not _with(waiting, shared) & _with(touched | lost, shared)
-            and not _with(waiting, shared) & _with(_written(following, shared), shared)
+            and not _may_overlap(waiting, touched | lost | _written(following, shared), shared)
         ):
             result.add(launch.index)
         else:
@@ -92,19 +92,34 @@ def _follows(launch: Launch, following: Launch) -> bool:
 
 def _shared(located: Located) -> dict[str, set[str]]:
     """The results of calls that allocate by themselves, each with what the call was given: they may
-    be views of it, such as that of `aten.view_as_real`."""
+    be views of it, such as that of `aten.view_as_real`. Those of `extern_kernels` are new."""
     allocated = {event.buffer for event in located.memory if event.action != "release"}
     shared: dict[str, set[str]] = {}
     for launch in located.launches:
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
         made = {x.buffer for x in tensors if x.role == "out"} - allocated
-        given = {x.buffer for x in tensors} - made
+        is_new = launch.kind == "extern_alloc"
+        given = set[str]() if is_new else {x.buffer for x in tensors} - made
         shared.update(dict.fromkeys(made, given))
     return shared
 
 
+def _may_overlap(one: set[str], other: set[str], shared: Mapping[str, set[str]]) -> bool:
+    """Whether two sets of buffers may have memory in common, through views of views, too."""
+    if not other:
+        return False
+    reached = [_with(buffers, shared) for buffers in (one, other)]
+    return any(len(x) > _MOST_SHARED for x in reached) or not reached[0].isdisjoint(reached[1])
+
+
 def _with(buffers: set[str], shared: Mapping[str, set[str]]) -> set[str]:
-    return buffers.union(*(shared.get(buffer, ()) for buffer in buffers))
+    """These and all that they may be views of, or more than `_MOST_SHARED` of that."""
+    found, new = set(buffers), list(buffers)
+    while new and len(found) <= _MOST_SHARED:
+        more = shared.get(new.pop(), set()) - found
+        found |= more
+        new += more
+    return found
 
 
 def _written(launch: Launch, shared: Mapping[str, set[str]]) -> set[str]:

@@ -97,6 +97,15 @@ CASES = {
         + "update(buf1)\ndel buf0, buf1\n",
         {0},
     ),
+    "a view of a view that is written": (
+        _allocate("buf0")
+        + _write("arg0_1", "buf0")
+        + "buf1 = torch.ops.aten.view_as_real.default(buf0)\n"
+        + "buf2 = torch.ops.aten.view_as_complex.default(buf1)\n"
+        + _write("arg0_1", "buf0")
+        + "update(buf2)\ndel buf0, buf1, buf2\n",
+        {0, 1},
+    ),
     "parts of a pool": (
         "pool1 = empty_strided_cpu((64, ), (1, ), torch.uint8)\n"
         "buf0 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, ))\n"
@@ -237,6 +246,18 @@ def test_not_all_of_a_long_chain_waits(tmp_path: Path) -> None:
     located = rewriter.open(path).only.located
     handed = {launch.index: launch.args[1:] for launch in located.launches}
     assert together(located, handed) == set(range(119)) - {48, 97}
+
+
+def test_long_chains_of_views_do_not_wait(tmp_path: Path) -> None:
+    """Nobody follows what may be one memory for ever: the time is linear there, too."""
+    views = (f"buf{i + 1} = torch.ops.aten.view_as_real.default(buf{i})\n" for i in range(300))
+    last = "".join(_write("arg0_1", x) for x in ("buf0", "buf300"))
+    body = _allocate("buf0") + _write("arg0_1", "buf0") + "".join(views) + last
+    path = tmp_path / "output_code.py"
+    path.write_text(_HEAD + indent(body, "    ") + "    return (buf0, )\n")
+    located = rewriter.open(path).only.located
+    handed = {launch.index: launch.args[-1:] for launch in located.launches}
+    assert 301 not in together(located, handed)
 
 
 def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import threading
-import weakref
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -18,8 +19,35 @@ from .plan import Plan, fits
 if TYPE_CHECKING:
     from .running_call import RunningCall
 
-# A tensor, its version (-1 if it has none) and its address.
-_Known = tuple["weakref.ref[Tensor]", int, int]
+# A tensor, its version (-1 if that does not tell) and its address.
+_Known = tuple[Callable[[], Tensor | None], int, int]
+
+
+class Trust(Enum):
+    """Which tensors have a version that tells of all writes. `known_tensors.h` has the same."""
+
+    NONE = 0
+    UNTRAINED = 1  # those that need no gradient
+    ALL = 2
+
+
+def _trust() -> Trust:
+    """What can be trusted now in this process.
+
+    Fused optimizers write parameters and leave their versions alone (torch 2.6 to 2.15), so where
+    there is an optimizer, what it may train is not trusted: torch marks the class of one that was
+    made. Where `nn.Module` swaps parameters, nothing is: that fails for a tensor that anybody has
+    a weak reference to.
+    """
+    if torch.__future__.get_swap_module_params_on_conversion():
+        return Trust.NONE
+    kinds: list[type] = [torch.optim.Optimizer]
+    while kinds:
+        kind = kinds.pop()
+        if hasattr(getattr(kind, "step", None), "hooked"):
+            return Trust.UNTRAINED
+        kinds += kind.__subclasses__()
+    return Trust.ALL
 
 
 class KnownInputs:
@@ -29,6 +57,7 @@ class KnownInputs:
 
     def __init__(self, *, rechecks: bool) -> None:
         self._rechecks = rechecks
+        self._trust = Trust.NONE
         self._lock = threading.Lock()
         self._plan: Plan | None = None
         self._tensors: list[_Known] = []
@@ -40,8 +69,9 @@ class KnownInputs:
         """Measure inputs that have the facts of those of the last call; 0 where they do not. A
         known tensor needs no comparison of its facts."""
         with self._lock:
+            self._ask()
             plan = self._plan
-            if plan is None or self._rechecks or plan.written or plan.has_complex:
+            if plan is None or plan.written or plan.has_complex:
                 return 0
             if call.uses_cuda and is_capturing():
                 return 0
@@ -71,7 +101,7 @@ class KnownInputs:
                 if not fits(value, form):
                     return 0
                 addresses.append(value.data_ptr())
-                now[place] = _as_known(value)
+                now[place] = self._as_known(value)
             self._plan = None
             result = launch(plan.pack(call.queued, plan.number, 0, stream, *addresses))
             if result:
@@ -87,10 +117,11 @@ class KnownInputs:
         tensors: Sequence[Tensor],
     ) -> int:
         """Measure inputs with a plan; the result is that of `launch`."""
-        now = list(map(_as_known, tensors))
         with self._lock:  # so that the last ones measured are the last ones kept
+            self._ask()
+            now = list(map(self._as_known, tensors))
             addresses = [address for _, _, address in now]
-            if self._plan is plan and not self._rechecks:
+            if self._plan is plan:
                 # Torch is told of no write by a kernel, nor by all operators that call one.
                 written = {tensors[place].untyped_storage().data_ptr() for place in plan.written}
                 for place, (new, old) in enumerate(zip(now, self._tensors, strict=True)):
@@ -108,15 +139,35 @@ class KnownInputs:
                 self._keep(plan, now)
             return result
 
+    def _ask(self) -> None:
+        """Forget all where something else is trusted than before."""
+        trust = Trust.NONE if self._rechecks else _trust()
+        if trust is not self._trust:
+            self._trust = trust
+            self._plan, self._tensors, self._all = None, [], None
+
     def _keep(self, plan: Plan, tensors: list[_Known]) -> None:
-        self._plan, self._tensors = plan, tensors
         self._all = None
+        if self._trust is Trust.NONE:
+            return
+        self._plan, self._tensors = plan, tensors
         if (
             tensors
             and len(tensors) == len(plan.forms)
             and all(version >= 0 for _, version, _ in tensors)
         ):
             self._all = _SameTensors(*map(list, zip(*tensors, strict=True)))
+
+    def _as_known(self, x: Tensor) -> _Known:
+        # An inference tensor has no version: nobody knows whether it was written.
+        is_told = not x.is_inference() and (self._trust is Trust.ALL or not x.requires_grad)
+        if self._trust is Trust.NONE or not is_told:
+            return _nobody, -1, x.data_ptr()
+        return ref(x), x._version, x.data_ptr()
+
+
+def _nobody() -> None:
+    """In the place of a weak reference to what is not known again."""
 
 
 class _SameTensors:
@@ -138,8 +189,3 @@ class _SameTensors:
             and [value._version for value in values] == self._versions
             and [value.data_ptr() for value in values] == self._addresses
         )
-
-
-def _as_known(x: Tensor) -> _Known:
-    # An inference tensor has no version: nobody knows whether it was written.
-    return weakref.ref(x), -1 if x.is_inference() else x._version, x.data_ptr()

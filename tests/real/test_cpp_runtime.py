@@ -919,6 +919,43 @@ def test_an_input_that_was_not_written_is_not_read_again(
     assert shown == seen
 
 
+def test_what_a_fused_optimizer_trains_is_read_again(library: ctypes.CDLL, capfd: Any) -> None:
+    """It writes parameters, and leaves their versions as they are."""
+    native = Native(library, options_of("print"), [], [["in", "weight"], ["in", "frozen"]])
+    weight, frozen = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
+    for call in range(4):
+        if call == 1:  # it was known before
+            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+            weight.grad = -torch.ones(4)
+        if call:
+            optimizer.step()
+            assert weight._version == 0
+            frozen.numpy()[:] += 1
+        native.begin()
+        native.inputs(weight, frozen)
+        native.end()
+        lines = capfd.readouterr().out.splitlines()
+        assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
+
+
+def test_tensors_that_are_swapped_have_no_weak_references(library: ctypes.CDLL, capfd: Any) -> None:
+    """Torch refuses to swap one that has any; what was known before is forgotten."""
+    native = Native(library, options_of("print"), [], [["in", "weight"]])
+    weight = torch.ones(4)
+    try:
+        for call in range(3):
+            torch.__future__.set_swap_module_params_on_conversion(call > 0)
+            native.begin()
+            native.inputs(weight)
+            native.end()
+            if call:
+                torch.utils.swap_tensors(weight, torch.full((4,), 2.0))
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 2]
+
+
 def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(
     library: ctypes.CDLL, capfd: Any
 ) -> None:

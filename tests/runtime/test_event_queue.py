@@ -245,6 +245,48 @@ def test_an_input_that_a_launch_writes_is_read_again(
         assert [row["max"] for row in rows(dump, call)] == [call + 1.0, call + 1.0, 1.0]
 
 
+def test_what_a_fused_optimizer_trains_is_read_again(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It writes parameters, and leaves their versions as they are; what needs no gradient, such as
+    frozen weights, is known as before."""
+    recorder: Any = attach(options("print"), TABLE, ["weight", "frozen"])
+    weight, frozen = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
+    seen = []
+    for call in range(4):
+        if call == 1:  # it was known before
+            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+            weight.grad = -torch.ones(4)
+        if call:
+            optimizer.step()
+            assert weight._version == 0
+            frozen.numpy()[:] += 1
+        recorder.begin()
+        recorder.inputs(weight, frozen)
+        seen.append([row["max"] for row in rows(dump, call)])
+    assert [weight for weight, _ in seen] == [1.0, 2.0, 3.0, 4.0]
+    # It may be read once when there is the first optimizer.
+    assert len({frozen for _, frozen in seen[1:]}) == 1
+
+
+@pytest.mark.parametrize("recheck", [False, True])
+def test_tensors_that_are_swapped_have_no_weak_references(
+    recheck: bool, dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Torch refuses to swap one that has any."""
+    recorder: Any = attach(options("print", recheck=recheck), TABLE, ["weight"])
+    weight = torch.ones(4)
+    torch.__future__.set_swap_module_params_on_conversion(not recheck)
+    try:
+        for call in range(2):
+            recorder.begin()
+            recorder.inputs(weight)
+            torch.utils.swap_tensors(weight, torch.full((4,), 2.0))
+            assert rows(dump, call)[0]["max"] == call + 1.0
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
 def test_an_inference_tensor_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("print"), TABLE, ["weight"])
     with torch.inference_mode():

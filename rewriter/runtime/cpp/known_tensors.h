@@ -22,6 +22,11 @@ struct Python {
   Object (*weak_reference)(Object, Object) = nullptr;
   Object (*attribute)(Object, Object) = nullptr;
   Object (*interned)(const char*) = nullptr;
+  Object (*new_dictionary)() = nullptr;
+  Object (*run)(const char*, int, Object, Object) = nullptr;
+  Object (*item)(Object, const char*) = nullptr;
+  Object (*call)(Object, Object) = nullptr;
+  int (*is_true)(Object) = nullptr;
   long long (*integer)(Object) = nullptr;
   void (*clear_error)() = nullptr;
   void (*release)(Object) = nullptr;
@@ -46,6 +51,11 @@ struct Python {
         find(RTLD_DEFAULT, "PyWeakref_NewRef", weak_reference) &&
         find(RTLD_DEFAULT, "PyObject_GetAttr", attribute) &&
         find(RTLD_DEFAULT, "PyUnicode_InternFromString", interned) &&
+        find(RTLD_DEFAULT, "PyDict_New", new_dictionary) &&
+        find(RTLD_DEFAULT, "PyRun_String", run) &&
+        find(RTLD_DEFAULT, "PyDict_GetItemString", item) &&
+        find(RTLD_DEFAULT, "PyObject_CallObject", call) &&
+        find(RTLD_DEFAULT, "PyObject_IsTrue", is_true) &&
         find(RTLD_DEFAULT, "PyLong_AsLongLong", integer) &&
         find(RTLD_DEFAULT, "PyErr_Clear", clear_error) &&
         find(RTLD_DEFAULT, "Py_DecRef", release) &&
@@ -70,12 +80,20 @@ class KnownTensors {
     const Python& python = Python::get();
     if (!python.is_caller() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
     const int state = python.lock();
-    if (!version_) version_ = python.interned("_version");
+    if (!version_) {
+      version_ = python.interned("_version");
+      requires_grad_ = python.interned("requires_grad");
+      trust_ = make_trust(python);
+    }
+    const Trust trust = ask(python);
     seen_.resize(contents.size());
     for (std::size_t i = 0; i < contents.size(); ++i) {
       const Content& content = contents[i];
-      if (content.kind == Content::Kind::tensor && !content.is_constant && content.handle) {
-        numbers[i] = look(python, content.handle, seen_[i]);
+      if (trust == Trust::none) {
+        forget(python, seen_[i]);
+      } else if (
+          content.kind == Content::Kind::tensor && !content.is_constant && content.handle) {
+        numbers[i] = look(python, trust, content.handle, seen_[i]);
       }
     }
     python.unlock(state);
@@ -91,10 +109,72 @@ class KnownTensors {
     uint64_t number = 0;
   };
 
-  uint64_t look(const Python& python, AtenTensorHandle handle, Seen& seen) const {
+  // Which tensors have a version that tells of all writes; known_inputs.py says why.
+  enum class Trust { none = 0, untrained = 1, all = 2 };
+
+  // A function of Python's that tells it.
+  static Python::Object make_trust(const Python& python) {
+    static const char* const text = R"(
+import torch
+def trust():
+    if torch.__future__.get_swap_module_params_on_conversion():
+        return 0
+    kinds = [torch.optim.Optimizer]
+    while kinds:
+        kind = kinds.pop()
+        if hasattr(getattr(kind, "step", None), "hooked"):
+            return 1
+        kinds += kind.__subclasses__()
+    return 2
+)";
+    const int is_file = 257;  // Py_file_input
+    Python::Object names = python.new_dictionary();
+    Python::Object done = names ? python.run(text, is_file, names, names) : nullptr;
+    if (!done) {
+      python.clear_error();
+      return nullptr;
+    }
+    python.release(done);
+    return python.item(names, "trust");  // which the names have, and they are kept
+  }
+
+  Trust ask(const Python& python) const {
+    Python::Object answer = trust_ ? python.call(trust_, nullptr) : nullptr;
+    if (!answer) {
+      python.clear_error();
+      return Trust::none;
+    }
+    const auto trust = static_cast<Trust>(python.integer(answer));
+    python.release(answer);
+    return trust;
+  }
+
+  static void forget(const Python& python, Seen& seen) {
+    if (seen.reference) python.release(seen.reference);
+    seen = Seen();
+  }
+
+  bool is_trained(const Python& python, Python::Object tensor) const {
+    Python::Object value = python.attribute(tensor, requires_grad_);
+    if (!value) {
+      python.clear_error();
+      return true;
+    }
+    const bool is = python.is_true(value) != 0;
+    python.release(value);
+    return is;
+  }
+
+  uint64_t look(
+      const Python& python, Trust trust, AtenTensorHandle handle, Seen& seen) const {
     Python::Object tensor = python.object_of(handle);
     if (!tensor) {
       python.clear_error();
+      return 0;
+    }
+    if (trust == Trust::untrained && is_trained(python, tensor)) {
+      python.release(tensor);
+      forget(python, seen);
       return 0;
     }
     // A tensor has one such object while anybody holds it, and no other has one in its place.
@@ -128,7 +208,8 @@ class KnownTensors {
     return seen.number;
   }
 
-  Python::Object version_ = nullptr;  // the name of the attribute
+  Python::Object version_ = nullptr, requires_grad_ = nullptr;  // names of attributes
+  Python::Object trust_ = nullptr;
   std::vector<Seen> seen_;
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
 };

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 SUMMARIES: Mapping[str, str] = {
     "list": "list the kernel launches of an artifact",
-    "instrument": "put probes around the launches",
+    "instrument": "put probes around kernel launches",
     "strip": "take the probes out again",
-    "run": "run a program, a wrapper or a package, plain or probed",
+    "run": "run a program, a wrapper or a package, with or without probes",
     "control": "switch dormant probes of running programs on and off",
-    "cache": "probe programs through Inductor's cache",
+    "cache": "put probes into the wrappers of Inductor's cache",
     "live": "start a program so that probes can be put in while it runs",
     "attach": "put probes into a program that runs, and take them out",
     "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "triage": "find out which launch crashes, with what, and what to do next",
-    "verify": "check each launch against what it claims to compute",
-    "sanitize": "find memory that kernels use and must not: bounds, lifetimes, races",
+    "verify": "check that each launch computes what its graph says",
+    "sanitize": "find memory faults: out of bounds, unwritten, released, races",
     "report": "show a dump as one self-contained HTML file",
     "compare": "compare two dumps and name the first launch that went wrong",
     "repro": "cut a recorded launch out as a script that runs it alone",
     "diff": "compare two artifacts, launch by launch",
-    "doctor": "check this machine, and an artifact against it",
-    "demo": "the whole tour on a small real model",
-    "completion": "print what makes your shell complete commands, options and files",
+    "doctor": "check what this machine can do, and whether it can run an artifact",
+    "demo": "show the tool at work on a small model",
+    "completion": "print a script for your shell that completes commands, options and files",
 }
 
 

@@ -12,16 +12,16 @@ from rewriter.core.types import Which
 from rewriter.instrumentation import probes
 from rewriter.rebuild.types import ROUTES
 
-ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
+ARTIFACT = "a wrapper, a .pt2 package, or a directory or log that holds several"
 WRAPPERS = "wrappers of the cache"
 LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
 WHICH: tuple[Which, ...] = get_args(Which)
 _WHICH = "which wrappers"
 _ARGS = (
-    "what print, hash and save show of launches: written (what they write, after them, and the "
-    "inputs of each call; default), all (all arguments, before and after) or ends (each value "
-    "where it is written and where it is read last)"
+    "which arguments print, hash and save read: written (what launches write, after them, and the "
+    "inputs of each call; default), all (all arguments, before and after launches) or ends (each "
+    "value where it is written and where it is last read)"
 )
 _INPUTS = (
     "inputs: a list saved by torch.save, for a package also a dict of keyword arguments (default: "
@@ -35,12 +35,14 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     One that `runs` artifacts has `--args` for their inputs, too: `add_run_options` adds it.
     """
     group = parser.group("probes")
-    known = "; ".join(f"{name}: {probe.summary}" for name, probe in probes.registry().items())
-    group.add_argument("--probe", metavar="NAME[,NAME…]", action="append", help=known)
+    known = (f"{name}: {probe.summary}" for name, probe in probes.registry().items())
+    what = "\n".join(["one or more of:", *known])
+    group.add_argument("--probe", metavar="NAME[,NAME…]", action="append", help=what)
     group.add_argument(
         "--level",
         choices=sorted(probes.LEVELS),
-        help=f"as upstream counts: 1 save, 2 print, 3 names (default: ${LEVEL_VARIABLE})",
+        help="the probes that a level of torch's own debug printer stands for: 1 save, 2 print, "
+        f"3 names (default: ${LEVEL_VARIABLE})",
     )
     group.add_argument(
         "--kernels",
@@ -51,7 +53,8 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     group.add_argument(
         "--when",
         choices=("before", "after", "both"),
-        help="where to act (default: after launches; names before, sync and time on both sides)",
+        help="when to act: before or after launches, or both (default: after; names before; sync "
+        "and time both)",
     )
     if not runs:
         group.add_argument(
@@ -63,7 +66,7 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     group.add_argument(
         "--recheck",
         action="store_true",
-        help="read again what is known not to have been written since it was measured",
+        help="measure values again even if nothing has written them since they were last measured",
     )
     group.add_argument(
         "--roles",
@@ -74,17 +77,17 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     group.add_argument(
         "--tensors",
         metavar="GLOB[,GLOB…]",
-        help="only arguments with these names or buffers, and inputs",
+        help="only arguments and inputs of these names, or in these buffers",
     )
     which = group.add_mutually_exclusive_group()
     which.add_argument(
         "--calls",
         metavar="N[,N-M…]",
-        help="only these calls of a wrapper, counted from 0; 100- is from there on",
+        help="only these calls of a wrapper, counted from 0; 100- is call 100 and all later ones",
     )
     which.add_argument("--first", metavar="N", type=int, help="only the first N calls of a wrapper")
     group.add_argument(
-        "--every", metavar="N", type=int, help="of those calls, only each Nth one from the first on"
+        "--every", metavar="N", type=int, help="of those calls, only every Nth, from the first on"
     )
     group.add_argument(
         "--keep",
@@ -97,16 +100,16 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     group.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        help="write so many bytes to the dump in each process, such as 500M or 10G; then go on "
-        "without, or with --keep in place of the oldest calls",
+        help="how much each process may write to the dump, such as 500M or 10G; after that it "
+        "writes no more, or with --keep replaces the oldest calls",
     )
     group.add_argument(
         "--allow",
         metavar="KERNEL:BUFFER",
         action="append",
         default=[],
-        help="these values may be NaN or infinite, both patterns, such as '*softmax*:buf3' or "
-        "inputs:arg0_1 (may be repeated; adds the probe nan)",
+        help="values that may be NaN or infinite: patterns of kernel and buffer, such as "
+        "'*softmax*:buf3' or inputs:arg0_1 (may be repeated; adds the probe nan)",
     )
     group.add_argument(
         "--stop",
@@ -118,17 +121,19 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
         metavar="TRIGGER[,…]",
         action="append",
         default=[],
-        help="write a dump of the last launches at nan, inf, changed, spike:10x or slow:5x "
+        help="when to write the last launches to a dump: nan, inf, changed, spike:10x or slow:5x "
         "(adds the probe record)",
     )
     group.add_argument(
         "--format",
         choices=("text", "upstream"),
         default="text",
-        help="how values print: one line each, or as upstream's printer does",
+        help="how values are printed: one line each, or as torch's own debug printer does",
     )
     group.add_argument(
-        "--values", action="store_true", help="print up to 64 values of each tensor, too"
+        "--values",
+        action="store_true",
+        help="also print the first elements of each tensor, at most 64",
     )
 
 
@@ -152,21 +157,21 @@ def add_model_option(parser: Parser) -> None:
         dest="models",
         metavar="NAME",
         action="append",
-        help="of a package: only this model (may be repeated; default: all)",
+        help="in a package, only this model (may be repeated; default: all)",
     )
 
 
 def add_wrapper_option(parser: Parser, *, programs: bool = False) -> None:
     """Add the choice among the wrappers of a directory or a log, and of `programs`."""
-    of_a_program = "; of a program by name alone, such as 'c24mei*'" if programs else ""
+    of_a_program = "; for a program only a name, such as 'c24mei*'" if programs else ""
     parser.group(_WHICH).add_argument(
         "--wrapper",
         dest="wrappers",
         metavar="GLOB",
         action="append",
         default=[],
-        help="of a directory or a log: only these wrappers, by name, or forward, backward, "
-        f"inference{of_a_program} (may be repeated; default: all)",
+        help="in a directory or log, only wrappers of this name, or of this kind of graph: "
+        f"forward, backward, inference{of_a_program} (may be repeated; default: all)",
     )
 
 
@@ -176,8 +181,8 @@ def add_package_options(parser: Parser) -> None:
     group.add_argument(
         "--route",
         choices=ROUTES,
-        help="link: compile the wrapper, keep kernels and weights; full: compile all; sources: the "
-        "loader compiles (default: the first that serves)",
+        help="how it is built again: link compiles the wrapper and keeps kernels and weights; full "
+        "compiles all; sources leaves compiling to the loader (default: the first that works)",
     )
     group.add_argument(
         "--no-rebuild",
@@ -191,7 +196,7 @@ def add_package_options(parser: Parser) -> None:
         metavar="MODULE",
         action="append",
         default=[],
-        help="for the check: import this first, it registers the custom operators",
+        help="for the check, import this module first: it registers custom operators",
     )
 
 
@@ -200,7 +205,7 @@ def add_blocking_option(parser: Parser) -> None:
     parser.group("the run").add_argument(
         "--blocking",
         action="store_true",
-        help="wait for each launch on a GPU, and do not cache its memory: "
+        help="on a GPU, wait for each launch, and do not cache memory: sets "
         "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
     )
 
@@ -223,7 +228,7 @@ def add_output_options(parser: Parser, default: str) -> None:
     where.add_argument(
         "--in-place",
         action="store_true",
-        help="replace the file, keep it beside as *.orig",
+        help="replace the file, and keep the original beside it as *.orig",
     )
     group.add_argument("--diff", action="store_true", help="print what changes instead of writing")
     group.add_argument(
@@ -245,7 +250,7 @@ def add_run_options(parser: Parser, *, programs: bool = False, probes: bool = Fa
             "--args",
             metavar="FILE.pt|written|all|ends",
             action=_InputsOrWhich,
-            help=f"{_INPUTS}; or {_ARGS}; may be given for each",
+            help=f"{_INPUTS}; or {_ARGS}; may be given twice, once for each",
         )
     else:
         group.add_argument("--args", metavar="FILE.pt", help=_INPUTS)
@@ -260,10 +265,14 @@ def add_run_options(parser: Parser, *, programs: bool = False, probes: bool = Fa
         metavar="MODULE",
         action="append",
         default=[],
-        help="import this module or file first: it registers the custom operators",
+        help="import this module or file first: it registers custom operators",
     )
     group.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="for get_args() and for the run itself"
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="random seed of get_args() and of the run itself",
     )
     add_stop_options(parser)
     output = parser.group("output")
@@ -287,8 +296,10 @@ def examples(prog: str) -> tuple[tuple[str, str], ...]:
 def add_choice_options(parser: Parser) -> None:
     """Add what chooses wrappers of a cache by their age."""
     group = parser.group(WRAPPERS)
-    group.add_argument("--since", metavar="SPAN", help="only those made in the last 10m, 2h, 3d")
-    group.add_argument("--newest", metavar="N", type=int, help="only the newest of them")
+    group.add_argument(
+        "--since", metavar="SPAN", help="only those written in this time, such as 10m, 2h, 3d"
+    )
+    group.add_argument("--newest", metavar="N", type=int, help="only the N newest")
 
 
 def add_directory_option(parser: Parser) -> None:
@@ -325,7 +336,8 @@ def add_stop_options(parser: Parser) -> None:
         "--timeout",
         metavar="SECONDS",
         type=time_limit,
-        help="stop it after this time, imports and compilation included, and say in which launch",
+        help="stop the program after this time, which includes imports and compilation, and say in "
+        "which launch it was",
     )
     parser.group("output").add_argument(
         "-d",
@@ -339,6 +351,6 @@ def add_quiet_option(parser: Parser) -> None:
     parser.group("output").add_argument(
         "--quiet",
         action="store_true",
-        help="probes print nothing; the dump has it all (of a program: default unless a probe is "
-        "named)",
+        help="print nothing, only write the dump (for a program this is the default, unless "
+        "--probe is given)",
     )

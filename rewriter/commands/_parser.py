@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,10 +36,17 @@ def only_artifact(arguments: argparse.Namespace, command: str) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """With a first column that holds the names of commands."""
+    """With a first column that holds the names of commands, and texts that keep their lines."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, max_help_position=26, **options)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        first, *rest = text.split("\n")
+        lines = super()._split_lines(first, width)
+        for line in rest:
+            lines += textwrap.wrap(line, width, subsequent_indent="  ")
+        return lines
 
 
 class Parser(argparse.ArgumentParser):

@@ -19,13 +19,13 @@ from rewriter.instrumentation.select import no_probes
 
 
 def add(parser: Parser) -> None:
-    parser.add_argument("pid", metavar="PID", help="the number of the process")
+    parser.add_argument("pid", metavar="PID", help="the process ID of the program")
     add_probe_options(parser)
     parser.group("when it ends").add_argument(
         "--seconds",
         metavar="S",
         type=float,
-        help="take the probes out after so many seconds (default: after the calls of --first, or "
+        help="take the probes out after this many seconds (default: after the calls of --first, or "
         "at Ctrl-C)",
     )
     output = parser.group("output")
@@ -36,7 +36,7 @@ def add(parser: Parser) -> None:
     output.add_argument(
         "--echo",
         action="store_true",
-        help="have the program print what probes print, too (default: only the dump has it)",
+        help="also print in the program what probes print (default: only write the dump)",
     )
     parser.add_examples(
         ("statistics of the next three calls of each wrapper", "rewriter attach 4711 --first 3"),

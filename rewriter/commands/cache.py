@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         ("what is in the cache", "rewriter cache list --newest 10"),
         ("the first NaN of a program", "rewriter cache run -- python train.py"),
-        ("the cache as it was, whatever happened", "rewriter cache restore"),
+        ("give the cache back as it was, whatever happened", "rewriter cache restore"),
     )
 
 
@@ -26,7 +26,7 @@ def _add_list(parser: Parser) -> None:
     parser.takes = "[GLOB ...] [-- COMMAND ...]"
     _add_globs(parser)
     parser.group(_options.WRAPPERS).add_argument(
-        "--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these"
+        "--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these kernels"
     )
     _add_common(parser, "list")
     parser.add_examples(
@@ -38,7 +38,7 @@ def _add_list(parser: Parser) -> None:
 
 def _add_status(parser: Parser) -> None:
     _add_common(parser, "status")
-    parser.add_examples(("has anything probes?", "rewriter cache status"))
+    parser.add_examples(("does anything have probes?", "rewriter cache status"))
 
 
 def _add_instrument(parser: Parser) -> None:

@@ -29,41 +29,39 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "a", metavar="DUMP_A", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
     )
-    parser.add_argument(
-        "b", metavar="DUMP_B", nargs="?", help="the dump that holds what is expected"
-    )
+    parser.add_argument("b", metavar="DUMP_B", nargs="?", help="the dump with the expected values")
     ranks = parser.group("the ranks of one dump")
     ranks.add_argument(
         "--ranks",
         metavar="A,B,…",
         nargs="?",
         const="",
-        help="instead of DUMP_B: compare the ranks of one dump, or these, with the first of them",
+        help="instead of DUMP_B: compare the ranks of one dump, or only these, with the first one",
     )
     ranks.add_argument(
         "--data",
         metavar="GLOB[,GLOB…]",
-        help="with --ranks: inputs of which each rank has its own, and may",
+        help="with --ranks: inputs that are meant to differ between ranks",
     )
     group = parser.group("what counts as equal")
-    group.add_argument("--rtol", metavar="X", help="relative tolerance (by dtype)")
-    group.add_argument("--atol", metavar="X", help="absolute tolerance (by dtype)")
+    group.add_argument("--rtol", metavar="X", help="relative tolerance (default: by dtype)")
+    group.add_argument("--atol", metavar="X", help="absolute tolerance (default: by dtype)")
     group.add_argument(
         "--tolerance",
         metavar="GLOB=RTOL,ATOL",
         action="append",
         default=[],
-        help="tolerances of these kernels (may be repeated; the last that matches counts)",
+        help="tolerances of these kernels (may be repeated; the last match counts)",
     )
     group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
     group.add_argument(
         "--strict",
         action="store_true",
-        help="exit 1 also if a launch has no partner, or rounding explains differences",
+        help="also exit 1 if a launch has no counterpart, or if rounding explains all differences",
     )
     output = parser.group("output")
     output.add_argument("--all", action="store_true", help="list every launch, equal ones too")
-    output.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
+    output.add_argument("--html", metavar="FILE", help="also write a report of the comparison")
     output.add_argument("--overwrite", action="store_true", help="replace an existing report")
     output.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_examples(

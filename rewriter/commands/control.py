@@ -16,7 +16,7 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "target",
         metavar="PATH|PID",
-        help="the control file, or a process that was started with it in REWRITER_CONTROL",
+        help="the control file, or the ID of a process that was started with REWRITER_CONTROL",
     )
     parser.add_argument("action", choices=("show", "set", "off", "dump"))
     parser.add_argument(
@@ -30,12 +30,14 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--calls", metavar="N", type=int, help="the next N calls of each wrapper in each process"
     )
-    group.add_argument("--every", metavar="N", type=int, help="each Nth call from the next one on")
+    group.add_argument(
+        "--every", metavar="N", type=int, help="every Nth call, beginning with the next"
+    )
     group.add_argument(
         "--for",
         dest="span",
         metavar="SPAN",
-        help="for so long: 500ms, 30s, 10m, 2h",
+        help="how long probes stay on: 500ms, 30s, 10m, 2h",
     )
     group.add_argument(
         "--ranks", metavar="N[,N-M…]", help="only processes of these ranks (default: all)"
@@ -44,7 +46,7 @@ def add(parser: Parser) -> None:
         "-d",
         "--dump",
         metavar="DIR",
-        help="write a dump there, instead of to $REWRITER_DUMP; of `dump`, instead of to PID.dump",
+        help="where to write the dump (default: $REWRITER_DUMP; for `dump`, PID.dump)",
     )
     group.add_argument(
         "--keep", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
@@ -52,7 +54,8 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        help="write at most so many bytes to the dump in each process; with --keep old calls go",
+        help="how much each process may write to the dump; with --keep the oldest calls are "
+        "replaced",
     )
     group.add_argument("--quiet", action="store_true", help="print nothing, only write the dump")
     parser.group("output").add_argument("--json", action="store_true", help="print one JSON object")

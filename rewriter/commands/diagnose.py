@@ -16,22 +16,22 @@ def add(parser: Parser) -> None:
         nargs="+",
         help="a wrapper or a package, a dump with saved values, or after -- a program",
     )
-    reference = parser.group("what is right")
+    reference = parser.group("what is correct")
     reference.add_argument(
         "--expected",
         metavar="FILE.pt",
-        help="the outputs as they should be: a tensor, or a list of tensors, saved by torch.save",
+        help="the expected outputs: a tensor, or a list of tensors, saved by torch.save",
     )
     reference.add_argument(
         "--against",
         metavar="ARTIFACT|DUMP|eager",
-        help="an artifact that is right, the dump of a run that was right, or eager: the graph of "
-        "each call as torch's operators compute it, also where a launch is wrong",
+        help="a correct artifact, the dump of a correct run, or eager: the outputs that torch's "
+        "operators compute for the graph of each call",
     )
     reference.add_argument(
         "--graph",
         metavar="PATH",
-        help="of a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
+        help="for a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
     )
     _options.add_run_options(parser, programs=True)
     _options.add_program_options(parser, artifacts=True)
@@ -44,20 +44,20 @@ def add(parser: Parser) -> None:
         "--max-bytes",
         metavar="SIZE",
         default="",
-        help="values of one run, such as 10G; what is more takes further runs (default: 4G, or "
-        "half of what is free)",
+        help="how much one run may save, such as 10G; more values take further runs (default: 4G, "
+        "at most half of the free space)",
     )
     parser.group("output").add_argument(
-        "-o", "--output", metavar="FILE.html", help="write the report of the run, too"
+        "-o", "--output", metavar="FILE.html", help="also write the report of the run"
     )
     parser.add_examples(
         ("something is wrong with a program", "rewriter diagnose -- python train.py"),
         (
-            "a package, the inputs that it is wrong for, and the outputs that are right",
+            "a package, with inputs for which it is wrong, and the correct outputs",
             "rewriter diagnose model.pt2 --args inputs.pt --expected outputs.pt",
         ),
         ("it hangs", "rewriter diagnose --timeout 120 -- python train.py"),
-        ("against a wrapper that is right", "rewriter diagnose new.py --against old.py"),
+        ("against a correct wrapper", "rewriter diagnose new.py --against old.py"),
     )
     parser.set_defaults(act=act)
 

@@ -23,7 +23,7 @@ def add(parser: Parser) -> None:
         "-u",
         "--unified",
         action="store_true",
-        help="the differences of the texts, too, without probes",
+        help="also show a unified diff of the sources, without probes",
     )
     group.add_argument("--all", action="store_true", help="show every change, however many")
     group.add_argument("--json", action="store_true", help="print one JSON object")

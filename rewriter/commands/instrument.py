@@ -34,7 +34,7 @@ def add(parser: Parser) -> None:
     add_probe_options(parser)
     group = parser.group("probes")
     group.add_argument(
-        "--replace", action="store_true", help="exchange the probes of an instrumented file"
+        "--replace", action="store_true", help="replace the probes of an instrumented file"
     )
     group.add_argument(
         "--standalone",
@@ -42,13 +42,14 @@ def add(parser: Parser) -> None:
         help="embed the runtime, for machines without inductor-rewriter (C++ always does)",
     )
     add_output_options(
-        parser, "default: <stem>.instrumented<ext> beside the input; for several a directory"
+        parser,
+        "default: <stem>.instrumented<ext> beside the input; for several wrappers a directory",
     )
     parser.group("output").add_argument(
         "--into-cache",
         metavar="DIR",
-        help="of a file with wrappers and their keys: put them, with probes, into the cache that "
-        "torch loads them through, and leave the file alone",
+        help="for a file that holds wrappers with their cache keys: leave the file as it is, and "
+        "put its wrappers, with probes, into this cache, from which torch loads them",
     )
     add_package_options(parser)
     parser.add_examples(

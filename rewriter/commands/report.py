@@ -29,7 +29,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--artifact",
         metavar="FILE",
-        help="take the kernels' sources from here (default: the copy that the dump holds)",
+        help="read the sources of kernels from here (default: from the copy in the dump)",
     )
     group.add_argument(
         "--run",
@@ -43,14 +43,14 @@ def add(parser: Parser) -> None:
         "--no-histograms",
         dest="histograms",
         action="store_false",
-        help="do not read the saved tensors",
+        help="do not read saved tensors, and draw no histograms",
     )
     group.add_argument(
         "--trend",
         metavar="STATISTIC",
         choices=_STATISTICS,
-        help=f"print how this goes on over the calls, launch by launch: {', '.join(_STATISTICS)}; "
-        "the page, which is written only with -o, has it, too",
+        help=f"print how this statistic changes from call to call, for each launch: "
+        f"{', '.join(_STATISTICS)}; the page is written only with -o",
     )
     output = parser.group("output")
     output.add_argument(

@@ -45,18 +45,19 @@ def add(parser: Parser) -> None:
         metavar="FILE.so",
         action="append",
         default=[],
-        help="put a shared library beside the script, which loads it: one that registers operators "
-        "(may be repeated)",
+        help="copy a shared library, such as one that registers operators, beside the script, "
+        "which loads it (may be repeated)",
     )
     checks = parser.group("what to do with it")
     checks.add_argument(
         "--under",
         metavar="TOOL",
         choices=("asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan"),
-        help="run it under a tool, and say which line and argument that names (exit code 1): asan: "
-        "g++ with AddressSanitizer and UBSan, for C++ kernels; interpret: Triton's interpreter, "
-        "which needs no GPU; compute-sanitizer; triton-sanitizer: triton-viz; fpsan: Triton's, "
-        "which tells another order of addition from another formula",
+        help="run the script under a tool, and print the line and argument that the tool reports "
+        "(then exit code 1):\nasan: AddressSanitizer and UBSan, with g++, for C++ kernels\n"
+        "interpret: Triton's interpreter, which needs no GPU\ncompute-sanitizer\n"
+        "triton-sanitizer: the sanitizer of triton-viz\nfpsan: Triton's floating-point "
+        "sanitizer: finds results that depend on the size of blocks",
     )
     checks.add_argument(
         "--minimise",
@@ -64,16 +65,16 @@ def add(parser: Parser) -> None:
         type=float,
         nargs="?",
         const=60.0,
-        help="make sizes and values smaller while what is wrong remains (60 seconds): a crash, "
-        "NaN that is made here, a result that differs from what the launch claims to compute, or "
-        "what --under asan reports",
+        help="make sizes and values smaller for as long as the fault remains: a crash, NaN that is "
+        "made here, a result that differs from what the launch claims to compute, or what "
+        "--under asan reports (default: 60 seconds)",
     )
     checks.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=float,
         default=600.0,
-        help="give a tool up after this time (default: 600)",
+        help="stop a tool after this time (default: 600)",
     )
     output = parser.group("output")
     output.add_argument(

@@ -15,9 +15,9 @@ def add(parser: Parser) -> None:
         "artifact",
         metavar="ARTIFACT",
         nargs="*",
-        help=f"{options.ARTIFACT}; or behind -- a program that calls torch.compile, as you would "
-        "type it; or a call that a dump recorded with its inputs, DUMP/rank0/run3: it is run once "
-        "more",
+        help=f"{options.ARTIFACT}; or after -- the command line of a program that calls "
+        "torch.compile; or a call that was recorded with its inputs, to run once more: "
+        "DUMP/rank0/run3",
     )
     options.add_probe_options(parser, runs=True)
     options.add_run_options(parser, programs=True, probes=True)
@@ -27,7 +27,7 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         *options.examples(parser.prog),
         (
-            "a package on inputs of its own, saved by torch.save",
+            "a package on inputs that were saved by torch.save",
             "rewriter run model.pt2 --args inputs.pt --probe inputs,print",
         ),
         (

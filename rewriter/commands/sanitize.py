@@ -21,15 +21,16 @@ def add(parser: Parser) -> None:
         "--only",
         metavar="CHECK[,CHECK…]",
         default="",
-        help="bounds: stores and reads beside a buffer; poison: reads of what nobody wrote; stale: "
-        "reads of what was given back; corrupt: memory that changes between launches; race: "
-        "streams that do not wait (default: all)",
+        help="only these checks (default: all):\nbounds: stores and reads outside of a buffer\n"
+        "poison: reads of memory that nothing wrote\nstale: reads of memory that was released\n"
+        "corrupt: memory that changes between launches\nrace: streams that do not wait for each "
+        "other",
     )
     group.add_argument(
         "--guard",
         metavar="SIZE",
         default="",
-        help="bytes of the bands before and behind each buffer, such as 64K (default: 4096)",
+        help="size of the guard bands before and behind each buffer, such as 64K (default: 4096)",
     )
     group.add_argument(
         "--calls", metavar="N[-M][,…]", default="", help="only these calls of a wrapper, from 0"

@@ -28,9 +28,9 @@ def add(parser: Parser) -> None:
         help="write nothing; exit 1 unless every byte of the probes is what instrument writes",
     )
     parser.add_examples(
-        ("the original back", "rewriter strip output_code.instrumented.py -o restored.py"),
-        ("where it stands", "rewriter strip output_code.py --in-place"),
-        ("has it probes? exit code 1 if so", "rewriter strip output_code.py --check"),
+        ("get the original back", "rewriter strip output_code.instrumented.py -o restored.py"),
+        ("in place", "rewriter strip output_code.py --in-place"),
+        ("does it have probes? exit code 1 if so", "rewriter strip output_code.py --check"),
     )
     parser.set_defaults(act=act)
 

@@ -22,7 +22,7 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         ("the numbers of a program are wrong", "rewriter verify -- python train.py"),
         (
-            "a wrapper and the inputs that it is wrong for",
+            "a wrapper and inputs for which it is wrong",
             "rewriter verify output_code.py --args x.pt",
         ),
         ("a recorded run", "rewriter verify cache.dump"),
@@ -40,7 +40,7 @@ def add_to_cache(parser: Parser) -> None:
     output.add_argument(
         "--overwrite",
         action="store_true",
-        help="lose edits that were made since, backups that are not ours, an existing dump",
+        help="lose edits that were made since, backups of another program, and an existing dump",
     )
     output.add_argument("--json", action="store_true", help="print one JSON object")
     _add_choice(parser)
@@ -63,12 +63,13 @@ def _add_choice(parser: Parser) -> None:
     against.add_argument(
         "--graph",
         metavar="PATH",
-        help="of a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
+        help="for a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
     )
     against.add_argument(
         "--independent",
         action="store_true",
-        help="launch each kernel again, and C++ kernels without vectors: both have to be the same",
+        help="also run each launch again, C++ kernels also without vectors and Triton kernels with "
+        "smaller blocks: the results have to be the same",
     )
     against.add_argument(
         "--reference",
@@ -76,7 +77,7 @@ def _add_choice(parser: Parser) -> None:
         metavar="KERNEL=MODULE:FUNCTION",
         action="append",
         default=[],
-        help="of a kernel that a user wrote: the function that it has to compute",
+        help="for a kernel that a user wrote: the function that it has to compute",
     )
 
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class NanProbe(Probe):
-    summary = "count NaN, infinities, and numbers near the limit of half types; print what has any"
+    summary = (
+        "count NaN, infinities, and values near the limit of 16-bit types; print tensors with any"
+    )
     of_results = True
     reads_values = True
     idle = True

@@ -9,7 +9,7 @@ from . import Probe
 
 
 class PoisonProbe(Probe):
-    summary = "fill buffers when they are allocated, so that reading unwritten memory shows"
+    summary = "fill buffers when they are allocated, so that reads of unwritten memory show"
     when = "memory"
     memory = frozenset({"allocate"})
 

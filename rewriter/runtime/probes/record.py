@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RecordProbe(Probe):
-    summary = "keep the last launches with statistics and fingerprints for when the program dies"
+    summary = "keep the last launches, with statistics and fingerprints, for when the program dies"
     when = "after"
     of_results = True
     reads_values = True

@@ -9,7 +9,7 @@ from . import Probe
 
 
 class StaleProbe(Probe):
-    summary = "fill buffers when the wrapper is through with them, so that reading them shows"
+    summary = "fill buffers when the wrapper releases them, so that later reads show"
     when = "memory"
     memory = frozenset({"reuse", "release"})
 

@@ -53,9 +53,11 @@ class Changed:
         return self.run.name, self.name
 
     @property
-    def is_range(self) -> bool:
-        """Whether recording it behind each launch would tell more."""
-        return self.after.row.phase == "after" and len(self.between) > 1
+    def is_open(self) -> bool:
+        """Whether recording it behind each launch, and reading inputs again at the start of a call,
+        would tell more."""
+        is_input = self.before.step.launch is None
+        return self.after.row.phase == "after" and (is_input or len(self.between) > 1)
 
 
 def changed_values(dump: Dump) -> tuple[list[Changed], int]:

@@ -135,7 +135,7 @@ def _at_ends(tmp_path: Path, left: list[float]) -> Any:
 def test_what_changed_between_its_ends_is_named_by_looks_behind_each_launch(tmp_path: Path) -> None:
     ends = _at_ends(tmp_path, [0.0, 5.5, 0.0])
     (changed,) = changed_values(ends)[0]
-    assert changed.is_range
+    assert changed.is_open
     assert [step.launch for step in changed.between] == [0, 1]
     (found,) = examine_corruption(ends).findings
     assert (found.launch, found.certainty, found.others) == (1, "likely", (0, 1))
@@ -151,6 +151,15 @@ def test_an_input_that_does_not_change_when_it_is_watched_is_a_note(tmp_path: Pa
     found = examine_corruption(ends, watched)
     assert found.findings == ()
     assert found.notes == ("arg0_1 of rank0/run0 did not change when watched: no finding",)
+
+
+def test_an_input_is_watched_also_where_one_launch_alone_reads_it(tmp_path: Path) -> None:
+    """Somebody may have written it between two calls, and not have told torch."""
+    ends, watched = _at_ends(tmp_path, [5.5, 0.0, 0.0]), _at_ends(tmp_path / "again", [5.0, 0, 0])
+    (changed,) = changed_values(ends)[0]
+    assert changed.is_open
+    assert [step.launch for step in changed.between] == [0]
+    assert examine_corruption(ends, watched).findings == ()
 
 
 def test_what_is_at_its_last_reader_as_it_was_given_is_ruled_out(tmp_path: Path) -> None:

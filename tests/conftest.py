@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -198,23 +200,25 @@ def packaged(
 
 
 @pytest.fixture(scope="session")
-def apart() -> Iterator[Apart]:
-    """A process to run in what may crash."""
-    from harness import Apart
+def warm_executable(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+    """A Python with torch imported, for the fixtures below."""
+    from warm import Warm
 
-    process = Apart()
-    yield process
-    process.close()
+    # The path of a socket has at most 107 bytes.
+    run = hashlib.sha256(str(_of_the_run(tmp_path_factory, worker_id)).encode()).hexdigest()
+    warm = Warm(Path(tempfile.gettempdir()) / f"warm-{run[:16]}")
+    yield warm.executable
+    warm.close()
 
 
 @pytest.fixture(scope="session")
-def warm_executable() -> Iterator[str]:
-    """For the two below."""
-    from warm import Warm
+def apart(warm_executable: str) -> Iterator[Apart]:
+    """A process to run in what may crash."""
+    from harness import Apart
 
-    warm = Warm()
-    yield warm.executable
-    warm.close()
+    process = Apart(warm_executable)
+    yield process
+    process.close()
 
 
 @pytest.fixture
@@ -267,13 +271,34 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FileTimes(config))
 
 
+class Backwards(pytest.Dir):
+    """A directory whose last file is collected first."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        return reversed(list(super().collect()))
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Every second worker begins at the end: what one has compiled, the other one finds.
+
+    In a clone where nothing has run, to rewrite the assertions takes longer than all other
+    collection.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    if int(worker.removeprefix("gw")) % 2 == 0:
+        return None
+    backwards: pytest.Collector = Backwards.from_parent(parent, path=path)
+    return backwards
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that workers end together; skip what needs a GPU
     where there is none.
     """
     seconds = json.loads((TESTS / "times.json").read_text(encoding="utf-8"))
     by_file = {TESTS / name: -value for name, value in seconds.items()}
-    items.sort(key=lambda item: by_file.get(item.path, 0))
+    # By path, too: all workers have one order.
+    items.sort(key=lambda item: (by_file.get(item.path, 0), item.path))
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

@@ -10,12 +10,12 @@ import pytest
 
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
-from test_gpu_graph_marks import PROGRAM
+from test_gpu_graph_marks import PYTHON
 from test_gpu_programs import run
 
 pytestmark = pytest.mark.gpu
 
-_EAGER = PROGRAM.replace('(mode="reduce-overhead")', "")
+_EAGER = PYTHON.replace('(mode="reduce-overhead")', "")
 
 
 def recorded(tmp_path: Path, probes: str, program: str) -> tuple[int, str, Path]:
@@ -83,6 +83,6 @@ def test_what_is_killed_has_its_calls(tmp_path: Path, pause: float) -> None:
 
 
 def test_replays_of_a_graph_are_recorded(tmp_path: Path) -> None:
-    code, text, dump = recorded(tmp_path, "record", PROGRAM.replace(" + (1 << 40)", ""))
+    code, text, dump = recorded(tmp_path, "record", PYTHON.replace(" + (1 << 40)", ""))
     assert code == 0, text[-3000:]
     assert open_dump(dump).runs

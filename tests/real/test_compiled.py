@@ -243,7 +243,9 @@ def test_when_selects_the_phases(
     assert phases - {"inputs"} == ({"before", "after"} if when == "both" else {when})
 
 
-@pytest.mark.parametrize("model", map(rare, ("dtypes", "complex_numbers", "empty", "mlp")))
+@pytest.mark.parametrize(
+    "model", [rare(name) for name in ("dtypes", "complex_numbers", "empty", "mlp")]
+)
 def test_values_follow_on_a_line_of_their_own(
     model: str,
     compiled: Compile,

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from compilations import Compilations
+from warm import SERVERS, Warm
 
 PYTHON = sys.executable
 
@@ -145,3 +147,32 @@ def test_a_program_that_starts_warm_ends_with_who_asked(warm_python: None) -> No
             assert asked.stdout.read() == ""
         assert asked.returncode == -number
         assert program != asked.pid
+
+
+def test_servers_are_shared_and_end_with_who_needs_them_last(tmp_path: Path) -> None:
+    code = "import os, torch; print(os.getppid())"
+    with tempfile.TemporaryDirectory() as place:  # the path of a socket is short
+        folder = Path(place) / "warm"
+        there = set(SERVERS)
+        first, second = Warm(folder), Warm(folder)
+        assert first.executable == second.executable
+        started = SERVERS.keys() - there
+        assert len(started) == 2
+        first.close()
+        run = subprocess.run([second.executable, "-c", code], capture_output=True, text=True)
+        assert run.stdout.strip() in started
+        second.close()
+        assert [SERVERS[number].wait(60) for number in started] == [0, 0]
+        assert not folder.exists()
+
+
+def test_what_a_parent_hands_on_is_open_in_a_program_that_starts_warm(warm_python: None) -> None:
+    ends = os.pipe()
+    code = f"import os, torch; os.write({ends[1]}, b'said'); print(os.listdir('/proc/self/fd'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], pass_fds=[ends[1]], capture_output=True, text=True
+    )
+    os.close(ends[1])
+    with open(ends[0], "rb") as reader:
+        assert reader.read() == b"said", done.stderr
+    assert done.stdout.count("'") == 2 * 5, done.stdout  # with that of the directory

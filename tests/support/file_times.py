@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import warm
 
 TESTS = Path(__file__).parents[1]
 TABLE = TESTS / "times.json"
@@ -43,6 +46,8 @@ def cpu_seconds(process: int | str = "self") -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0  # it has ended: whoever waits for it has its time
     children = [child for thread in threads for child in _children(thread)]
+    # Programs of the servers are in their ledger.
+    children = [child for child in children if child not in warm.SERVERS]
     return sum(map(int, fields[11:15])) / _TICK + sum(map(cpu_seconds, children))
 
 
@@ -61,6 +66,8 @@ class FileTimes:
         self._seconds: Counter[str] = Counter()
         self._last = 0.0
         self._worker = hasattr(config, "workerinput")
+        if not self._worker:
+            os.environ[warm.LEDGER] = self._ledger = tempfile.mkstemp()[1]
 
     def _passed(self) -> float:
         now = cpu_seconds()
@@ -92,6 +99,10 @@ class FileTimes:
         self._seconds.update(node.workeroutput.get("file_times", {}))
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+        for line in Path(self._ledger).read_text(encoding="utf-8").splitlines():
+            name, seconds = line.split("\t")
+            self._seconds[name.removeprefix(f"{TESTS.name}/") or AROUND] += float(seconds)
+        os.unlink(self._ledger)
         for line in summary(self._seconds, expected()):
             terminalreporter.write_line(line)
         if config.getoption("--times") == "write":

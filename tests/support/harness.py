@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import spawn
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -143,7 +144,8 @@ class Ran:
 class Apart:
     """Runs functions in another process, which is started anew when one of them ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, executable: str) -> None:
+        self._executable = executable
         self._pool: ProcessPoolExecutor | None = None
 
     def __call__(
@@ -154,12 +156,14 @@ class Apart:
         Raises what the function raises, and BrokenProcessPool if it crashes.
         """
         if self._pool is None:
-            # Forked off a process that has imported what takes seconds, and done nothing else.
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(["models", "harness", *INDUCTOR])
-            self._pool = ProcessPoolExecutor(
-                1, mp_context=context, initializer=_surround, initargs=(dict(os.environ),)
-            )
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, mp_context=context)
+            executable = spawn.get_executable()
+            context.set_executable(self._executable)  # for all of this process
+            try:
+                self._pool.submit(os.getpid)  # which starts the one process
+            finally:
+                context.set_executable(executable)
         try:
             return self._pool.submit(_captured, function, args, dict(environment)).result()
         except BrokenProcessPool:
@@ -170,12 +174,6 @@ class Apart:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-
-def _surround(environment: Mapping[str, str]) -> None:
-    """Give this process the environment of who started it now."""
-    os.environ.clear()
-    os.environ.update(environment)
 
 
 def _captured(

@@ -11,6 +11,10 @@ takes the program with it when it is killed.
 `-m rewriter …` is a fork of another server, which has imported what the commands need, and no
 torch; its children are programs of the first one.
 
+The servers are those of all workers of a run: the first that needs them starts them, and they end
+with the last one. What each program took is in their ledger, by the test that started it, since the
+worker that they are children of is not the one that asked.
+
 A request that a fork could not do as a new process would is a new process: another command line,
 another environment where it is read at import, or another `rewriter` that would be found first.
 """
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -26,6 +31,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -33,8 +39,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,6 +73,12 @@ _OF_COMMANDS = (
     *("commands/_cache_actions.py", "commands/_program.py", "commands/_run.py"),
 )
 _ROOT = Path(__file__).resolve().parents[2]
+# In the place of the length of a request, which follows then.
+_LIFELINE = bytes(8)
+# The servers that this process started, by number.
+SERVERS: dict[str, subprocess.Popen[bytes]] = {}
+# Names the file of the ledger, where there is one: a line for each program, the test and seconds.
+LEDGER = "TESTS_LEDGER"
 
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -93,8 +106,12 @@ interrupts = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) != signal.SIG_IGN:
         signal.signal(number, hand_on)
-request = json.dumps([sys.argv[1:], os.getcwd(), environment, interrupts, __file__]).encode()
-socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
+# With what a parent passed on, such as the pipes of multiprocessing.
+opened = [int(name) for name in os.listdir("/proc/self/fd") if int(name) != server.fileno()]
+opened = [number for number in opened if os.path.exists(f"/proc/self/fd/{{number}}")]
+request = [sys.argv[1:], os.getcwd(), environment, interrupts, __file__, opened]
+request = json.dumps(request).encode()
+socket.send_fds(server, [len(request).to_bytes(8, "big")], opened)
 server.sendall(request)
 answers = server.makefile()
 program = int(answers.readline())
@@ -130,52 +147,75 @@ def _decisive(environment: dict[str, str]) -> dict[str, str]:
 
 
 class Warm:
-    """A server, in a process of its own, and the executable that asks it."""
+    """Servers of a folder, each in a process of its own, and the executable that asks them.
 
-    def __init__(self) -> None:
-        # Short: the path of a socket has at most 107 bytes.
-        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
-        place = Path(self._folder.name)
-        self._socket = str(place / "socket")
-        self.executable = str(place / "python")
+    Those that are there are taken, whoever started them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
         environment = dict(os.environ)
+        path = folder / "socket"
         client = _CLIENT.format(
             python=sys.executable,
-            socket=self._socket,
+            socket=str(path),
             sure=_decisive(environment),
             first=_READ_AT_START,
             others=_NOT_READ,
             module=_MODULE,
             root=str(_ROOT),
         )
-        Path(self.executable).write_text(client)
-        Path(self.executable).chmod(stat.S_IRWXU)
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, __file__, path],
+        executable = folder / "python"
+        self.executable = str(executable)
+        self._lifelines = []
+        with _locked(folder):
+            new = folder / "python.new"
+            new.write_text(client)
+            new.chmod(stat.S_IRWXU)
+            new.replace(executable)
+            for one in (path, path.with_suffix(".commands")):
+                lifeline = socket.socket(socket.AF_UNIX)
+                try:
+                    lifeline.connect(str(one))
+                except (FileNotFoundError, ConnectionRefusedError):
+                    self._start(one, environment)
+                    lifeline.connect(str(one))
+                lifeline.sendall(_LIFELINE)
+                self._lifelines.append(lifeline)
+
+    def _start(self, path: Path, environment: dict[str, str]) -> None:
+        """Start a server; it is asked at once, and answers when it has imported everything."""
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            server = subprocess.Popen(
+                [sys.executable, __file__, str(path), str(listener.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
                 env=environment,
-                cwd=place,
+                cwd=path.parent,
             )
-            for path in (self._socket, f"{self._socket}.commands")
-        ]
-        for process in self._processes:
-            assert process.stdout is not None
-            process.stdout.readline()  # it listens
+        SERVERS[str(server.pid)] = server
 
     def close(self) -> None:
-        """End the servers and what they started."""
-        for process in self._processes:
-            process.terminate()
-            process.communicate()
-        self._folder.cleanup()
+        """Need the servers no more: they end with the last lifeline."""
+        for lifeline in self._lifelines:
+            lifeline.close()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 Program = Callable[[dict[str, Any]], None]
 
 
-def _serve(path: str) -> Program:
+def _serve(path: str, listener: socket.socket) -> Program:
     """Fork for each request; in the forked process, return its program."""
     if path.endswith(".commands"):
         _import_commands()
@@ -184,25 +224,24 @@ def _serve(path: str) -> Program:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is shared with all programs is not copied by looking at it
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
+    _enter_in_ledger("", time.process_time())
     waker, woken = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    print("ready", flush=True)
-    programs: dict[int, socket.socket] = {}
+    programs: dict[int, tuple[socket.socket, str]] = {}
+    lifelines: list[socket.socket] = []
     try:
         while True:
-            ready, _, _ = select.select([listener, waker, *programs.values()], [], [])
+            clients = [client for client, _ in programs.values()]
+            ready, _, _ = select.select([listener, waker, *clients, *lifelines], [], [])
             if waker in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(waker, 4096)
-            for process, client in list(programs.items()):
-                ended, status = os.waitpid(process, os.WNOHANG)
+            for process, (client, test) in list(programs.items()):
+                ended, status, used = os.wait4(process, os.WNOHANG)
                 if ended:
                     with contextlib.suppress(OSError):
                         client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
@@ -210,21 +249,36 @@ def _serve(path: str) -> Program:
                     # It says nothing more: who asked is gone.
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
+                    used = os.wait4(process, 0)[2]
                 else:
                     continue
                 client.close()
                 del programs[process]
+                _enter_in_ledger(test, used.ru_utime + used.ru_stime)
+            for lifeline in set(lifelines).intersection(ready):
+                lifeline.close()
+                lifelines.remove(lifeline)
             if listener in ready:
                 client = listener.accept()[0]
-                header, descriptors, _, _ = socket.recv_fds(client, 8, 3)
-                request = client.makefile("rb").read(int.from_bytes(header, "big"))
+                header, descriptors, _, _ = socket.recv_fds(client, 8, 64)
+                if header in (_LIFELINE, b""):  # which is over at once
+                    lifelines.append(client)
+                    continue
+                request = json.loads(client.makefile("rb").read(int.from_bytes(header, "big")))
                 process = os.fork()
                 if not process:
                     return _begin(client, request, descriptors)
                 for descriptor in descriptors:
                     os.close(descriptor)
-                programs[process] = client
+                programs[process] = client, request[2].get("PYTEST_CURRENT_TEST", "")
+            elif not lifelines:
+                with _locked(Path(path).parent):
+                    # Nobody comes meanwhile.
+                    if listener not in select.select([listener], [], [], 0)[0]:
+                        os.unlink(path)
+                        if not list(Path(path).parent.glob("socket*")):
+                            shutil.rmtree(Path(path).parent)
+                        sys.exit()
     finally:
         if os.getpid() == _SERVER:
             for process in programs:
@@ -245,18 +299,27 @@ def _import_commands() -> None:
     assert "torch" not in sys.modules
 
 
-def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> Program:
+def _enter_in_ledger(test: str, seconds: float) -> None:
+    if ledger := os.environ.get(LEDGER):
+        with open(ledger, "a", encoding="utf-8") as file:
+            file.write(f"{test.partition('::')[0]}\t{seconds}\n")
+
+
+def _begin(client: socket.socket, request: list[Any], descriptors: list[int]) -> Program:
     """Become the process that was asked for, and return its program."""
     os.setsid()
-    arguments, directory, environment, ignored, executable = json.loads(request)
+    arguments, directory, environment, ignored, executable, numbers = request
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
     client.sendall(b"%d\n" % os.getpid())
-    os.closerange(3, 4096)
+    # First beyond all numbers that they are to have.
+    moved = [fcntl.fcntl(one, fcntl.F_DUPFD, max(numbers) + 1) for one in descriptors]
+    os.closerange(3, min(moved))
+    for number, descriptor in zip(numbers, moved, strict=True):
+        os.dup2(descriptor, number)
+    os.closerange(max(3, max(numbers) + 1), 4096)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         _reopen(number, name)
     os.chdir(directory)
@@ -365,5 +428,5 @@ def _run(program: Program) -> int:
 
 if __name__ == "__main__":
     _SERVER = os.getpid()
-    _program = _serve(sys.argv[1])
+    _program = _serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))
     os._exit(_run(_program))

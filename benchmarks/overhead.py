@@ -3,9 +3,10 @@
     python -m benchmarks.overhead [--launches N] [--json FILE] [--check]
 
 A launch has one input of the wrapper and one result, of 64 elements each, so that what is measured
-is what a launch costs and not what its values do. The reference is an empty Python method that is
-called the same way. Everything in CPU time of this process, all threads of it: the best of several
-rounds.
+is what a launch costs and not what its values do. Of the probes of memory each launch writes a
+buffer that was allocated for it, and the one before is given up. The reference is an empty Python
+method that is called the same way. Everything in CPU time of this process, all threads of it: the
+best of several rounds.
 """
 
 from __future__ import annotations
@@ -39,6 +40,15 @@ class Empty:
     def after(self, launch: int, *values: Any) -> None:
         pass
 
+    def allocated(self, event: int, tensor: Any) -> Any:
+        return tensor
+
+    def released(self, event: int, tensor: Any) -> None:
+        pass
+
+    def checked(self, launch: int) -> None:
+        pass
+
 
 def main() -> int:
     parser = options(__doc__)
@@ -64,6 +74,7 @@ def _cases() -> Iterator[tuple[str, str, list[str], str, dict[str, str]]]:
     yield "fingerprint, into a dump", "after", ["hash"], "file", {**quiet, "REWRITER_DUMP": "dump"}
     yield "record, into its ring", "both", ["record"], "file", {**quiet, "REWRITER_DUMP": "dump"}
     yield "fingerprint, into a dump", "both", ["hash"], "file", {**quiet, "REWRITER_DUMP": "dump"}
+    yield "memory", "all", ["bounds", "poison", "stale"], "file", quiet
 
 
 def _case(
@@ -71,7 +82,9 @@ def _case(
 ) -> tuple[float, float]:
     """Microseconds per launch: with these probes, and with an empty method."""
     with tempfile.TemporaryDirectory() as folder, _environment(folder, environment):
-        recorder = attach(_table_options(probes, phases), _table(launches, probes, phases))
+        recorder = attach(
+            _table_options(probes, phases, launches), _table(launches, probes, phases)
+        )
         with _stdout(target, Path(folder)):
             measured = _measure(recorder, launches, probes, phases)
             recorder._finish()  # type: ignore[union-attr]
@@ -79,6 +92,8 @@ def _case(
 
 
 def _measure(recorder: Any, launches: int, probes: list[str], phases: str) -> float:
+    if phases == "all":
+        return _measure_memory(recorder, launches)
     given, result = torch.ones(8, 8), torch.zeros(8, 8)
     values = [] if probes in (["names"], ["record"]) else [given]
     results = [] if probes == ["names"] else [*values, result]
@@ -96,13 +111,33 @@ def _measure(recorder: Any, launches: int, probes: list[str], phases: str) -> fl
     return min(_cpu_time(call) for _ in range(ROUNDS)) / launches * 1e6
 
 
+def _measure_memory(recorder: Any, launches: int) -> float:
+    allocate = torch._C._dynamo.guards._empty_strided_cpu
+
+    def call() -> None:
+        recorder.begin()
+        last = None
+        for launch in range(launches):
+            buffer = allocate((8, 8), (8, 1), torch.float32)
+            buffer = recorder.allocated(2 * launch, buffer)
+            recorder.checked(launch)
+            if last is not None:
+                recorder.released(2 * launch + 1, last)
+                del last
+            last = buffer
+            del buffer
+
+    call()
+    return min(_cpu_time(call) for _ in range(ROUNDS)) / launches * 1e6
+
+
 def _cpu_time(act: Callable[[], None]) -> float:
     started = time.process_time()
     act()
     return time.process_time() - started
 
 
-def _table_options(probes: list[str], phases: str) -> dict[str, Any]:
+def _table_options(probes: list[str], phases: str, launches: int) -> dict[str, Any]:
     return {
         "artifact": "w.py",
         "sha256": "",
@@ -111,6 +146,9 @@ def _table_options(probes: list[str], phases: str) -> dict[str, Any]:
         "when": phases,
         "format": "text",
         "values": False,
+        "memory": [{"event": event, "buffer": f"buf{event // 2}"} for event in range(2 * launches)]
+        if phases == "all"
+        else [],
     }
 
 
@@ -119,7 +157,9 @@ def _table(launches: int, probes: list[str], phases: str) -> list[dict[str, Any]
     row: dict[str, Any] = {"kind": "cpp", "repeats": False}
     if phases != "after":
         row["before"] = values
-    if phases != "before":
+    if phases == "all":
+        row = {"kind": "cpp", "repeats": False}
+    elif phases != "before":
         row["after"] = [*values, ["out", "buf0"]] if probes != ["names"] else []
     return [{"launch": index, "kernel": f"cpp_fused_{index}", **row} for index in range(launches)]
 

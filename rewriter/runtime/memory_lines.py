@@ -1,13 +1,14 @@
 """What the lines for memory of a Python wrapper call: a buffer is allocated, reused or released.
 
-The probes themselves are in `memory/watch.py`. A call has many such lines, so a line
-takes the short way where the call allows that (`CallKeeper.undisturbed_call`).
+The probes themselves are in `memory/watch.py`. A call has many such lines, so most go a way
+without the interpreter (`memory/regions.py`), and those that cannot take the short way where the
+call allows that (`CallKeeper.undisturbed_call`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,6 +38,22 @@ class CallKeeper(Protocol):
         """Write a warning, once."""
 
 
+class TakesMemoryLines(Protocol):
+    """What lines about memory call."""
+
+    def allocated(self, event: int, tensor: Any, /) -> Any:
+        """A buffer was allocated; the wrapper goes on with the result, which may be another."""
+
+    def reused(self, event: int, tensor: Any, /) -> None:
+        """A buffer took over memory whose content nobody needs."""
+
+    def released(self, event: int, tensor: Any, /) -> None:
+        """The wrapper gives up a buffer next."""
+
+    def checked(self, launch: int, /) -> None:
+        """The launch was issued, and its values were handed over."""
+
+
 class NoMemoryLines:
     """Of a wrapper whose memory is left as it is."""
 
@@ -59,6 +76,30 @@ class MemoryLines:
     def __init__(self, memory: Memory, calls: CallKeeper) -> None:
         self._memory = memory
         self._calls = calls
+        self._asked_for_native = False
+
+    def make_native(self, calls: Mapping[int, RunningCall]) -> TakesMemoryLines | None:
+        """What takes the lines without the interpreter, if that can be had, and nobody has it yet.
+        `calls` are those that run, by thread."""
+        if self._asked_for_native:
+            return None
+        self._asked_for_native = True
+        otherwise = (self.allocated, self._give_up, self.checked)
+        try:
+            lines: TakesMemoryLines | None
+            lines = self._memory.make_lines(calls, self._report, otherwise)
+        except Exception as error:
+            self._failed(error)
+            return None
+        return lines
+
+    def _report(self, call: RunningCall) -> None:
+        """Write what is damaged by now."""
+        with self._calls.lock:
+            try:
+                self._memory.report(call)
+            except Exception as error:
+                self._failed(error)
 
     def allocated(self, event: int, tensor: Any) -> Any:
         """A buffer was allocated; the wrapper goes on with the result, which may be another."""

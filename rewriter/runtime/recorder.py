@@ -33,7 +33,7 @@ from .graphs import Graphs, replaying_call
 from .memory.patterns import OFF
 from .memory.patterns import PROBES as MEMORY_PROBES
 from .memory.patterns import VARIABLE as FILL
-from .memory_lines import MemoryLines, NoMemoryLines
+from .memory_lines import MemoryLines, NoMemoryLines, TakesMemoryLines
 from .printer import Printer
 from .probe_set import ProbeSet
 from .process import is_data_worker, without_modes
@@ -106,9 +106,8 @@ class Recorder:
             from .memory.watch import Memory
 
             self._memory = Memory(options, self._launches, self._printer, self.warn)
-        lines = NoMemoryLines() if self._memory is None else MemoryLines(self._memory, self)
-        self.allocated, self.checked = lines.allocated, lines.checked
-        self.reused, self.released = lines.reused, lines.released
+        self._lines = None if self._memory is None else MemoryLines(self._memory, self)
+        self._take_lines(self._lines or NoMemoryLines())
         self._fast = FastPaths(
             self._probes,
             self._printer,
@@ -156,6 +155,11 @@ class Recorder:
         """No call follows: write what is left, and let go."""
         self._finish()
         atexit.unregister(self._finish)
+
+    def _take_lines(self, lines: TakesMemoryLines) -> None:
+        """Lines about memory go another way from now on."""
+        self.allocated, self.checked = lines.allocated, lines.checked
+        self.reused, self.released = lines.reused, lines.released
 
     def _exchange(self, phase: str, act: Callable[..., None]) -> None:
         """Launches of a phase go another way from now on."""
@@ -314,6 +318,8 @@ class Recorder:
 
     def _start(self, thread: int, number: int) -> RunningCall:
         call = self._calls[thread] = RunningCall(number)
+        if self._lines is not None and (lines := self._lines.make_native(self._calls)) is not None:
+            self._take_lines(lines)
         call.uses_cuda = not self._on_cpu and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if self._dumping:
             try:
@@ -437,7 +443,7 @@ class Recorder:
         """The device is faulty: nothing can be read from it any more."""
         self._is_silent = True
         for running in self._calls.values():
-            running.stdout, running.queued = None, 0
+            running.stdout, running.queued, running.watch = None, 0, False
 
     def _finish(self) -> None:
         self._ended += [self._calls.pop(thread) for thread in list(self._calls)]

@@ -31,6 +31,7 @@ class RunningCall:
     launch needs nothing else. `slow` is the launch before which values went another way. `slot` is
     where in `memory` marks are left, 0 for nowhere, and `mark` is what stands in `words`, the same
     memory, at `word` as long as they are of this call; `marked` is how often each launch began.
+    `watch` is what is kept of its buffers in regions (`memory/regions.py`), None before the first.
     `held` are values that wait to be measured with those of the next launch: a wrapper that fails
     there frees its own.
     """
@@ -59,6 +60,7 @@ class RunningCall:
     word: int = 0
     mark: int = 0
     marked: dict[int, int] = field(default_factory=dict)
+    watch: Any = None
     held: list[tuple[Any, ...]] = field(default_factory=list)
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})

@@ -54,8 +54,8 @@ class Bands:
         address = library.functions.inductor_rewriter_damage(device)
         if not address:
             raise OSError("no memory for the damage of guard bands")
+        self.address = address
         self._rows = (_Damage * _MOST).from_address(address)
-        self._fill = library.functions.inductor_rewriter_fill_memory
         self._free = list(range(_MOST - 1, 0, -1))
         self._lock = threading.Lock()
 
@@ -78,10 +78,6 @@ class Bands:
         """
         count = len(table) // _BAND.size
         return int(self._compare(self._device, table, count, launch + 1, stream))
-
-    def fill(self, address: int, nbytes: int, word: int, stream: int) -> bool:
-        """Fill memory with a pattern of 8 bytes by address; on a GPU on a stream."""
-        return not self._fill(self._device, address, nbytes, word, stream)
 
     @property
     def has_damage(self) -> bool:

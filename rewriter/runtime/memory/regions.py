@@ -1,153 +1,130 @@
-"""Memory with guard bands that serves one buffer after the other.
-
-Making bands is most of what a guarded buffer costs, and bands that were compared are as they were:
-what a buffer of the same size leaves is taken again, and only the inside is filled.
+"""Memory with guard bands that serves one buffer after the other: `cpp/engine/python_memory.h`,
+which takes the lines of a wrapper about memory without the interpreter. What it cannot have
+guarded, and all where it cannot be built, is for `watch.py`.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import ctypes
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import torch
 from torch import Tensor
 
-from .bands import Bands, band
+from .. import native_calls
+from ..engine_library import EngineLibrary, load
+from .bands import Bands
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from ..running_call import RunningCall
 
-ALIGNED = 512  # bytes
-MOST = 64 << 20  # bytes of memory that nobody has, of one wrapper
-
-
-class Form(NamedTuple):
-    """What a region is made for: `device` is -1 for the CPU, `edge` fills its bands."""
-
-    device: int
-    stream: int
-    nbytes: int
-    guard: int
-    edge: bytes
-    item: int
+_SHIM = (
+    *("data_ptr", "storage_size", "storage_offset", "dim", "sizes", "strides"),
+    *("dtype", "device_type", "device_index"),
+)
 
 
-class Region:
-    """Memory with bands: `guard` bytes, `nbytes` of a buffer at `address`, `guard` bytes.
+def make_lines(
+    calls: Mapping[int, RunningCall],
+    guard: int,
+    of_memory: tuple[Callable[..., Any], ...],
+    otherwise: tuple[Callable[..., Any], ...],
+) -> Any | None:
+    """What has `allocated`, `released`, `reused` and `checked` of one wrapper, with bands of
+    `guard` bytes; None where that cannot be had.
 
-    `places` are those of its bands for damage, `rows` its part of the table of bands. `lease` is
-    gone when nobody has the buffer any more, and `watched` is the call that got it. What is `kept`
-    was given back, and is nobody's yet.
+    `calls` are those that run, by thread. `of_memory` make the state of a call, the ways of a
+    tensor, and memory, and write what is damaged; `otherwise` is called with what goes another way.
     """
-
-    __slots__ = (
-        "address", "form", "kept", "lease", "memory", "places", "pool", "rows", "total", "watched",
-    )  # fmt: skip
-
-    def __init__(self, form: Form, where: torch.device, bands: Bands, pool: Regions) -> None:
-        places = bands.take()
-        if places is None:
-            raise MemoryError("too many buffers at once")
-        self.places: tuple[int, int] | None = places
-        self.form, self.pool, self.kept = form, pool, False
-        self.total = form.guard + -(-form.nbytes // 16) * 16 + form.guard
-        # Allocators of CUDA give multiples of 512, but for those that cache nothing.
-        size = self.total + ALIGNED
-        self.memory: Tensor | None = torch.empty(size, dtype=torch.uint8, device=where)
-        start = self.memory.data_ptr()
-        start += -start % ALIGNED
-        self.address = start + form.guard
-        end = self.address + form.nbytes
-        word = int.from_bytes(form.edge, "little")
-        bands.fill(start, form.guard, word, form.stream)
-        bands.fill(end, self.total - form.guard - form.nbytes, word, form.stream)
-        size, item = form.guard, form.item
-        self.rows = band(start, size, form.edge, places[0], before=True, item=item)
-        self.rows += band(end, size, form.edge, places[1], before=False, item=item)
-        self.lease: ref[Lease] | None = None
-        self.watched: Any = None
-
-    def lend(self, tensor: Tensor, where: torch.device) -> None:
-        """Have a tensor that has just been made use this memory instead of its own."""
-        storage: Any = torch._C._construct_storage_from_data_pointer(
-            self.address, where, self.form.nbytes
-        )
-        storage.lease = lease = Lease(self)
-        self.lease = ref(lease)
-        shape, stride = tensor.shape, tensor.stride()
-        tensor.set_(storage, 0, shape, stride)
+    module, library = native_calls.module(), load()
+    if module is None or not isinstance(library, EngineLibrary) or not can_lend():
+        return None
+    functions = library.functions
+    addresses = _addresses(
+        *(getattr(ctypes.CDLL(torch._C.__file__), f"aoti_torch_get_{name}") for name in _SHIM),
+        functions.inductor_rewriter_compare,
+        functions.inductor_rewriter_fill_memory,
+    )
+    core: Any = torch._C
+    stream = getattr(core, "_cuda_getCurrentRawStream", None)
+    is_capturing = getattr(core, "_cuda_isCurrentStreamCapturing", _never)
+    lines = module.Lines(
+        calls,
+        (
+            *(Tensor, core._construct_storage_from_data_pointer, core._storage_Use_Count),
+            *(core._len_torch_dispatch_stack, stream, is_capturing),
+            *of_memory,
+            *otherwise,
+        ),
+        addresses,
+        guard,
+    )
+    alone = torch.empty(1)
+    lines.count(0, alone)
+    return lines
 
 
-class Lease:
-    """Is there for as long as anybody has the buffer: torch keeps it with the storage."""
-
-    __slots__ = ("__weakref__", "region")
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-
-    def __del__(self) -> None:
-        region = self.region
-        pool = region.pool
-        if not region.kept and (region.places is None or pool.bytes + region.total > MOST):
-            region.memory = None
-        pool.ended.append(region)  # in any thread, and at any time: it is looked at later
+def _never() -> bool:
+    return False
 
 
-class Regions:
-    """The regions of one wrapper that nobody has. `ended` are those that were given back since."""
+def _addresses(*functions: Any) -> tuple[int | None, ...]:
+    return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions)
 
-    def __init__(self) -> None:
-        self.ended: deque[Region] = deque()
-        self.bytes = 0
-        self._free: dict[Hashable, list[Region]] = {}
 
-    def take(self, form: Form) -> Region | None:
-        free = self._free.get(form)
-        if not free:
-            return None
-        region = free.pop()
-        self.bytes -= region.total
-        return region
-
-    def give(self, region: Region) -> bool:
-        """False if there is no room for it."""
-        if region.memory is None or region.places is None or self.bytes + region.total > MOST:
-            region.memory = None
-            return False
-        self.bytes += region.total
-        self._free.setdefault(region.form, []).append(region)
-        return True
-
-    def drop(self, region: Region) -> None:
-        """What was damaged is not used again."""
-        free = self._free.get(region.form, [])
-        if region in free:
-            free.remove(region)
-            self.bytes -= region.total
-        region.memory = None
+def make_memory(
+    bands: Bands, where: torch.device, nbytes: int
+) -> tuple[Tensor, int, int, int] | None:
+    """Memory for a region, its address, and two places for damage; None if there is none."""
+    places = bands.take()
+    if places is None:
+        return None
+    try:
+        memory = torch.empty(nbytes, dtype=torch.uint8, device=where)
+    except RuntimeError:
+        for place in places:
+            bands.give(place)
+        return None
+    return memory, memory.data_ptr(), *places
 
 
 @cache
 def can_lend() -> bool:
-    """Whether torch keeps what is attached to a storage for as long as anybody has that."""
+    """Whether torch keeps what is attached to a storage for as long as anybody has that, and knows
+    of a tensor what is asked for."""
     try:
         memory = torch.empty(64, dtype=torch.uint8)
         make: Any = torch._C._construct_storage_from_data_pointer
         storage = make(memory.data_ptr(), memory.device, 64)
         storage.lease = kept = _Kept()
         known = ref(kept)
-        tensor = torch.empty(0).set_(storage, 0, (16,), (1,))
+        tensor: Any = torch.empty(0).set_(storage, 0, (16,), (1,))
         del storage, kept
+        alone = tensor._use_count() == 1 and hasattr(torch._C, "_storage_Use_Count")
         view = tensor[1:]
         del tensor
         is_kept = known() is not None
         del view
-        return is_kept and known() is None
+        return alone and is_kept and known() is None and _knows_tensors()
     except Exception:
         return False
+
+
+def _knows_tensors() -> bool:
+    """Whether torch's C shim takes the address of a pointer to a tensor's implementation."""
+    functions = ctypes.CDLL(torch._C.__file__)
+    tensor: Any = torch.empty(3, 5)[1:]
+    handle, data = ctypes.c_void_p(tensor._cdata), ctypes.c_void_p()
+    size = ctypes.POINTER(ctypes.c_int64)()
+    return (
+        not functions.aoti_torch_get_data_ptr(ctypes.byref(handle), ctypes.byref(data))
+        and data.value == tensor.data_ptr()
+        and not functions.aoti_torch_get_sizes(ctypes.byref(handle), ctypes.byref(size))
+        and size[:2] == [2, 5]
+    )
 
 
 class _Kept:

@@ -7,7 +7,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from .. import device
 from .bands import Bands, Damage, band, bands
 from .guarded import Guarded, fill, flat, guarded, is_shared
 from .patterns import GUARD_VARIABLE, PROBES, VARIABLE, parse_fills, pattern
-from .regions import Form, Region, Regions, can_lend
+from .regions import make_lines, make_memory
 from .rows import coverage_row, encoded, store_line, write_rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 GUARD = 4096  # bytes on each side
 KEPT = 16 << 20  # bytes of memory that was given back and filled, and nobody gets yet
-_MOST_FORMS = 4096
+_FAILED = {
+    "bounds": "the bands could not be compared",
+    "poison": "it could not be filled",
+    "stale": "it could not be filled",
+}
 _ELSEWHERE = "on another device"
 _NO_BAND = f"{GUARD_VARIABLE} is 0"
 
@@ -34,80 +38,66 @@ _NO_BAND = f"{GUARD_VARIABLE} is 0"
 @dataclass(eq=False, slots=True)
 class _Buffer:
     """A guarded buffer of a call: where it was allocated, behind how many of the launches that are
-    compared, and its places for damage. A `region` may be that of several, one after the other."""
+    compared, and its places for damage."""
 
     event: int
     name: str
     dtype: torch.dtype
     device: int
     places: tuple[int, int]
-    rows: bytes  # of the table of bands
     since: int
-    region: Region | None = None
-    memory: Guarded | None = None
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether nobody has it any more."""
-        return self.memory is not None and self.memory.owner() is None
 
 
-_Key = tuple[int, torch.dtype, int]  # the line of an allocation, what it makes, and where
+@dataclass(eq=False, slots=True)
+class _Alive:
+    """A buffer whose bands are compared as long as somebody has it."""
 
-
-class _Ways(NamedTuple):
-    """How buffers of a dtype are made on a device."""
-
-    bands: Bands
-    edge: bytes
-    inside: int | None
-    stale: int
-    item: int
+    memory: Guarded
+    rows: bytes  # of the table of bands
 
 
 @dataclass(eq=False)
 class _Watched:
     """What is watched of one call. `tables` are the bands by device, None where they are to be made
-    again, of the buffers `alive`, some of which are not `lent`; `launches` are those after which
-    bands were compared; `kept` has memory that was given back, the oldest first; `closing` are
-    regions whose places are free when the call is over."""
+    again, of the buffers `alive`; `launches` are those after which bands were compared; `kept` has
+    memory that was given back, the oldest first. `native` is the same of buffers in regions
+    (`regions.py`), which counts in the same `launches`."""
 
     buffers: list[_Buffer] = field(default_factory=list)
     tables: dict[int, bytes] | None = None
-    alive: dict[int, _Buffer] = field(default_factory=dict)
-    unlent: int = 0
-    closing: list[Region] = field(default_factory=list)
+    alive: dict[int, _Alive] = field(default_factory=dict)
     launches: list[int] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES, 0))
     skipped: dict[str, Counter[str]] = field(
         default_factory=lambda: {probe: Counter() for probe in PROBES}
     )
     reported: set[int] = field(default_factory=set)
-    by_address: dict[int, _Buffer] = field(default_factory=dict)
-    kept: deque[tuple[int, Tensor | Region]] = field(default_factory=deque)
+    kept: deque[Tensor] = field(default_factory=deque)
     kept_bytes: int = 0
     is_captured: bool = False
+    native: Any = None
 
-    def keep(self, memory: Tensor | Region, nbytes: int) -> None:
+    def keep(self, memory: Tensor) -> None:
         """Keep memory from those who allocate next: a launch that still reads it reads its fill."""
-        self.kept.append((nbytes, memory))
-        self.kept_bytes += nbytes
+        self.kept.append(memory)
+        self.kept_bytes += memory.nbytes
         while self.kept_bytes > KEPT:
-            self.let_go()
+            self.kept_bytes -= self.kept.popleft().nbytes
 
-    def let_go(self) -> None:
-        """The memory that was given back first is anybody's."""
-        nbytes, memory = self.kept.popleft()
-        self.kept_bytes -= nbytes
-        if isinstance(memory, Region):
-            memory.kept = False
-            if memory.lease is None:  # else it comes back when that is gone
-                self.take_back(memory)
+    @property
+    def devices(self) -> set[int]:
+        """Those of buffers with bands."""
+        native = () if self.native is None else self.native.devices()
+        return {buffer.device for buffer in self.buffers}.union(native)
 
-    def take_back(self, region: Region) -> None:
-        """Nobody has a region: the next buffer like the last one may get it."""
-        if not region.pool.give(region):
-            self.closing.append(region)
+    def take_counts(self) -> None:
+        """The call is over: what was done in regions counts, too."""
+        if self.native is None:
+            return
+        for probe, done, failed in zip(PROBES, *self.native.counts(), strict=True):
+            self.done[probe] += done
+            if failed:
+                self.skipped[probe][_FAILED[probe]] += failed
 
 
 class Memory:
@@ -126,9 +116,7 @@ class Memory:
         self._printer = printer
         self._warn = warn
         self._captured: list[_Watched] = []
-        self._regions = Regions()
-        self._ways: dict[_Key, _Ways | None] = {}
-        self._forms: dict[tuple[_Key, int, int], Form] = {}
+        self._lines: Any = None
         try:
             self._fills = parse_fills(os.environ.get(VARIABLE, "") if self.probes else "")
         except ValueError as error:
@@ -141,21 +129,28 @@ class Memory:
         elif text and self.probes:
             warn("memory", f"{GUARD_VARIABLE} is {text!r}: expected a number of bytes")
 
+    def make_lines(
+        self,
+        calls: Mapping[int, RunningCall],
+        report: Callable[[RunningCall], None],
+        otherwise: tuple[Callable[..., Any], ...],
+    ) -> Any | None:
+        """What takes the lines of the wrapper without the interpreter, if that can be had: see
+        `regions.make_lines`."""
+        if self._lines is None and "bounds" in self.probes and self._guard:
+            of_memory = (self._open, self._find_ways, make_memory, report)
+            self._lines = make_lines(calls, self._guard, of_memory, otherwise)
+        return self._lines
+
     def allocated(self, call: RunningCall, index: int, tensor: Tensor) -> Tensor:
         """A buffer was allocated; the result takes its place."""
         watched = self._watched(call)
-        if (
-            "bounds" in self.probes
-            and not watched.is_captured
-            and self._lend(watched, index, tensor)
-        ):
-            return tensor
         wanted = self.probes & {"bounds", "poison"}
         if reason := _unguardable(tensor):
             for probe in wanted:
                 watched.skipped[probe][reason] += 1
             return tensor
-        dtype = str(tensor.dtype).removeprefix("torch.")
+        dtype = _name(tensor.dtype)
         places = None
         if "bounds" in wanted:
             known = (
@@ -172,79 +167,38 @@ class Memory:
         if edge is None or places is None:
             return result
         watched.done["bounds"] += 1
-        rows = _table(memory, edge, places)
-        name, since = self._rows[index]["buffer"], len(watched.launches)
-        where = memory.device
-        buffer = _Buffer(index, name, tensor.dtype, where, places, rows, since, memory=memory)
-        watched.unlent += 1
-        self._add(watched, buffer, memory.address)
+        watched.buffers.append(
+            self._buffer(index, tensor.dtype, memory.device, places, len(watched.launches))
+        )
+        watched.alive[memory.address] = _Alive(memory, _table(memory, edge, places))
+        watched.tables = None
+        if watched.native is not None:
+            watched.native.others()
         return result
 
-    def _add(self, watched: _Watched, buffer: _Buffer, address: int) -> None:
-        watched.buffers.append(buffer)
-        watched.by_address[address] = watched.alive[address] = buffer
-        watched.tables = None
+    def _buffer(
+        self, event: int, dtype: torch.dtype, where: int, places: tuple[int, int], since: int
+    ) -> _Buffer:
+        return _Buffer(event, self._rows[event]["buffer"], dtype, where, places, since)
 
-    def _lend(self, watched: _Watched, index: int, tensor: Tensor) -> bool:
-        """Have a new buffer use a region, if there can be one; what tells why comes later."""
-        where = tensor.get_device()
-        key = index, tensor.dtype, where
-        if key not in self._ways:
-            self._ways[key] = self._find_ways(tensor, where)
-        if (ways := self._ways[key]) is None:
-            return False
-        if not (nbytes := tensor.untyped_storage().nbytes()):
-            return False
-        if self._regions.ended:
-            self._drain(watched)
-        stream = torch._C._cuda_getCurrentRawStream(where) if where >= 0 else 0
-        if (form := self._forms.get((key, nbytes, stream))) is None:
-            form = Form(where, stream, nbytes, self._guard, ways.edge, ways.item)
-            if len(self._forms) >= _MOST_FORMS:
-                self._forms.clear()  # sizes that change
-            self._forms[key, nbytes, stream] = form
-        device = tensor.device
-        try:
-            region = self._regions.take(form) or Region(form, device, ways.bands, self._regions)
-        except MemoryError:
-            return False
-        region.lend(tensor, device)
-        region.watched = watched
-        if ways.inside is not None:
-            ways.bands.fill(region.address, nbytes, ways.inside, stream)
-            watched.done["poison"] += 1
-        watched.done["bounds"] += 1
-        assert region.places is not None
-        name, since = self._rows[index]["buffer"], len(watched.launches)
-        buffer = _Buffer(
-            index, name, tensor.dtype, where, region.places, region.rows, since, region
+    def _open(self, call: RunningCall) -> Any:
+        """The state of a call's buffers in regions, where its first line is."""
+        return self._watched(call).native
+
+    def _find_ways(self, tensor: Tensor) -> tuple[Any, ...] | None:
+        """How buffers like a tensor are made in regions; None where they cannot be."""
+        if _unguardable(tensor):
+            return None
+        known = bands(tensor.get_device() if tensor.is_cuda else -1)
+        if not isinstance(known, Bands):
+            return None
+        dtype = tensor.dtype
+        words = (
+            int.from_bytes(pattern(probe, self._fills[probe], _name(dtype)), "little")
+            for probe in PROBES
         )
-        self._add(watched, buffer, region.address)
-        return True
-
-    def _find_ways(self, tensor: Tensor, where: int) -> _Ways | None:
-        if not self._guard or _unguardable(tensor) or not can_lend():
-            return None
-        if not isinstance(known := bands(where), Bands):
-            return None
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        edge, inside, stale = (pattern(probe, self._fills[probe], dtype) for probe in PROBES)
-        poison = int.from_bytes(inside, "little") if "poison" in self.probes else None
-        return _Ways(known, edge, poison, int.from_bytes(stale, "little"), tensor.dtype.itemsize)
-
-    def _drain(self, watched: _Watched) -> None:
-        """Regions that nobody has any more come back."""
-        ended = self._regions.ended
-        while ended:
-            region = ended.popleft()
-            region.lease = None
-            had = region.watched or watched
-            buffer = had.alive.get(region.address)
-            if buffer is not None and buffer.region is region:
-                del had.alive[region.address]
-                had.tables = None
-            if not region.kept:
-                watched.take_back(region)
+        is_filled = "poison" in self.probes
+        return *words, is_filled, dtype.itemsize, known.address, tensor.device, dtype, known
 
     def gone(
         self,
@@ -261,69 +215,43 @@ class Memory:
         watched = self._watched(call)
         if not isinstance(tensor, Tensor):
             return
-        if (
-            not is_held
-            and not watched.is_captured
-            and self._fill_stale(watched, tensor, is_reused=is_reused)
-        ):
-            return
         reason = _unguardable(tensor) or (is_held and "another variable has it")
         reason = reason or (is_shared(tensor) and "another tensor has its memory")
         if reason:
             watched.skipped["stale"][reason] += 1
             return
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        fill(flat(tensor), pattern("stale", self._fills["stale"], dtype))
+        fill(flat(tensor), pattern("stale", self._fills["stale"], _name(tensor.dtype)))
         watched.done["stale"] += 1
         if not (is_reused or watched.is_captured):
-            buffer = watched.by_address.get(tensor.untyped_storage().data_ptr())
-            owner = buffer and buffer.memory and buffer.memory.owner()
-            memory = owner.memory if owner else flat(tensor)
-            watched.keep(memory, memory.nbytes)
-
-    def _fill_stale(self, watched: _Watched, tensor: Tensor, *, is_reused: bool) -> bool:
-        """Fill a buffer in a region that nobody has but the variable that gives it up."""
-        storage = tensor.untyped_storage()
-        buffer = watched.alive.get(storage.data_ptr())
-        if buffer is None or (region := buffer.region) is None or is_shared(tensor):
-            return False
-        if (ways := self._ways.get((buffer.event, tensor.dtype, buffer.device))) is None:
-            return False
-        stream = torch._C._cuda_getCurrentRawStream(buffer.device) if buffer.device >= 0 else 0
-        if not ways.bands.fill(region.address, region.form.nbytes, ways.stale, stream):
-            return False
-        watched.done["stale"] += 1
-        if not is_reused:
-            region.kept = True
-            watched.keep(region, region.total)
-        return True
+            buffer = watched.alive.get(tensor.untyped_storage().data_ptr())
+            owner = buffer and buffer.memory.owner()
+            watched.keep(owner.memory if owner else flat(tensor))
 
     def checked(self, call: RunningCall, launch: int) -> None:
         """A launch was issued: its bands are compared behind it."""
         watched = self._watched(call)
         watched.launches.append(launch)
-        if self._regions.ended:
-            self._drain(watched)
-        if watched.unlent:
-            gone = [place for place, one in watched.alive.items() if one.is_gone]
-            for place in gone:
-                del watched.alive[place]
-                watched.unlent -= 1
-                watched.tables = None
+        gone = [place for place, one in watched.alive.items() if one.memory.owner() is None]
+        for place in gone:
+            del watched.alive[place]
+            watched.tables = None
         if watched.tables is None:
             tables: dict[int, list[bytes]] = {}
-            for buffer in watched.alive.values():
-                tables.setdefault(buffer.device, []).append(buffer.rows)
+            for one in watched.alive.values():
+                tables.setdefault(one.memory.device, []).append(one.rows)
             watched.tables = {where: b"".join(rows) for where, rows in tables.items()}
         for where, table in watched.tables.items():
             stream = torch._C._cuda_getCurrentRawStream(where) if where >= 0 else 0
-            known = bands(where)
-            assert isinstance(known, Bands)
+            known = _bands(where)
             found = known.compare(table, launch, stream)
             if found < 0:
-                watched.skipped["bounds"]["the bands could not be compared"] += 1
+                watched.skipped["bounds"][_FAILED["bounds"]] += 1
             if found > 0 or (where >= 0 and known.has_damage):
                 self._report(call, watched)
+
+    def report(self, call: RunningCall) -> None:
+        """Write what is damaged by now."""
+        self._report(call, self._watched(call))
 
     def finish(self, call: RunningCall) -> None:
         """A call is over: what was damaged is known once the device is through with it."""
@@ -331,11 +259,12 @@ class Memory:
         if watched is None:
             return
         if torch.cuda.is_initialized() and not device.is_capturing():  # type: ignore[no-untyped-call]
-            for where in {x.device for x in watched.buffers} - {-1}:
+            for where in watched.devices - {-1}:
                 torch.cuda.current_stream(where).synchronize()
             for capture in self._captured:
                 self._report(call, capture)
         self._report(call, watched)
+        watched.take_counts()
         if call.directory is not None:
             rows = (
                 coverage_row(
@@ -348,34 +277,22 @@ class Memory:
                 if probe in self.probes
             )
             write_rows(call.directory, rows)
+        closing = []
+        if watched.native is not None:
+            closing = self._lines.close(watched.native, watched.reported)
         if watched.is_captured:
             self._captured.append(watched)  # what a graph compares it compares in each replay
-            return
-        self._drain(watched)
-        while watched.kept:
-            watched.let_go()
-        places: set[tuple[int, int]] = set()
-        for buffer in watched.buffers:
-            region = buffer.region
-            if region is None:
-                places |= {(buffer.device, place) for place in buffer.places}
-            elif not watched.reported.isdisjoint(buffer.places):
-                self._regions.drop(region)
-                watched.closing.append(region)
-            elif region.lease is not None:  # it outlives the call: nothing is compared any more
-                watched.closing.append(region)
-        for region in watched.closing:
-            places |= {(region.form.device, place) for place in region.places or ()}
-            region.places = None
-        for where, place in places:
-            known = bands(where)
-            assert isinstance(known, Bands)
+        else:
+            closing += [(_bands(x.device), place) for x in watched.buffers for place in x.places]
+        for known, place in closing:
             known.give(place)
 
     def _watched(self, call: RunningCall) -> _Watched:
         watched = call.states.get(self)
         if watched is None:
             watched = call.states[self] = _Watched()
+            if self._lines is not None:
+                call.watch = watched.native = self._lines.open(watched.launches)
         if call.uses_cuda and not watched.is_captured and device.is_capturing():
             watched.is_captured = True
         return watched
@@ -383,9 +300,11 @@ class Memory:
     def _report(self, call: RunningCall, watched: _Watched) -> None:
         """Write what is known of damage, the first launch first, each band once."""
         found = []
-        for buffer in reversed(watched.buffers):  # a region is that of the last one which had it
-            known = bands(buffer.device)
-            assert isinstance(known, Bands)
+        buffers = list(watched.buffers)
+        if watched.native is not None:
+            buffers += [self._buffer(*row) for row in watched.native.damaged()]
+        for buffer in reversed(buffers):  # a region is that of the last one which had it
+            known = _bands(buffer.device)
             for side, place in zip(("before", "behind"), buffer.places, strict=True):
                 if place in watched.reported or not (damage := known.read(place)):
                     continue
@@ -419,7 +338,7 @@ class Memory:
             "side": side,
             "distance": damage.distance // item,
             "count": -(-damage.count // item),
-            "dtype": str(buffer.dtype).removeprefix("torch."),
+            "dtype": _name(buffer.dtype),
             **({"value": value} if (value := _value(damage, buffer.dtype)) else {}),
         }
         if watched.is_captured:
@@ -427,6 +346,17 @@ class Memory:
         if call.directory is not None:
             write_rows(call.directory, [encoded(facts)])
         self._printer.write([store_line(self._printer, call.number, facts)])
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _bands(where: int) -> Bands:
+    """Those of a device that has buffers with bands."""
+    known = bands(where)
+    assert isinstance(known, Bands)
+    return known
 
 
 def _unguardable(tensor: Tensor) -> str:

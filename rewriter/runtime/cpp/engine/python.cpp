@@ -16,52 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include "python_memory.h"
+#include "python_objects.h"
+
 namespace {
-
-// A reference that is ours.
-class Object {
- public:
-  Object() = default;
-  explicit Object(PyObject* owned) : object_(owned) {}
-  Object(Object&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Object& operator=(Object&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Object() { Py_XDECREF(object_); }
-
-  static Object of(PyObject* borrowed) {
-    Py_XINCREF(borrowed);
-    return Object(borrowed);
-  }
-
-  PyObject* get() const { return object_; }
-  explicit operator bool() const { return object_; }
-
- private:
-  PyObject* object_ = nullptr;
-};
 
 PyObject *name_runs, *name_pending, *name_slow, *name_queued, *name_is_quick, *name_uses_cuda,
     *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_data_ptr,
     *name_untyped_storage, *name_nbytes, *name_storage_offset, *name_version, *name_held;
-
-Object attribute(PyObject* of, PyObject* name) { return Object(PyObject_GetAttr(of, name)); }
-
-Object call_method(PyObject* of, PyObject* name) {
-  return Object(PyObject_VectorcallMethod(name, &of, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
-}
-
-Object call_nothing(PyObject* of) { return Object(PyObject_Vectorcall(of, nullptr, 0, nullptr)); }
-
-// 1 or 0, or -1 with an exception.
-int truth(const Object& value) { return value ? PyObject_IsTrue(value.get()) : -1; }
-
-bool number(const Object& value, int64_t& to) {
-  if (!value) return false;
-  to = PyLong_AsLongLong(value.get());
-  return to != -1 || !PyErr_Occurred();
-}
 
 // What both kinds have: `calls` are those that run, by thread, `phase` is that of the launches.
 struct Calls {
@@ -69,12 +31,7 @@ struct Calls {
   vectorcallfunc act;
   PyObject *calls, *phase, *otherwise;
 
-  // The call of this thread; none without an exception where there is none.
-  Object call() const {
-    const Object thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
-    if (!thread) return Object();
-    return Object::of(PyDict_GetItemWithError(calls, thread.get()));
-  }
+  Object call() const { return call_of_this_thread(calls); }
 
   // How often launches came.
   Object runs(PyObject* call) const {
@@ -556,7 +513,7 @@ PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
   }
   Object module(PyModule_Create(&about));
   if (!module || !add(module.get(), "Measuring", measuring_spec) ||
-      !add(module.get(), "Naming", naming_spec)) {
+      !add(module.get(), "Naming", naming_spec) || !regions::add_lines(module.get())) {
     return nullptr;
   }
   PyObject* const result = module.get();

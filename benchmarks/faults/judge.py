@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -149,5 +150,5 @@ def warm_python() -> tuple[str, Any]:
         return sys.executable, None
     # A directory of files is not read at the import of torch.
     warm._NOT_READ += ("TORCHINDUCTOR_CACHE_DIR", "PYTHONPATH")
-    server = warm.Warm()
+    server = warm.Warm(Path(tempfile.mkdtemp(prefix="warm-")))
     return server.executable, server

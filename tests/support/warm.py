@@ -3,8 +3,8 @@
 `Warm.executable` is a program that takes what `python -c PROGRAM …` and `python FILE …` take. It
 hands its command line, environment, directory and open files to a server, which forks: the program
 runs in a process of its own, in a session of its own, with torch and Inductor imported and nothing
-done with them. It may compile a model: of Inductor's settings, those that its environment decides
-are the server's.
+done with them but to find the header that kernels are compiled with. It may compile a model: of
+Inductor's settings, those that its environment decides are the server's.
 The executable ends as the program does, by the same signal if it was one, hands signals on, and
 takes the program with it when it is killed.
 
@@ -222,6 +222,8 @@ def _serve(path: str, listener: socket.socket) -> Program:
     else:
         for name in _IMPORTED:
             importlib.import_module(name)
+        if os.environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "1":
+            _find_header()
     gc.collect()
     gc.freeze()  # what is shared with all programs is not copied by looking at it
     _enter_in_ledger("", time.process_time())
@@ -303,6 +305,18 @@ def _enter_in_ledger(test: str, seconds: float) -> None:
     if ledger := os.environ.get(LEDGER):
         with open(ledger, "a", encoding="utf-8") as file:
             file.write(f"{test.partition('::')[0]}\t{seconds}\n")
+
+
+def _find_header() -> None:
+    """Have torch find the precompiled header of kernels, which it keeps for a process.
+
+    Whoever loads a kernel runs the preprocessor over all of ATen to know its name.
+    """
+    codecache: Any = sys.modules["torch._inductor.codecache"]
+    if hasattr(codecache, "_precompile_header"):
+        path = list(sys.path)
+        codecache.CppPythonBindingsCodeCache.load_async("", submit_fn=lambda _: None)
+        sys.path[:] = path  # setuptools, which torch imports for it, adds to it
 
 
 def _begin(client: socket.socket, request: list[Any], descriptors: list[int]) -> Program:

@@ -871,13 +871,40 @@ def test_a_constant_is_measured_once(
     tensor = torch.ones(6)
     handle = handle_of(tensor)
     for value in (1, 2):
-        tensor.fill_(value)
+        tensor.numpy()[:] = value  # nobody tells torch
         native.begin()
         library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
     native.end()
     library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
     lines = capfd.readouterr().out.splitlines()
     assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 1, *seen]
+
+
+def test_other_constants_are_measured(library: ctypes.CDLL, capfd: Any) -> None:
+    """Those that take the place of the first ones, and those that their owner writes."""
+    table = [row_of(0, before=[], after=[["in", "weight"], ["in", "view"], ["out", "buf0"]])]
+    native = Native(library, options_of("print"), table)
+    tensor = torch.ones(6)
+    handles = [handle_of(tensor), handle_of(tensor)]
+    with torch.inference_mode():
+        handles.append(handle_of(torch.full((6,), 4.0)))
+
+    def call(handle: int) -> None:
+        native.begin()
+        library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
+
+    call(handles[0])
+    tensor.numpy()[:] = 2  # as a package does with memory of its own
+    call(handles[1])
+    tensor.mul_(3)
+    call(handles[1])
+    call(handles[2])
+    call(handles[2])
+    native.end()
+    for handle in handles:
+        library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines[::3]] == [1, 2, 6, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -1052,6 +1079,22 @@ def test_the_table_of_launches_is_in_a_dump_once(both: Callable[..., Both]) -> N
         opened = open_dump(dump)
         assert [len(run.facts.launches) for run in opened.runs] == [1, 1, 0, 1, 1]
         assert opened.runs[0].facts.launches is opened.runs[1].facts.launches
+
+
+def test_a_dump_that_somebody_removed_is_begun_again(both: Callable[..., Both]) -> None:
+    pair = both("names", rows=[row_of(before=[], after=[])])
+    for runtime in (pair.python, pair.native):
+        runtime.begin()
+    pair.finish()
+    for dump in pair.dumps:
+        shutil.rmtree(dump)
+    for runtime in (pair.python, pair.native):
+        runtime.begin()
+        runtime.before(12)
+    pair.finish()
+    for dump in pair.dumps:
+        (run,) = open_dump(dump).runs
+        assert [step.launch for step in run.steps] == [12]
 
 
 def test_names_alone_dump_where_they_are_told_to(both: Callable[..., Both]) -> None:

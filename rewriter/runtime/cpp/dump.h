@@ -15,10 +15,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #if __has_include(<torch/version.h>)
@@ -194,20 +196,30 @@ struct RecordedCalls {
   virtual std::unique_ptr<RecordedCall> start(int64_t call) = 0;
 };
 
-// The directory of one call. What is written is collected until `flush`.
+// The directory of one call. Its files are made by `begin`, since the model would wait for that. What
+// is written is collected until `flush`.
 class CallDirectory {
  public:
   CallDirectory(const std::string& path, std::unique_ptr<RecordedCall> instead)
       : path(path), recorded(std::move(instead)) {}
-  explicit CallDirectory(const std::string& path) : path(path) {
-    std::string name = path + "/events.jsonl";
-    events_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (events_ < 0) fail("write", name);
-  }
+  CallDirectory(const std::string& path, std::function<void()> make_files)
+      : path(path), make_files_(std::move(make_files)) {}
   CallDirectory(const CallDirectory&) = delete;
   CallDirectory& operator=(const CallDirectory&) = delete;
   ~CallDirectory() {
     if (events_ >= 0) ::close(events_);
+  }
+
+  bool has_begun() const { return !make_files_; }
+
+  // The first time the files are made. Raises what keeps them from that, once.
+  void begin() {
+    if (!make_files_) return;
+    const auto make_files = std::exchange(make_files_, nullptr);
+    make_files();
+    const std::string name = path + "/events.jsonl";
+    events_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (events_ < 0) fail("write", name);
   }
 
   void write(const std::string& lines) {
@@ -222,6 +234,8 @@ class CallDirectory {
       rows_.clear();
       return;
     }
+    begin();
+    if (events_ < 0) return rows_.clear();  // why was said
     std::size_t done = 0;
     while (done < rows_.size()) {
       ssize_t some = ::write(events_, rows_.data() + done, rows_.size() - done);
@@ -245,6 +259,7 @@ class CallDirectory {
  private:
   static constexpr std::size_t most = 1 << 16;
 
+  std::function<void()> make_files_;  // none once it was called
   int events_ = -1;
   std::string rows_;
   off_t size_ = 0;  // of what is written whole
@@ -271,21 +286,20 @@ class DumpWriter {
       const std::string name = root_ + "/rank" + std::to_string(rank_) + "/run" + std::to_string(call);
       return std::make_unique<CallDirectory>(name, recorded_->start(call));
     }
-    make_directories(root_);
-    write_manifest();
-    kept_.admit_readers();
-    std::string path = make_directory(call);
+    const std::string path = make_directory(call);
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    Json json(true);
-    open_run(json);
-    json.key("call").number(call).key("pid").number(static_cast<int64_t>(getpid()));
-    json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
-    json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
-    json.close('}');
-    write_table(path);
-    write_whole(path + "/run.json", json.text + "\n");
-    return std::make_unique<CallDirectory>(path);
+    const auto thread = static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self()));
+    return std::make_unique<CallDirectory>(path, [this, path, call, now, thread] {
+      Json json(true);
+      open_run(json);
+      json.key("call").number(call).key("pid").number(static_cast<int64_t>(getpid()));
+      json.key("thread").number(thread);
+      json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
+      json.close('}');
+      write_table(path);
+      write_whole(path + "/run.json", json.text + "\n");
+    });
   }
 
   // Have calls go to what `make` returns, of the root, the rank, the text of a table, the options, and
@@ -298,6 +312,7 @@ class DumpWriter {
   // process that is killed leaves those, and what it was in.
   void finish(std::unique_ptr<CallDirectory> run) {
     const std::string path = run->path;
+    run->begin();
     run.reset();
     kept_.add(path);
   }
@@ -365,15 +380,25 @@ class DumpWriter {
 
   // Whoever makes it first, other processes and wrappers included, has it.
   std::string make_directory(int64_t call) {
-    std::string ranked = root_ + "/rank" + std::to_string(rank_);
-    make_directories(ranked);
-    for (int64_t number = std::max<int64_t>(next_, call);; ++number) {
-      std::string path = ranked + "/run" + std::to_string(number);
-      if (!mkdir(path.c_str(), 0777)) {
+    const std::string ranked = root_ + "/rank" + std::to_string(rank_);
+    for (int64_t number = std::max<int64_t>(next_, call);;) {
+      const std::string path = ranked + "/run" + std::to_string(number);
+      const bool is_made = has_manifest_ && !mkdir(path.c_str(), 0777);
+      if (is_made) {
         next_ = number + 1;
         return path;
       }
-      if (errno != EEXIST) fail("make", path);
+      if (has_manifest_ && errno == EEXIST) {
+        ++number;
+      } else if (!has_manifest_ || errno == ENOENT) {
+        // The first call, or somebody has removed the dump.
+        make_directories(ranked);
+        write_manifest();
+        kept_.admit_readers();
+        has_manifest_ = true;
+      } else {
+        fail("make", path);
+      }
     }
   }
 
@@ -402,6 +427,7 @@ class DumpWriter {
   const int rank_;
   const std::string about_, kernels_;
   std::atomic<int64_t> next_{0};
+  std::atomic<bool> has_manifest_{false};
   KeptCalls kept_;
   std::mutex writing_;
   std::string table_;  // the file of the last call

@@ -79,6 +79,7 @@ class KnownTensors {
     std::vector<uint64_t> numbers(contents.size());
     const Python& python = Python::get();
     if (!python.is_caller() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
+    seen_.resize(contents.size());  // nothing may fail while the lock is held
     const int state = python.lock();
     if (!version_) {
       version_ = python.interned("_version");
@@ -86,7 +87,6 @@ class KnownTensors {
       trust_ = make_trust(python);
     }
     const Trust trust = ask(python);
-    seen_.resize(contents.size());
     for (std::size_t i = 0; i < contents.size(); ++i) {
       const Content& content = contents[i];
       if (trust == Trust::none) {

@@ -29,23 +29,16 @@ struct Plan {
   std::vector<std::size_t> places;    // in the line, of what is a value
   int gpu = -1;                       // of the first tensor on one
 
-  // A constant of the model that no launch writes: measured once, as long as it stays where it is.
-  struct Constant {
-    bool is_one = false;
-    const char* data = nullptr;
-    Measured measured;
-    std::atomic<bool> is_known{false};
-  };
-  std::unique_ptr<Constant[]> constants;  // of each value
-
-  // What an input was when it was measured last: see KnownTensors.
-  struct Input {
+  // A value that is not read again as long as it stays where it is and its number is the same: an
+  // input (see KnownTensors), or a constant of the model that no launch writes (see number_of).
+  struct Known {
     uint64_t number = 0;
     const char* data = nullptr;
     Measured measured;
   };
-  std::mutex inputs_lock;
-  std::vector<Input> inputs;  // of each value, if inputs that nobody wrote are not read again
+  std::vector<char> is_constant;  // of each value
+  std::mutex known_lock;
+  std::vector<Known> known;       // of each value
 
   std::mutex lock;
   std::vector<std::unique_ptr<ReadJob>> free;
@@ -77,7 +70,7 @@ class ReadJob : public EventJob {
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
         layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()),
-        numbers(of->inputs.size()) {}
+        numbers(of->places.size()) {}
 
   std::shared_ptr<Plan> plan;       // none while it is in the plan's pool
   std::vector<int64_t> bits;        // of scalars
@@ -85,7 +78,7 @@ class ReadJob : public EventJob {
   std::vector<Layout> layouts;      // of tensors where they are
   std::vector<const char*> datas;   // where they were
   std::vector<char> is_measured;
-  std::vector<uint64_t> numbers;    // of inputs that may be known: see KnownTensors
+  std::vector<uint64_t> numbers;    // of what may be known; else 0
 
   // What a GPU measures: the values, in the order of their rows.
   std::vector<std::size_t> on_gpu;
@@ -116,12 +109,6 @@ class ReadJob : public EventJob {
         continue;
       }
       if (!is_measured[i]) continue;
-      Plan::Constant& constant = plan->constants[i];
-      if (constant.is_one && !event.captured && !constant.is_known.load(std::memory_order_relaxed)) {
-        constant.data = datas[i];
-        constant.measured = results[i];
-        constant.is_known.store(true, std::memory_order_release);
-      }
       remember(i);
       if (results[i].finite >= 0 && dtype_info(item.tensor.dtype).plain) {
         item.statistics = statistics_of(results[i], item.tensor);
@@ -131,13 +118,14 @@ class ReadJob : public EventJob {
     }
   }
 
-  // Whether an input is one that was measured, and nobody wrote since: it has those results.
+  // Whether this is a value that was measured, and nobody wrote since: it has those results. What a
+  // graph measures may be another input in each replay.
   bool is_known(std::size_t place, const char* data) {
-    if (numbers.empty() || !numbers[place] || event.captured) return false;
-    std::lock_guard<std::mutex> guard(plan->inputs_lock);
-    const Plan::Input& input = plan->inputs[place];
-    if (input.number != numbers[place] || input.data != data) return false;
-    results[place] = input.measured;
+    if (!numbers[place] || (event.captured && !plan->is_constant[place])) return false;
+    std::lock_guard<std::mutex> guard(plan->known_lock);
+    const Plan::Known& known = plan->known[place];
+    if (known.number != numbers[place] || known.data != data) return false;
+    results[place] = known.measured;
     return true;
   }
 
@@ -182,10 +170,12 @@ class ReadJob : public EventJob {
 
  private:
   void remember(std::size_t place) {
-    if (numbers.empty() || !numbers[place] || event.captured) return;
-    std::lock_guard<std::mutex> guard(plan->inputs_lock);
-    Plan::Input& input = plan->inputs[place];
-    if (input.number < numbers[place]) input = {numbers[place], datas[place], results[place]};
+    if (!numbers[place] || event.captured) return;
+    std::lock_guard<std::mutex> guard(plan->known_lock);
+    Plan::Known& known = plan->known[place];
+    if (plan->is_constant[place] || known.number < numbers[place]) {
+      known = {numbers[place], datas[place], results[place]};
+    }
   }
 
   static void write_scalar(Item& item, Content::Kind kind, int64_t bits) {
@@ -274,14 +264,15 @@ class Remembered : public Plans {
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
       plans_.insert(plans_.begin(), make(contents, count, labels, recorder, !moment.launch));
-      if (!numbers.empty()) plans_[0]->inputs.resize(plans_[0]->places.size());
     } else if (place) {
       std::swap(plans_[place], plans_[0]);
     }
     const std::shared_ptr<Plan>& plan = plans_[0];
     std::unique_ptr<ReadJob> job = take(plan, labels, contents);
-    for (std::size_t i = 0; i < job->numbers.size(); ++i) {
-      job->numbers[i] = numbers[plan->places[i]];
+    for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      const std::size_t place = plan->places[i];
+      if (plan->is_constant[i]) job->numbers[i] = number_of(contents[place].handle, place);
+      else job->numbers[i] = numbers.empty() ? 0 : numbers[place];
     }
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const Content& content = contents[plan->places[i]];
@@ -326,6 +317,22 @@ class Remembered : public Plans {
     return keeps_inputs_;
   }
 
+  // Who gives the model other constants makes new handles; who keeps the constants may write them, and
+  // torch counts that.
+  uint64_t number_of(AtenTensorHandle constant, std::size_t place) {
+    using Version = int64_t (*)(const void*);
+    static const auto version = find<Version>("_ZNK2at10TensorBase8_versionEv");
+    const uint64_t number = reinterpret_cast<uintptr_t>(constant);
+    if (place >= without_version_.size()) without_version_.resize(place + 1);
+    if (!version || without_version_[place] == constant) return number;
+    try {
+      return number ^ static_cast<uint64_t>(version(constant)) << 48;
+    } catch (...) {
+      without_version_[place] = constant;  // an inference tensor: to ask for it takes long
+      return number;
+    }
+  }
+
   std::shared_ptr<Plan> make(
       const Contents& contents, std::size_t count, const Labels& labels,
       const Recorder& recorder, bool is_start) const {
@@ -345,11 +352,10 @@ class Remembered : public Plans {
       if (!seen.is_strided) continue;
       plan->dims[i].insert(plan->dims[i].end(), seen.strides, seen.strides + seen.dim);
     }
-    plan->constants = std::make_unique<Plan::Constant[]>(plan->places.size());
-    for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      const std::size_t place = plan->places[i];
-      plan->constants[i].is_one = contents[place].is_constant &&
-          !rechecks && !recorder.may_be_written(labels[place]);
+    plan->known.resize(plan->places.size());
+    for (const std::size_t place : plan->places) {
+      plan->is_constant.push_back(
+          contents[place].is_constant && !rechecks && !recorder.may_be_written(labels[place]));
     }
     return plan;
   }
@@ -387,6 +393,7 @@ class Remembered : public Plans {
   std::once_flag asked_;
   bool keeps_inputs_ = false;
   KnownTensors known_;
+  std::vector<AtenTensorHandle> without_version_;  // the last constant of a place that has none
   std::mutex lock_;
   std::vector<Seen> seen_;
   std::vector<std::shared_ptr<Plan>> plans_;  // the last one first

@@ -248,6 +248,7 @@ class Recorder : public Printer, private Output {
     call->start = start(number) + " ";
     if (dump_) {
       act("dump", [&] { call->directory = dump_->start(number); });
+      if (call->directory && !call->directory->has_begun()) begin_files(*call);
       if (!call->directory && dump_->kept().most && !dump_->kept().has_room()) warn_of_full_dump();
     }
     return call;
@@ -406,6 +407,25 @@ class Recorder : public Printer, private Output {
     Recorder& recorder_;
     RunningCall* const call_;
     const std::string text_;
+  };
+
+  // On the CPU, and where a crash is hunted, all is written at once.
+  void begin_files(RunningCall& call) {
+    if (prompt || on_cpu_ || !has_device()) act("dump", [&] { call.directory->begin(); });
+    else writer_.put_behind(new BeginJob(*this, call));
+  }
+
+  // Before all others of its call.
+  struct BeginJob : Job {
+    BeginJob(Recorder& recorder, RunningCall& call) : recorder_(recorder), call_(call) {}
+    void emit() override {
+      recorder_.act("dump", [&] { call_.directory->begin(); });
+      delete this;
+    }
+
+   private:
+    Recorder& recorder_;
+    RunningCall& call_;
   };
 
   struct EndJob : Job {

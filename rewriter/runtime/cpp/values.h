@@ -86,12 +86,6 @@ class Reading : public Values {
       const Dtype& dtype = dtype_info(tensor.dtype);
       if (!dtype.plain && !recorder.fingerprints) continue;
       job.datas[i] = tensor.data;
-      const Plan::Constant& constant = job.plan->constants[i];
-      if (constant.is_known.load(std::memory_order_acquire) && constant.data == tensor.data) {
-        job.results[i] = constant.measured;
-        job.is_measured[i] = true;
-        continue;
-      }
       if (job.is_known(i, tensor.data)) {
         job.is_measured[i] = true;
         continue;

@@ -71,7 +71,7 @@ struct alignas(16) Vector {
 // host measures them.
 constexpr int quick_tasks = 12;
 constexpr int quick_vectors = 5;
-constexpr int most_parted = 24;  // tensors whose parts wait to be merged
+constexpr int most_parted = 32;  // tensors whose parts wait to be merged
 constexpr int most_carried_words = 12;  // of a row, for the bytes of few elements
 constexpr uint32_t carried = 16;        // the `split` of these
 

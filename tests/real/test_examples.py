@@ -134,7 +134,7 @@ ARTIFACTS = under("topics/diff.md")
 RUNS = under("topics/compare.md")
 PROGRAMS = {
     "readme crash": under("README.md", "Which kernel crashes?"),
-    "readme runs": under("README.md", "Two runs: where do the numbers part?"),
+    "readme runs": under("README.md", "Two runs: where do the numbers differ?"),
     "NaN": [*under("guides/nan.md"), *under("topics/report.md")],
     "crash": under("guides/crash.md", "On the CPU"),
     "change": under("guides/inductor-change.md"),

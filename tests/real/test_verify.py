@@ -57,19 +57,21 @@ FAULTS = {
 }  # fmt: skip
 
 
-def _compile(folder: Path, kind: str) -> str:
+def _compile(folder: Path, python: str) -> str:
     (folder / "model.py").write_text(PROGRAM)
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    command = [sys.executable, "model.py", kind]
+    command = [python, "model.py", "python"]
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     return str(folder)
 
 
 @pytest.fixture(scope="session")
-def compiled_cache(compilations: Compilations) -> Path:
+def compiled_cache(compilations: Compilations, warm_executable: str) -> Path:
     key = hashlib.sha256(PROGRAM.encode()).hexdigest()[:12]
     return Path(
-        compilations.value_with_files(lambda x: _compile(x, "python"), "verify", "python", key)
+        compilations.value_with_files(
+            lambda folder: _compile(folder, warm_executable), "verify", "python", key
+        )
     )
 
 

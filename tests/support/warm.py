@@ -60,6 +60,7 @@ _NOT_READ = (
     "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE",
     "TORCH_TRACE",
     "PYTHONPATH",
+    "PYTHONUNBUFFERED",
 )
 _IMPORTED = (
     "torch._inductor.async_compile",
@@ -335,7 +336,7 @@ def _begin(client: socket.socket, request: list[Any], descriptors: list[int]) ->
         os.dup2(descriptor, number)
     os.closerange(max(3, max(numbers) + 1), 4096)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        _reopen(number, name)
+        _reopen(number, name, is_prompt=bool(environment.get("PYTHONUNBUFFERED")))
     os.chdir(directory)
     folders = _folders(environment)
     sys.path[1 : 1 + len(_folders(os.environ))] = folders
@@ -368,7 +369,10 @@ def _read_again(environment: Mapping[str, str]) -> None:
     config.cpp_cache_precompile_headers = (
         environment.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "1") == "1"
     )
-    config.cpp.vec_isa_ok = config.get_tristate_env("TORCHINDUCTOR_VEC_ISA_OK")
+    works = config.get_tristate_env("TORCHINDUCTOR_VEC_ISA_OK")
+    if works != config.cpp.vec_isa_ok:
+        config.cpp.vec_isa_ok = works
+        sys.modules["torch._inductor.cpu_vec_isa"].valid_vec_isa_list.cache_clear()
     config.fx_graph_remote_cache = config.fx_graph_remote_cache_default()
     functions.enable_remote_autograd_cache = functions.remote_autograd_cache_default()
     if environment.get("TORCH_TRACE"):
@@ -394,9 +398,9 @@ def _run_file(path: str, names: dict[str, Any]) -> None:
     exec(compile(source, path, "exec"), names)
 
 
-def _reopen(number: int, name: str) -> None:
+def _reopen(number: int, name: str, is_prompt: bool) -> None:
     """The standard streams as Python opens them."""
-    line = name == "stderr" or os.isatty(number) or bool(os.environ.get("PYTHONUNBUFFERED"))
+    line = name == "stderr" or os.isatty(number) or is_prompt
     stream: Any = open(  # noqa: SIM115
         number,
         "r" if name == "stdin" else "w",

@@ -1,8 +1,8 @@
-"""Which values are looked at where they begin and where they are read last.
+"""Chooses the values that `--args ends` records besides what launches write.
 
-Memory that changes in between shows with two looks at each value, however many launches read it:
-the first one behind the launch that writes it (or where the call is given it), the second one
-behind the last launch that reads it, while the variable still has it.
+Each value is recorded where it is written (or where the call receives it), and again after the last
+launch that reads it. If something else writes to its memory in between, the two differ, however
+many launches read it.
 """
 
 from __future__ import annotations
@@ -17,105 +17,109 @@ from rewriter.instrumentation import choosing
 from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
 
 _VIEW = re.compile(r"\.\d+$")  # a further view of the same variable
-Looks = dict[Phase, dict[str, Argument]]  # by expression
+Recorded = dict[Phase, dict[str, Argument]]
+"""What is recorded before and after a launch, by expression."""
+_START = -1  # the place of the start of a call: before the launch at place 0
 
 
 @dataclass
-class _Held:
-    """A variable and what it holds: `since` is the place of the launch behind which it was looked
-    at, -1 for the start of the call, `reader` that of the last one that reads it."""
+class _Value:
+    """A value, and the variable that has it. Places are those of launches in their scope.
+
+    `recorded` is the place behind which the value is recorded, `reader` that of the last launch so
+    far that reads it, `named` that of the first launch at which the variable has it.
+    """
 
     argument: Argument
-    since: int
+    recorded: int
     reader: int | None = None
-    named: int = -1  # from which launch on it has this name
+    named: int = _START
 
 
 @dataclass
 class _Scope:
-    """The launches of one scope, in order, and what its variables hold, by their names.
+    """The launches of one scope, in order, and the values that its variables have, by their names.
 
-    `seen` has where the memory of an owner was looked at last. Of the `watched` variables each
-    launch between the two ends gets a look.
+    `memory` has the place at which the memory of a buffer was recorded last. Values of the
+    `watched` variables are recorded behind each launch between the two ends.
     """
 
     launches: Sequence[Launch]
     probed: Collection[int]
     watched: Collection[str]
     inputs: Collection[str]
-    looks: dict[int, Looks]
-    held: dict[str, _Held] = field(default_factory=dict)
-    seen: dict[str, int] = field(default_factory=dict)
+    result: dict[int, Recorded]
+    values: dict[str, _Value] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
 
-    def look(self, place: int, phase: Phase, argument: Argument) -> None:
+    def record(self, place: int, phase: Phase, argument: Argument) -> None:
         launch = self.launches[place]
-        if launch.index in self.probed and not (phase == "after" and _is_last(launch)):
-            looks = self.looks.setdefault(launch.index, {"before": {}, "after": {}})
-            looks[phase].setdefault(argument.expr, argument)
-            self.seen[argument.buffer] = place
+        if launch.index in self.probed and not (phase == "after" and launch.is_last):
+            recorded = self.result.setdefault(launch.index, {"before": {}, "after": {}})
+            recorded[phase].setdefault(argument.expr, argument)
+            self.memory[argument.buffer] = place
 
     def read(self, place: int, argument: Argument) -> None:
         """A launch reads a variable, or a part of its memory."""
         name = _VIEW.sub("", argument.name)
         if not name.isidentifier() or not re.search(rf"\b{name}\b", argument.expr):
-            return  # whether there is a variable with all of it nobody knows
+            return  # it is not known whether a variable has all of the memory
         whole = replace(argument, name=name, expr=name, later=None)
-        of_it = [x for x in self.held.values() if x.argument.buffer == argument.buffer]
-        if of_it and name not in self.held:
-            # Another variable has it now: `buf1 = buf0`, and the first one may be gone.
-            del self.held[of_it[-1].argument.name]
-            self.held[name] = of_it[-1]
-            of_it[-1].argument, of_it[-1].named = whole, place
-        if not of_it:
+        same_memory = [x for x in self.values.values() if x.argument.buffer == argument.buffer]
+        if same_memory and name not in self.values:
+            # Another variable has it now: `buf1 = buf0`, and the first one may be deleted.
+            value = same_memory[-1]
+            del self.values[value.argument.name]
+            self.values[name] = value
+            value.argument, value.named = whole, place
+        if not same_memory:
             if name != argument.buffer:
                 return
             if name in self.inputs:
-                since = -1
-            else:  # nobody showed it: a constant, or what a subgraph is given
-                self.look(place, "before", whole)
-                since = place - 1
-            self.held[name] = held = _Held(whole, since)
-            of_it = [held]
+                recorded = _START
+            else:  # nothing has recorded it: a constant, or an argument of a subgraph
+                self.record(place, "before", whole)
+                recorded = place - 1
+            self.values[name] = _Value(whole, recorded)
         launch = self.launches[place]
-        for one in of_it:
-            if launch.index not in self.probed or _is_last(launch):
-                continue
-            if one.argument.name != name:
-                continue
-            if launch.conditional:
-                self.look(place, "after", one.argument)
-            else:
-                one.reader = place
-
-    def close(self, name: str) -> None:
-        """A variable holds its value no more."""
-        one = self.held.pop(name, None)
-        if one is None or one.reader is None:
+        if launch.index not in self.probed or launch.is_last:
             return
-        is_watched = bool({one.argument.name, one.argument.buffer} & {*self.watched})
-        first = max(one.since + 1, one.named) if is_watched else one.reader
-        for place in range(first, one.reader + 1):
-            self.look(place, "after", one.argument)
+        if (read := self.values.get(name)) is None or read.argument.buffer != argument.buffer:
+            return
+        if launch.conditional:
+            self.record(place, "after", read.argument)
+        else:
+            read.reader = place
+
+    def end(self, name: str) -> None:
+        """The value of a variable ends: it is recorded behind its last reader."""
+        value = self.values.pop(name, None)
+        if value is None or value.reader is None:
+            return
+        is_watched = bool({value.argument.name, value.argument.buffer} & {*self.watched})
+        first = max(value.recorded + 1, value.named) if is_watched else value.reader
+        for place in range(first, value.reader + 1):
+            self.record(place, "after", value.argument)
+
+    def end_all(self) -> None:
+        for name in list(self.values):
+            self.end(name)
 
     def write(self, place: int, argument: Argument) -> None:
         """A launch writes a variable, or a part of its memory."""
-        for name, one in list(self.held.items()):
-            parts = {one.argument.name, argument.name}
-            if one.argument.buffer == argument.buffer and (
-                name == argument.name or argument.buffer in parts
-            ):
-                self.close(name)
+        for name, value in list(self.values.items()):
+            has_owner = argument.buffer in (value.argument.name, argument.name)
+            if value.argument.buffer == argument.buffer and (name == argument.name or has_owner):
+                self.end(name)
         if argument.is_whole and argument.name.isidentifier():
-            first = -1 if argument.buffer in self.inputs else place  # nobody saw it
-            if argument.role == "inout" and self.seen.get(argument.buffer, first) < place - 1:
-                self.look(place, "before", argument)
+            # Memory that was recorded nowhere has nothing to be compared with.
+            default = _START if argument.buffer in self.inputs else place
+            recorded = self.memory.get(argument.buffer, default)
+            if argument.role == "inout" and recorded < place - 1:
+                self.record(place, "before", argument)
             whole = replace(argument, expr=argument.name, role="in", later=None)
-            self.held[argument.name] = _Held(whole, place)
-        self.seen[argument.buffer] = place
-
-    def forget(self) -> None:
-        for name in list(self.held):
-            self.close(name)
+            self.values[argument.name] = _Value(whole, place)
+        self.memory[argument.buffer] = place
 
 
 def ends(
@@ -123,41 +127,37 @@ def ends(
     probed: Collection[int],
     inputs: Mapping[str, Collection[str]],
     watched: Collection[str] = (),
-) -> dict[int, Looks]:
-    """What is looked at before and behind launches, besides what they write, by their indices.
+) -> dict[int, Recorded]:
+    """What is recorded before and after launches besides what they write, by their indices.
 
-    `probed` are the launches that get lines, `inputs` the inputs that are shown at the start of a
-    call, by scope. Variables that are `watched` are looked at behind each launch in between.
+    `probed` are the launches that get lines, `inputs` the inputs that are recorded at the start of
+    a call, by scope. Variables that are `watched` are recorded behind each launch in between.
     """
-    looks: dict[int, Looks] = {}
+    result: dict[int, Recorded] = {}
     for name in dict.fromkeys(launch.scope for launch in located.launches):
         launches = [x for x in located.launches if x.scope == name]
         events = [x for x in located.memory if x.scope == name and x.action != "allocate"]
-        _walk(_Scope(launches, probed, watched, inputs.get(name, ()), looks), events)
-    return looks
+        _walk(_Scope(launches, probed, watched, inputs.get(name, ()), result), events)
+    return result
 
 
 def _walk(scope: _Scope, events: Sequence[MemoryEvent]) -> None:
     starts = [launch.insertion_point.start for launch in scope.launches]
-    gone: dict[int, list[MemoryEvent]] = {}
+    before: dict[int, list[MemoryEvent]] = {}
     for event in events:
-        gone.setdefault(bisect_left(starts, event.insertion_point.start), []).append(event)
+        before.setdefault(bisect_left(starts, event.insertion_point.start), []).append(event)
     for place, launch in enumerate(scope.launches):
-        for event in gone.get(place, ()):
-            scope.close(event.of or event.buffer)
+        for event in before.get(place, ()):
+            scope.end(event.of or event.buffer)
         if launch.repeats:
-            scope.forget()  # its names mean something else each time
+            scope.end_all()  # its names mean something else each time
             continue
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
         written = [x for x in tensors if choosing.may_be_written(launch, x)]
-        owners = {argument.buffer for argument in written}
+        buffers = {argument.buffer for argument in written}
         for argument in tensors:
-            if argument.buffer not in owners:
+            if argument.buffer not in buffers:
                 scope.read(place, argument)
         for argument in written:
             scope.write(place, argument)
-    scope.forget()
-
-
-def _is_last(launch: Launch) -> bool:
-    return bool(launch.insertion_point.open_ended)
+    scope.end_all()

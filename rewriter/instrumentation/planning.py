@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 
 from rewriter.core.source import Source
-from rewriter.core.types import Format, Json, Phase
+from rewriter.core.types import Format, Json, Phase, Which
 from rewriter.instrumentation import choosing, probes
 from rewriter.instrumentation.dialect import Dialect, expression
-from rewriter.instrumentation.ends import Looks, ends
+from rewriter.instrumentation.ends import Recorded, ends
 from rewriter.instrumentation.lines import Lines
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.together import together
@@ -108,9 +108,6 @@ def plan_table(name: str, sha256: str, located: Located, selection: Selection) -
     return {"options": options, "launches": list(launches.facts), "inputs": list(inputs.names)}
 
 
-_NOT_YET = ("ends", "before")  # of what a launch writes, `ends` says what is shown before it
-
-
 @dataclass(frozen=True)
 class _Inputs:
     """The inputs that each call hands over at its start; no names if it hands over none.
@@ -140,10 +137,10 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
     if checks and selection.tensors is not None:
         reads = False  # all of them are handed over to be checked
     inputs = _Inputs(reads, checks)
-    ends = probes.which(selection) == "ends"
+    has_weights = probes.which(selection) == "ends" and not checks
     for entry in located.entries:
         received, at = entry.inputs, entry.inputs_at
-        if ends and not checks and entry.weights_at is not None:
+        if has_weights and entry.weights_at is not None:
             received, at = (*entry.inputs, *entry.weights), entry.weights_at
         names = received if checks else choosing.named_inputs(received, selection)
         given = bool(names) and at is not None and (reads or checks)
@@ -185,7 +182,7 @@ def _not_yet_shown(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs
 ) -> dict[int, frozenset[str]]:
     """What launches read that is shown nowhere else, by their indices."""
-    probed = [x for x in chosen if not x.insertion_point.obstacle and not _is_last(x)]
+    probed = [x for x in chosen if not x.insertion_point.obstacle and not x.is_last]
     return choosing.not_yet_shown(located.launches, probed, _shown_inputs(located, inputs))
 
 
@@ -197,18 +194,13 @@ def _shown_inputs(located: Located, inputs: _Inputs) -> dict[str, set[str]]:
 
 def _ends(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs, selection: Selection
-) -> dict[int, Looks]:
-    """What launches that read a value last show of it, where that is asked for."""
+) -> dict[int, Recorded]:
+    """What `--args ends` records besides what launches write, if that is asked for."""
     if probes.which(selection) != "ends":
         return {}
     probed = {launch.index for launch in chosen if not launch.insertion_point.obstacle}
     watched = selection.tensors or ()
     return ends(located, probed, _shown_inputs(located, inputs), watched)
-
-
-def _is_last(launch: Launch) -> bool:
-    """Whether no line can follow a launch."""
-    return bool(launch.insertion_point.open_ended)
 
 
 def _plan_launches(
@@ -221,7 +213,7 @@ def _plan_launches(
     """Add the lines around each chosen launch."""
     phases = probes.phases(selection)
     unseen = _not_yet_shown(located, chosen, inputs)
-    looks = _ends(located, chosen, inputs, selection)
+    recorded = _ends(located, chosen, inputs, selection)
     checked = "launch" in probes.memory(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
@@ -232,22 +224,22 @@ def _plan_launches(
         if point.obstacle:
             skipped.append(Skipped(launch, point.obstacle))
             continue
-        if _is_last(launch) and ("after" in phases or checked):
+        if launch.is_last and ("after" in phases or checked):
             skipped.append(Skipped(launch, f"no line can follow it: {point.open_ended}"))
-        shown = looks.get(launch.index, {})
-        values = _values(launch, phases, selection, unseen[launch.index], shown)
+        more = recorded.get(launch.index, {})
+        values = _values(launch, phases, selection, unseen[launch.index], more)
         if phases and not values and not checked:
             continue
         for phase, arguments in values.items():
             lines.around(launch, phase, arguments)
         handed[launch.index] = tuple(x for x in values.get("after", ()) if x.type == "tensor")
-        if checked and not _is_last(launch):
+        if checked and not launch.is_last:
             lines.checked(launch)
         facts.append(_facts(launch, values, reads=any(phases.values())))
         probed.append(launch)
-    # Who looks for what changes a value that it was not given cannot measure it behind that one.
-    waits = probes.which(selection) != "ends"
-    waiting = together(located, handed) if waits else frozenset[int]()
+    # `ends` finds launches that change what they are not given: so nothing waits for the next one.
+    can_wait = probes.which(selection) != "ends"
+    waiting = together(located, handed) if can_wait else frozenset[int]()
     for row in facts:
         if row["launch"] in waiting:
             row["together"] = True
@@ -274,40 +266,48 @@ def _values(
     phases: dict[Phase, bool],
     selection: Selection,
     unseen: frozenset[str],
-    looks: Looks,
+    more: Recorded,
 ) -> dict[Phase, tuple[Argument, ...]]:
     """What each phase of a launch reads, each value once.
 
-    Where only what is written is asked for, what it reads and nobody else showed goes with it;
-    where both ends of values are, `looks`. A phase that is left without any by what the user chose
-    has a line only if a probe needs one.
+    `unseen` are the expressions that the launch reads and that are shown nowhere else, `more` what
+    `--args ends` adds. A phase without values because of what the user chose has a line only if a
+    probe needs one.
     """
     which = probes.which(selection)
     chooses = selection.roles is not None or selection.tensors is not None
     needed = probes.needed(selection)
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
-        if phase == "after" and _is_last(launch):
+        if phase == "after" and launch.is_last:
             continue
         readable = (
             argument
             for argument in launch.args
             if reads
             and _is_read(argument, phase, selection.format)
-            and (
-                which == "all"
-                or (choosing.may_be_written(launch, argument) and (which, phase) != _NOT_YET)
-                or (phase == "after" and which == "written" and argument.expr in unseen)
-            )
+            and _is_shown(which, launch, argument, phase, unseen)
             and choosing.is_asked(argument, phase, selection)
         )
-        shown = looks.get(phase, {}) if reads else {}
-        asked = {x: y for x, y in shown.items() if choosing.is_asked(y, phase, selection)}
+        added = more.get(phase, {}) if reads else {}
+        asked = {x: y for x, y in added.items() if choosing.is_asked(y, phase, selection)}
         values = tuple(({argument.expr: argument for argument in readable} | asked).values())
-        is_end = which == "ends" and phase == "after"  # it says at least that the launch ran
-        if values or phase in needed or is_end or not (chooses or which == "ends"):
+        # With `ends`, a line without values behind a launch says at least that the launch ran.
+        is_bare = phase == "after" if which == "ends" else not chooses
+        if values or phase in needed or is_bare:
             result[phase] = values
     return result
+
+
+def _is_shown(
+    which: Which, launch: Launch, argument: Argument, phase: Phase, unseen: frozenset[str]
+) -> bool:
+    """Whether `which` arguments of launches has this one."""
+    if which == "all":
+        return True
+    if choosing.may_be_written(launch, argument):
+        return which == "written" or phase == "after"
+    return which == "written" and phase == "after" and argument.expr in unseen
 
 
 def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:

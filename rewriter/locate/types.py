@@ -85,6 +85,11 @@ class Launch:
     wrapper: str = ""
     stream: str = ""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether no line can follow it: it is a `return`."""
+        return bool(self.insertion_point.open_ended)
+
 
 MemoryAction = Literal["allocate", "reuse", "release"]
 

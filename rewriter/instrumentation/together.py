@@ -1,18 +1,19 @@
 """Which values can be measured together with those of the next launch.
 
-A launch of the measuring kernel takes a GPU about as long as reading a small tensor does. Where
-nobody writes or frees what a launch wrote before the line behind the next launch is reached, one
-launch measures the values of both (`Gpu::When` in rewriter/runtime/cpp/engine/gpu.h).
+On a GPU, launching the measuring kernel takes about as long as reading a small tensor. If nothing
+writes or frees the results of a launch until the line behind the next launch, the values of both
+are measured by one launch of that kernel (`Gpu::When` in rewriter/runtime/cpp/engine/gpu.h).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from rewriter.instrumentation import choosing
-from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
+from rewriter.locate.types import Argument, Launch, Located
 
 _MOST = 48  # buffers that wait: a launch measures 12, and what waits is gone through each time
 _MOST_SHARED = 256  # buffers that may be one memory: what is gone through for each launch
@@ -28,6 +29,58 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     own = {event.buffer for event in located.memory}
     if len(scopes) != 1 or located.unrecognised or any(map(_POOL.match, own)):
         return frozenset()
+    owners = _owners(located)
+    # What is taken over may be written by a line that is no launch, such as a copy.
+    ended = (x for x in located.memory if x.action != "allocate")
+    releases = _Lines((x.insertion_point.start, x.of or x.buffer) for x in ended)
+    uses = _Lines((x.start, x.buffer) for x in located.other_uses)
+    lasting = _Lines((x.start, x.buffer) for x in located.other_uses if x.lasts)
+    # What has a known end: a release, or that of the package.
+    kept = own.union(*(entry.weights for entry in located.entries))
+    shared = _shared(located)
+    result: set[int] = set()
+    waiting: set[str] = set()  # who owns the memory of what waits
+    lost: set[str] = set()  # what may be written at any time from now on
+    done = 0
+    for launch, following in pairwise(located.launches):
+        values = handed.get(launch.index, ())
+        waiting |= {argument.buffer for argument in values}
+        start, end = launch.insertion_point.end, following.insertion_point.end
+        freed = releases.buffers(start, end, owners)
+        used = uses.buffers(start, end, owners)
+        lost |= lasting.buffers(done, end, owners)
+        done = end
+        if (
+            values
+            and handed.get(following.index)
+            and _follows(launch, following)
+            and len(waiting) <= _MOST
+            and waiting <= kept
+            and not waiting & freed
+            and "" not in used
+            and not _may_overlap(waiting, used | lost | _written(following, shared), shared)
+        ):
+            result.add(launch.index)
+        else:
+            waiting.clear()
+    return frozenset(result)
+
+
+class _Lines:
+    """Lines that do something to buffers, by their offsets."""
+
+    def __init__(self, lines: Iterable[tuple[int, str]]) -> None:
+        self._lines = sorted(lines)
+        self._starts = [start for start, _ in self._lines]
+
+    def buffers(self, start: int, end: int, owners: Mapping[str, str]) -> set[str]:
+        """Who owns the memory of what the lines from `start` to before `end` name."""
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        return {owners.get(buffer, buffer) for _, buffer in self._lines[first:last]}
+
+
+def _owners(located: Located) -> dict[str, str]:
+    """Which variable owns the memory of each one."""
     owners = {
         argument.name.partition(".")[0]: argument.buffer
         for launch in located.launches
@@ -36,53 +89,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     for event in located.memory:
         if event.action == "reuse":
             owners.setdefault(event.buffer, owners.get(event.of, event.of))
-    # What is taken over may be written by a line that is no launch, such as a copy.
-    gone = ((x.insertion_point.start, x.of or x.buffer) for x in located.memory if _ends(x))
-    uses = sorted((x.start, owners.get(x.buffer, x.buffer), x.lasts) for x in located.other_uses)
-    # What has a known end: a release, or that of the package.
-    kept = own.union(*(entry.weights for entry in located.entries))
-    releases = sorted((place, owners.get(buffer, buffer)) for place, buffer in gone)
-    shared = _shared(located)
-    result: set[int] = set()
-    waiting: set[str] = set()  # who owns the memory of what waits
-    place = used = 0  # among the releases, and the other uses
-    lost: set[str] = set()  # what may be written at any time from now on
-    for launch, following in pairwise(located.launches):
-        values = handed.get(launch.index, ())
-        waiting |= {argument.buffer for argument in values}
-        while place < len(releases) and releases[place][0] < launch.insertion_point.end:
-            place += 1
-        freed = set()
-        while place < len(releases) and releases[place][0] < following.insertion_point.end:
-            freed.add(releases[place][1])
-            place += 1
-        while used < len(uses) and uses[used][0] < launch.insertion_point.end:
-            lost |= {uses[used][1]} if uses[used][2] else set()
-            used += 1
-        touched = set()
-        while used < len(uses) and uses[used][0] < following.insertion_point.end:
-            touched.add(uses[used][1])
-            lost |= {uses[used][1]} if uses[used][2] else set()
-            used += 1
-        if (
-            values
-            and handed.get(following.index)
-            and _follows(launch, following)
-            and len(waiting) <= _MOST
-            and waiting <= kept
-            and not waiting & freed
-            and "" not in touched
-            and not _may_overlap(waiting, touched | lost | _written(following, shared), shared)
-        ):
-            result.add(launch.index)
-        else:
-            waiting.clear()
-    return frozenset(result)
-
-
-def _ends(event: MemoryEvent) -> bool:
-    """Whether what a buffer holds may be gone behind a line."""
-    return event.action != "allocate"
+    return owners
 
 
 def _follows(launch: Launch, following: Launch) -> bool:

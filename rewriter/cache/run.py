@@ -227,7 +227,7 @@ class _Runner:
                 raise self._nothing_compiled()
             if not chosen.slots or self._signals.received:
                 return CacheRun(ended, bool(self._signals.received))
-            if self._is_told_to_end(ended):
+            if self._ended_on_request(ended):
                 return CacheRun(ended)
         result, now = self._probed(chosen)
         new = self._new(now, cache)
@@ -236,7 +236,7 @@ class _Runner:
             and self._runs == 1
             and not all(one.frozen for one in new)
             and not result.interrupted
-            and not self._is_told_to_end(result.ended)
+            and not self._ended_on_request(result.ended)
         ):
             self._tell_again(new)
             for file in self._dump.iterdir():
@@ -245,12 +245,12 @@ class _Runner:
             new = self._new(again, now)
         return replace(result, unprobed=new)
 
-    def _is_told_to_end(self, ended: ExitStatus) -> bool:
-        """Whether somebody asked the program to end: who does so does not want it started again."""
-        if not ended.told_to_end:
+    def _ended_on_request(self, ended: ExitStatus) -> bool:
+        """Whether somebody asked the program to end; if so, tells that it is not started again."""
+        if not ended.requested_by:
             return False
         self._tell(
-            f"the program was asked to end ({signal_name(ended.told_to_end)}), and is not started "
+            f"the program was asked to end ({signal_name(ended.requested_by)}), and is not started "
             "again; the same command runs it with probes in what it compiled"
         )
         return True

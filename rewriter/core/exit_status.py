@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 
 _REQUESTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_BY_SIGNAL = 128  # plus the signal: the exit code of a shell whose command it ended
+_BY_SIGNAL = 128  # plus the signal: the exit code of a shell whose command a signal ended
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class ExitStatus:
         return self.timed_out or self.interrupted != 0
 
     @property
-    def told_to_end(self) -> int:
-        """The signal by which somebody asked the program to end, 0 for none. A shell, or whatever
-        else started it, says so by a code of its own."""
+    def requested_by(self) -> int:
+        """The signal with which somebody asked the program to end, 0 if nobody did. A shell passes
+        such a signal of its command on as an exit code."""
         number = self.interrupted or self.signal or (self.code or 0) - _BY_SIGNAL
         return number if number in _REQUESTS else 0
 

@@ -1,8 +1,8 @@
-"""Exchanges the code of a loaded wrapper's functions, while blocks of `probing` run.
+"""Replaces the code of a loaded wrapper's functions while blocks of `probing` run.
 
-The functions stay the same objects. While there is a block they run a code that hands over to this
-module, and this to the function's own code, or to one with probes. That is made when the wrapper is
-called first. When there is no block any more, the functions have the very code back that they had.
+The functions stay the same objects. While there is a block, their code calls this module, which
+runs the original code, or the same with probes, which is made at the first call of the wrapper.
+After the last block, the functions get their original code objects back.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Exchange:
         self._probes = None
 
     def _run(self, function: FunctionType, *args: Any, **kwargs: Any) -> Any:
-        """A function is called, in the place of which this was put."""
+        """Called in place of a function of the wrapper."""
         plain = self._plain[function]
         if is_capturing():
             # Later replays would go on measuring after the block, in memory that is gone.
@@ -85,7 +85,7 @@ class Exchange:
 
     @contextmanager
     def _call(self) -> Iterator[Probed]:
-        """A call of the wrapper, in this thread; what is to be run."""
+        """A call of the wrapper, in this thread; yields what is run."""
         with self._lock:
             blocks = self._blocks
             if self._current is None:
@@ -120,7 +120,7 @@ class Exchange:
                 self._probes.forget(block)
 
     def _made(self) -> Probed:
-        """What to run for the blocks that there are. What fails is no reason to fail a call."""
+        """What is run for the current blocks: without probes, if these cannot be made."""
         try:
             if self._probes is None:
                 self._probes = probes_of(self._entry, self._codes[self._entry])

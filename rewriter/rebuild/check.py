@@ -20,7 +20,7 @@ from rewriter.core.processes import Process
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.types import Checked
 
-# Whose presence the bindings of torch can tell by themselves.
+# The bindings of torch alone can tell whether these are present.
 _DEVICES = ("cpu", "cuda")
 
 _NO_OPERATOR = re.compile(
@@ -43,28 +43,29 @@ class ExpectedModel:
 class Loading:
     """A process that imports torch while the package is built, and then loads it.
 
-    Without `whole` it imports the bindings of torch alone, a fifth of the time: what loads with
-    these loads in all of torch. Torch's loader unpacks it to the directory for temporary files,
-    and leaves it there where it fails; hence that is `folder`.
+    Without `full_torch` it imports only the bindings of torch, which takes a fifth of the time: a
+    package that loads with these loads with all of torch, too. Torch's loader unpacks a package to
+    the directory for temporary files, and leaves it there if it fails; so that directory is
+    `folder`.
     """
 
     process: Process
     folder: Path
-    whole: bool
+    full_torch: bool
 
     @staticmethod
     def start_for(folder: Path, devices: Iterable[str], imports: Sequence[str]) -> Loading:
         """A process that can load models of these devices, and imports no more than it has to."""
-        whole = bool(imports) or not set(devices) <= set(_DEVICES)
-        return Loading.start(folder, whole=whole)
+        full_torch = bool(imports) or not set(devices) <= set(_DEVICES)
+        return Loading.start(folder, full_torch=full_torch)
 
     @staticmethod
-    def start(folder: Path, *, whole: bool) -> Loading:
+    def start(folder: Path, *, full_torch: bool) -> Loading:
         home = str(Path(__file__).parent.parent.parent)
         program = (
             f"import sys; sys.path[0] = {home!r}; "
             "from rewriter.runtime.host.package import script; "
-            f"script({whole=})"
+            f"script({full_torch=})"
         )
         process = Process.start(
             [sys.executable, "-c", program],
@@ -73,7 +74,7 @@ class Loading:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        return Loading(process, folder, whole)
+        return Loading(process, folder, full_torch)
 
     def stop(self) -> None:
         """End the process, if it has not ended."""
@@ -116,7 +117,7 @@ class Loading:
         if "lacking" in answer:
             return f"there is no {answer['lacking']} here"
         if "error" in answer:
-            if self.whole and _NO_OPERATOR.search(answer["error"]):
+            if self.full_torch and _NO_OPERATOR.search(answer["error"]):
                 reason = answer["error"].partition(". ")[0]
                 return f"{reason}; --import MODULE registers custom operators"
             raise _failed(f"the model {model} does not load: {answer['error']}")
@@ -137,13 +138,13 @@ def load(
 ) -> tuple[Checked, str]:
     """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads.
 
-    What does not load with the bindings alone is loaded again by a process with all of torch,
-    which has the operators that Python registers.
+    If it does not load with the bindings alone, a process with all of torch loads it again, which
+    has the operators that Python registers.
     """
-    if not loading.whole:
+    if not loading.full_torch:
         with contextlib.suppress(RewriterError):
             return loading.load(package, models, imports)
-        loading = Loading.start(loading.folder, whole=True)
+        loading = Loading.start(loading.folder, full_torch=True)
         try:
             return load(loading, package, original, models, imports)
         finally:
@@ -153,7 +154,7 @@ def load(
     except RewriterError as error:
         if error.slug != "check-failed":
             raise
-        again = Loading.start(loading.folder, whole=True)
+        again = Loading.start(loading.folder, full_torch=True)
         try:
             again.load(original, models, imports)
         except RewriterError:

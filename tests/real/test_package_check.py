@@ -31,7 +31,7 @@ def test_a_package_is_loaded(packaged: Callable[..., Packaged], tmp_path: Path) 
     assert package is not None
     models = {x.name: ExpectedModel(x.device, Path(x.library or "").name) for x in package.models}
     loading = Loading.start_for(tmp_path, {"cpu"}, ())
-    assert not loading.whole
+    assert not loading.full_torch
     assert loading.load(path, models, ()) == ("loaded", "")
 
 

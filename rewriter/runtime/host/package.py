@@ -1,16 +1,16 @@
 """Loads packages in a process of its own: `script()`, which reads what to load from its input.
 
-What loads a package is torch's loader, which is C++ and needs nothing of torch that is written in
-Python: importing that takes five times as long as all of the loading. So the bindings are imported
-alone where they can be, before the package is ready. The parent (`rewriter/rebuild/check.py`)
+Torch's loader is C++, and needs nothing of torch that is written in Python: importing that takes
+five times as long as loading. So only the bindings are imported, if that is possible, before the
+package is ready. The parent (`rewriter/rebuild/check.py`)
 writes one line of JSON and reads one:
 
     {"package": path, "models": {name: device}, "imports": [modules or files]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
 
-The answer is {"": {"import": text}} where something cannot be imported. What does not load with the
-bindings alone may still do so in all of torch, which registers operators from Python, too: the
-parent asks a process that has imported it.
+The answer is {"": {"import": text}} if something cannot be imported. A package that does not load
+with the bindings alone may load with all of torch, which registers operators from Python, too: then
+the parent asks a process that has imported it.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _mapped() -> set[str]:
 def import_bindings() -> Any:
     """`torch._C` without the Python of torch: a package of that name that has its folder only.
 
-    What was imported by then is taken as it is. Raises `ImportError` where a release of torch does
-    not bear that.
+    If torch was imported before, it is used as it is. Raises `ImportError` if a release of torch
+    does not support that.
     """
     if "torch" not in sys.modules:
         spec = importlib.util.find_spec("torch")
@@ -96,12 +96,12 @@ def _is_alone(torch: ModuleType) -> bool:
     return not hasattr(torch, "__version__")
 
 
-def script(*, whole: bool) -> None:
-    """Answer one request; `whole` with all of torch."""
-    if whole:
+def script(*, full_torch: bool) -> None:
+    """Answer one request; with `full_torch`, after importing all of torch."""
+    if full_torch:
         importlib.import_module("torch")
     bindings = import_bindings()
     answer = load(bindings, json.loads(sys.stdin.readline()))
     print(json.dumps(answer), flush=True)
-    # Whoever waits has the answer: taking all of torch down again is time for nothing.
+    # The parent has the answer: finalising torch would only take time.
     os._exit(0)

@@ -22,6 +22,7 @@ import torch
 
 import rewriter
 from capture import compile_case, package_case
+from cpp_driver import options_of, row_of
 from harness import events, lend_kernels, load
 from models import MODELS
 from rewriter.core.errors import RewriterError
@@ -29,7 +30,6 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.runtime import attach
-from test_cpp_runtime import options_of, row_of
 
 pytestmark = pytest.mark.gpu
 
@@ -157,7 +157,7 @@ sys.path[:0] = sys.argv[1:4]
 import torch
 import gpu_models
 from rewriter.runtime import attach
-from test_cpp_runtime import options_of, row_of
+from cpp_driver import options_of, row_of
 recorder = attach(options_of("names", "sync"), [row_of()])
 x, index = torch.ones(64, device="cuda"), torch.arange(64, device="cuda")
 recorder.begin()

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cpp_driver import FLAGS, both, compile_driver, library, upstream
+
 if TYPE_CHECKING:
     from compilations import Compilations
+
+__all__ = ["both", "library", "upstream"]  # fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,12 +44,11 @@ def _vector_instructions(compilations: Compilations, _inductor_cache: None) -> I
 
 @pytest.fixture(scope="session")
 def built(kept: Path) -> Callable[..., Path]:
-    """A driver of `test_cpp_runtime.py`, for a set of flags, a format and a way of compiling.
+    """A driver of `cpp_driver.py`, for a set of flags, a format and a way of compiling.
 
     Each is compiled once in a run.
     """
     from compilations import Compilations
-    from test_cpp_runtime import FLAGS, compile_driver
 
     folder = kept.parent / "drivers"
     folder.mkdir(exist_ok=True)

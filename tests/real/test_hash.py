@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import rewriter
 from capture import Compiled
+from cpp_driver import DTYPES, options_of, row_of, shapes_of, tensor_of
 from fingerprints import fingerprint as expected
 from harness import Apart, call
 from rewriter.cli import main
@@ -26,7 +27,6 @@ from rewriter.runtime.digest import digest as sha256_of
 from rewriter.runtime.engine import measure, measure_by_operators
 from rewriter.runtime.saved import saved_in
 from test_cpp_compiled import dumped
-from test_cpp_runtime import DTYPES, options_of, row_of, shapes_of, tensor_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),

@@ -16,6 +16,8 @@ import torch
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled, Exported
+from cpp_driver import Native, load, options_of
+from cpp_driver import row_of as launch_of
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
 from rewriter.artifact.opening import open_artifact
 from rewriter.dump.reading import open_dump
@@ -26,8 +28,6 @@ from rewriter.runtime import attach
 from rewriter.runtime.expected import ExpectedInput, Symbols, compare
 from rewriter.runtime.host.harness import HARNESSES
 from sampling import one_in
-from test_cpp_runtime import Native, load, options_of
-from test_cpp_runtime import row_of as launch_of
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import rewriter
+from cpp_driver import options_of, row_of
 from harness import call_module, events, load
 from rewriter.runtime import attach, device
-from test_cpp_runtime import options_of, row_of
 
 HOME = Path(__file__).parents[2]
 

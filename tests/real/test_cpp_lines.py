@@ -1,0 +1,207 @@
+"""Lines of C++ wrappers in either format, their times, and what prints nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from cpp_driver import (
+    MARKS,
+    Both,
+    Native,
+    handle_of,
+    options_of,
+    row_of,
+)
+
+pytestmark = MARKS
+
+
+def test_upstream_format_is_what_the_shim_prints(
+    upstream: ctypes.CDLL, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = Native(upstream, options_of("names", "print", format="upstream"), [row_of()])
+    native.begin()
+    native.before(12)
+    assert capfd.readouterr().out == "[ before_launch: triton_poi_fused_0 ]\n"
+    generator = torch.Generator().manual_seed(0)
+    tensors = [
+        torch.randn(4, 8, generator=generator),
+        torch.randn(2, 3, 4, 2, generator=generator),
+        torch.randn(3, generator=generator) * 1e6,
+        torch.randn(3, 4, generator=generator) * 1e-9,
+        torch.tensor([1.0, 1e9, 1e-9]),
+        torch.tensor([1.5, -1e6]),
+        torch.tensor([-1e6, 1.5]),
+        torch.tensor([-1e6, 1.5e5, 2e5]),
+        torch.rand(3, 21, generator=generator),
+        torch.rand(2, 2, 12, generator=generator),
+        torch.rand(2, 2, 3, generator=generator) * 1e-7,
+        torch.tensor([[1e6, 2.5e6], [3.0e6, 1.25e6]]),
+        torch.tensor([math.nan, math.inf, 1.5]),
+        torch.tensor([math.nan]),
+        torch.tensor([1e300], dtype=torch.float64),
+        torch.arange(64).view(2, 32),
+        torch.arange(64).view(2, 32) / 7,
+        torch.arange(60).view(3, 4, 5),
+        torch.tensor([1e12, 3.0]),
+        torch.tensor(2.5),
+        torch.tensor(True),
+        torch.ones(65, dtype=torch.bfloat16),
+        torch.ones(3, 2, dtype=torch.float16).t(),
+        torch.zeros(2, 2, dtype=torch.uint8),
+        torch.zeros(0, 3),
+        torch.zeros(0),
+        torch.ones(2, dtype=torch.float8_e4m3fn),
+        torch.ones(3, dtype=torch.uint16),
+    ]
+    for tensor in tensors:
+        handle = ctypes.c_void_p(handle_of(tensor))
+        message = b"before_launch - triton_poi_fused_0 - view(x0, 2L)"
+        upstream.aoti_torch_print_tensor_handle(handle, message)
+        ctypes.CDLL(None).fflush(None)
+        expected = capfd.readouterr().out.splitlines()
+        native.before(12, tensor)
+        found = capfd.readouterr().out.splitlines()
+        # Their mean is rounded, and with a NaN all of theirs are NaN.
+        ours = "Mean value: " if tensor.float().isfinite().all() else " value: "
+        expected, found = (
+            [line for line in lines if ours not in line] for lines in (expected, found)
+        )
+        assert found[1:] == expected
+    native.end()
+
+
+def test_scalars_in_upstream_format(upstream: ctypes.CDLL, capfd: Any) -> None:
+    row = row_of(before=[["in", "6L"], ["in", "x"]])
+    native = Native(upstream, options_of("print", format="upstream"), [row], [["in", "arg0_1"]])
+    native.begin()
+    native.before(12, 6, 0.5)
+    native.inputs(torch.ones(2))
+    native.end()
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "[  before_launch - triton_poi_fused_0 - 6L: 6  ]",
+        "[  before_launch - triton_poi_fused_0 - x: 0.5  ]",
+        "[  aoti_model_inputs - arg0_1  ]:",
+    ]
+    assert lines[-1] == ""
+
+
+def test_when_and_iterations(both: Callable[..., Both]) -> None:
+    runtimes = both("names", "print", when="after", rows=[row_of(), row_of(13, repeats=True)])
+    for launch, act in itertools.product((12, 13, 12), ("before", "after")):
+        runtimes.check_said(
+            lambda runtime, launch=launch, act=act: getattr(runtime, act)(launch, torch.ones(1))
+        )
+    python, native = runtimes.rows()
+    assert [row["phase"] for row in native] == [row["phase"] for row in python]
+
+
+def test_sync_writes_what_comes_before_and_prints_nothing(both: Callable[..., Both]) -> None:
+    runtimes = both("sync")
+    runtimes.check_said(lambda runtime: runtime.before(12, torch.ones(3)))
+    python, native = runtimes.rows()
+    assert python == native
+    assert [(row["arg"], row["max"]) for row in native] == [("x0", 1.0)]
+    runtimes.check_said(lambda runtime: runtime.after(12, torch.ones(3)))
+    runtimes.check_rows()
+    assert "error" not in str(runtimes.rows())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_times_are_measured_whatever_the_side(when: str, both: Callable[..., Both]) -> None:
+    runtimes = both("time", when=when)
+    x = torch.ones(3)
+    runtimes.each(lambda runtime: (runtime.before(12, x), runtime.after(12, x)))
+    for rows in runtimes.rows():
+        assert [row["time"]["clock"] for row in rows if "time" in row] == ["host"]
+
+
+def test_times_are_rows_of_their_own(both: Callable[..., Both]) -> None:
+    runtimes = both("names", "print", "time", rows=[row_of(), row_of(13, repeats=True)])
+    said = runtimes.each(
+        lambda runtime: [
+            (runtime.before(launch, torch.ones(3)), runtime.after(launch, torch.ones(3)))
+            for launch in (12, 13, 13)
+        ]
+    )
+    numbers = re.compile(r"\d+\.\d us")
+    assert numbers.sub("T us", said[0]) == numbers.sub("T us", said[1])
+    assert re.findall(r"^.* us$", numbers.sub("T us", said[1]), re.MULTILINE) == [
+        "[rewriter 0] #12 triton_poi_fused_0  T us",
+        "[rewriter 0] #13 triton_poi_fused_0  T us",
+        "[rewriter 0] #13.1 triton_poi_fused_0  T us",
+    ]
+    python, native = runtimes.rows()
+    for row in (*python, *native):
+        if "time" in row:
+            time = row["time"]
+            assert list(time) == ["start_us", "duration_us", "clock"]
+            assert 0 <= time["duration_us"] < 1e6
+            assert 0 < time["start_us"] < 1e9
+            row["time"] = {"clock": time["clock"]}
+    assert python == native
+    times = [(row["launch"], row.get("iteration")) for row in native if "time" in row]
+    assert times == [(12, None), (13, 0), (13, 1)]
+    assert all(
+        row.keys() <= {"launch", "phase", "kernel", "iteration", "time"}
+        for row in native
+        if "time" in row
+    )
+
+
+def test_times_of_one_phase_are_none(both: Callable[..., Both]) -> None:
+    runtimes = both("time", when="after")
+    runtimes.check_said(lambda runtime: runtime.after(12, torch.ones(3)))
+    assert "time" not in str(runtimes.rows())
+
+
+def test_quiet_prints_nothing_and_dumps_everything(
+    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_QUIET", "1")
+    runtimes = both("hash", "names", "print", "sync", "time", values=True)
+
+    def act(runtime: Any) -> None:
+        runtime.before(12, torch.ones(3))
+        runtime.after(12, torch.ones(3))
+
+    assert runtimes.each(act) == ("", "")
+    for rows in runtimes.rows():
+        assert [(row["phase"], "fingerprint" in row, "time" in row) for row in rows] == [
+            ("before", True, False),
+            ("after", False, True),
+            ("after", True, False),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("rank", "local", "directory"),
+    [
+        ("", "", 0),
+        ("x", "2", 0),
+        ("\u0663", "2", 0),
+        ("9" * 5000, "2", 0),
+        ("", "2", 2),
+        ("3", "2", 3),
+    ],
+    ids=["neither", "no number", "digits of another script", "huge", "only the local one", "both"],
+)
+def test_ranks(
+    rank: str, local: str, directory: int, both: Callable[..., Both], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", local)
+    runtimes = both("names")
+    said = runtimes.each(lambda runtime: runtime.before(12))
+    assert said == (f"[rewriter {directory}] #12 before triton_poi_fused_0\n",) * 2
+    for dump in runtimes.dumps:
+        assert [path.name for path in dump.glob("rank*")] == [f"rank{directory}"]

@@ -1,0 +1,181 @@
+"""The probes of memory in C++ wrappers, beside those in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from cpp_driver import (
+    DTYPES,
+    MARKS,
+    Both,
+    row_of,
+)
+from rewriter.runtime.memory import patterns
+
+pytestmark = MARKS
+
+
+MEMORY = [
+    {"event": 7, "action": "allocate", "buffer": "buf3"},
+    {"event": 8, "action": "release", "buffer": "buf3"},
+    {"event": 9, "action": "release", "buffer": "buf4", "held": True},
+]
+
+
+def _bytes(tensor: torch.Tensor, before: int = 0, behind: int = 0) -> bytes:
+    size = tensor.untyped_storage().nbytes()
+    return ctypes.string_at(tensor.data_ptr() - before, before + size + behind)
+
+
+def _beside(tensor: torch.Tensor, element: int, data: bytes) -> None:
+    """Store an element that is not one of the tensor's, counted from its start."""
+    ctypes.memmove(tensor.data_ptr() + element * tensor.dtype.itemsize, data, len(data))
+
+
+def _memory_rows(pair: Both, run: int = 0) -> list[dict[str, Any]]:
+    """The rows, the same of both."""
+    python, native = pair.raw(f"rank0/run{run}/memory.jsonl")
+    assert native == python
+    return [json.loads(row) for row in python.splitlines()]
+
+
+@pytest.mark.parametrize("fill", [0, 1])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_memory_is_guarded_filled_and_compared_as_in_python(
+    dtype: torch.dtype, fill: int, both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_FILL", str(fill))
+    rows = [row_of(number, kernel=f"k{number}") for number in (12, 13, 14)]
+    pair = both("bounds", "poison", "stale", rows=rows, memory=MEMORY)
+    element = (bytes([1 - fill]) if dtype == torch.bool else bytes(range(1, 17)))[: dtype.itemsize]
+    name = str(dtype).removeprefix("torch.")
+
+    def act(runtime: Any) -> None:
+        made = torch.empty_strided((3, 5), (7, 1), dtype=dtype)
+        tensor = runtime.allocated(7, made)
+        assert (tensor.shape, tensor.stride(), tensor.dtype) == (made.shape, made.stride(), dtype)
+        assert tensor.data_ptr() % 64 == 0
+        if hasattr(ctypes.CDLL(None), "torch_from_blob"):
+            assert tensor.storage_offset() == 0
+        count = 19
+        size = count * dtype.itemsize
+        edges = patterns.pattern("bounds", fill, name) * 1024
+        whole = ctypes.string_at(tensor.data_ptr() - 4096, size + 2 * 4096)
+        assert whole[:4096] == edges[:4096]
+        assert whole[4096 + size :] == edges[size % 8 :][:4096]
+        inside = patterns.pattern("poison", fill, name) * size
+        assert whole[4096 : 4096 + size] == inside[:size]
+        del made
+        runtime.checked(12)
+        _beside(tensor, count + 3, element)
+        _beside(tensor, -1, element)
+        _beside(tensor, -4, element)
+        runtime.checked(13)
+        _beside(tensor, count, element)
+        runtime.checked(14)
+        runtime.released(8, tensor)
+        stale = patterns.pattern("stale", fill, name) * size
+        assert ctypes.string_at(tensor.data_ptr(), size) == stale[:size]
+        runtime.begin()
+
+    expected, found = pair.each(act)
+    assert found == expected
+    assert found.count("\n") == 2
+    assert "#13 k13 wrote outside buf3: 1 element, the nearest 3 elements behind its end" in found
+    before, behind, *coverage = _memory_rows(pair)
+    assert (before["launch"], before["since"], before["side"]) == (13, 12, "before")
+    assert (before["distance"], before["count"]) == (0, 2)
+    assert (behind["side"], behind["distance"], behind["count"]) == ("behind", 3, 1)
+    assert coverage == [
+        {"event": "coverage", "probe": "bounds", "done": 1, "launches": 3},
+        {"event": "coverage", "probe": "poison", "done": 1},
+        {"event": "coverage", "probe": "stale", "done": 1},
+    ]
+
+
+def test_memory_that_the_text_says_others_have_is_not_filled(both: Callable[..., Both]) -> None:
+    pair = both("stale", memory=MEMORY)
+    tensor = torch.ones(4)
+    pair.native.released(9, tensor)
+    assert tensor.tolist() == [1, 1, 1, 1]
+    pair.native.reused(8, tensor)
+    assert tensor.isnan().all()
+    pair.native.released(8, torch.empty(0))
+    pair.finish()
+    rows = (pair.dumps[1] / "rank0/run0/memory.jsonl").read_text()
+    why = {"another tensor may have its memory": 1, "it has no elements": 1}
+    assert [json.loads(row) for row in rows.splitlines()] == [
+        {"event": "coverage", "probe": "stale", "done": 1, "skipped": 2, "why": why}
+    ]
+
+
+def test_memory_that_was_given_back_is_kept_for_a_while(both: Callable[..., Both]) -> None:
+    pair = both("bounds", "stale", memory=MEMORY)
+    for runtime in (pair.python, pair.native):
+        tensor = runtime.allocated(7, torch.empty(16))
+        address = tensor.data_ptr()
+        runtime.released(8, tensor)
+        del tensor
+        others = [torch.zeros(size) for size in [16, 2064, 2128, 2192] for _ in range(20)]
+        stale = patterns.pattern("stale", 0, "float32") * 8
+        assert ctypes.string_at(address, 64) == stale
+        del others
+
+
+def test_a_band_of_no_bytes_is_none(
+    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_GUARD", "0")
+    pair = both("bounds", memory=MEMORY)
+
+    def act(runtime: Any) -> None:
+        runtime.allocated(7, torch.empty(16))
+        runtime.checked(12)
+        runtime.begin()
+
+    pair.each(act)
+    (row,) = _memory_rows(pair)
+    assert (row["done"], row["why"]) == (0, {"REWRITER_GUARD is 0": 1})
+
+
+@pytest.mark.parametrize(
+    ("fill", "guard"), [("", ""), ("bounds=1, poison=0", "1"), ("2", "x"), ("stale", "4097")]
+)
+def test_fills_and_guards_are_read_as_in_python(
+    fill: str, guard: str, both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setenv("REWRITER_FILL", fill)
+    monkeypatch.setenv("REWRITER_GUARD", guard)
+    pair = both("bounds", "poison", memory=MEMORY)
+    said = []
+    for runtime in (pair.python, pair.native):
+        tensor = runtime.allocated(7, torch.empty(16))
+        start = ctypes.string_at(tensor.data_ptr() - 512, 512 + 64 + 512)
+        runtime.checked(12)
+        said.append((start, capfd.readouterr().err))
+    size = {"": 4096, "1": 512, "x": 4096, "4097": 4608}[guard]
+    assert said[0][0] == said[1][0]
+    edge = patterns.pattern("bounds", int(fill.startswith("bounds")), "float32")
+    assert ctypes.string_at(tensor.data_ptr() - size, size) == edge * (size // 8)
+    python, native = (err.replace("; fill 0 is used", "") for _, err in said)
+    if "expected" not in fill + guard:
+        assert native in (python, "")  # what was attached warned before it was captured
+
+
+def test_memory_lives_as_long_as_somebody_has_it(both: Callable[..., Both]) -> None:
+    """A buffer that is returned outlives its call; one without a line at its end goes with it."""
+    pair = both("bounds", memory=MEMORY)
+    kept = pair.native.allocated(7, torch.zeros(4))
+    kept.fill_(3)
+    for _ in range(3):
+        pair.native.allocated(7, torch.empty(1 << 16)).fill_(2)  # a loop: the one before is gone
+    pair.native.checked(12)
+    pair.finish()
+    assert kept.tolist() == [3, 3, 3, 3]
+    assert kept.untyped_storage().nbytes() in (16, 4096 + 16 + 4096)

@@ -1,0 +1,293 @@
+"""Programs with a C++ wrapper: aborts, forks, threads, options, and a stand-in for a device."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cpp_driver import (
+    FOLDERS,
+    HERE,
+    MARKS,
+    PROBES,
+    Native,
+    options_of,
+    row_of,
+)
+
+pytestmark = MARKS
+
+
+SCRIPT = """
+import os, pathlib, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
+from cpp_driver import Native, load, options_of, row_of
+native = Native(load(pathlib.Path(sys.argv[2])), options_of("names"), [row_of()])
+native.begin()
+native.before(12)
+"""
+
+
+def run_script(built: Callable[..., Path], more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT + more, FOLDERS, str(built())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=HERE.parents[1],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+
+
+def test_the_last_name_survives_an_abort(built: Callable[..., Path]) -> None:
+    ran = run_script(built, "os.abort()")
+    assert ran.returncode < 0
+    assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
+
+
+# What the runtime asks of a driver, without one: the wait for the device whose number is in
+# FAULT fails, and CAPTURE says that the stream is captured.
+DRIVER_OF_CUDA = """
+#include <stdlib.h>
+static int waits, clock_of;
+int cuCtxGetCurrent(void** context) { *context = &waits; return 0; }
+int cuCtxSynchronize(void) {
+  const char* at = getenv("FAULT");
+  return ++waits == (at ? atoi(at) : 0) ? 700 : 0;
+}
+int cuGetErrorString(int code, const char** text) {
+  *text = code == 700 ? "an illegal memory access was encountered" : "another";
+  return 0;
+}
+int cuStreamIsCapturing(void* stream, int* state) { *state = !!getenv("CAPTURE"); return 0; }
+int events_alive, most_alive;
+int cuEventCreate(int** event, unsigned flags) {
+  *event = malloc(sizeof(int));
+  if (++events_alive > most_alive) most_alive = events_alive;
+  return 0;
+}
+int cuEventRecord(int* event, void* stream) { *event = ++clock_of; return 0; }
+int cuEventSynchronize(int* event) { return 0; }
+int cuEventElapsedTime(float* ms, int* from, int* to) { *ms = *to - *from; return 0; }
+int cuEventDestroy_v2(int* event) { --events_alive; free(event); return 0; }
+int aoti_torch_get_current_cuda_stream(int device, void** stream) { *stream = 0; return 0; }
+"""
+ON_A_DEVICE = """
+import os, pathlib, sys, torch
+sys.path[:0] = sys.argv[1].split(os.pathsep)
+from cpp_driver import *
+ctypes.CDLL(sys.argv[3], mode=ctypes.RTLD_GLOBAL)
+native = Native(load(pathlib.Path(sys.argv[2])), options_of(*sys.argv[4].split(",")), [row_of()])
+native.begin()
+for _ in range(3):
+    native.before(12, torch.ones(2))
+    native.after(12, torch.ones(2))
+native.end()
+"""
+
+
+@pytest.fixture
+def on_a_device(built: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
+    """Run three launches on a stand-in for a device; what was said and the rows of the dump."""
+    source, driver = tmp_path / "cuda.c", tmp_path / "libcuda.so.1"
+    source.write_text(DRIVER_OF_CUDA)
+    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(driver)]
+    subprocess.run([*command, str(source)], check=True)
+
+    def run(names: str, **environment: str) -> tuple[str, str, list[dict[str, Any]]]:
+        ran = subprocess.run(
+            [sys.executable, "-c", ON_A_DEVICE, FOLDERS, str(built()), str(driver), names],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=HERE.parents[1],
+            env={**os.environ, "REWRITER_DUMP": str(tmp_path / "dump"), **environment},
+        )
+        assert ran.returncode == 0, ran.stderr
+        rows = (tmp_path / "dump/rank0/run0/events.jsonl").read_text().splitlines()
+        return ran.stdout, ran.stderr, [json.loads(row) for row in rows]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("wait", "place", "phase"), [("4", ".1", "after"), ("3", ".1", "before"), ("1", "", "before")]
+)
+def test_a_fault_of_the_device_ends_the_record(
+    wait: str, place: str, phase: str, on_a_device: Callable[..., Any]
+) -> None:
+    out, err, rows = on_a_device("names,print,sync", FAULT=wait)
+    error = "CUDA error: an illegal memory access was encountered"
+    earlier = " (of something before this launch)" if phase == "before" else ""
+    assert err == f"[rewriter 0] #12{place} triton_poi_fused_0: {error}{earlier}\n"
+    assert [row for row in rows if "error" in row] == rows[-1:]
+    iteration = {"iteration": 1} if place else {}
+    about = {"launch": 12, "phase": phase, "kernel": "triton_poi_fused_0"}
+    assert rows[-1] == {**about, **iteration, "error": error}
+    names = [line for line in out.splitlines() if "f32" not in line]
+    assert names[-1] == f"[rewriter 0] #12{place} before triton_poi_fused_0"
+
+
+def test_events_of_the_device_time_launches(on_a_device: Callable[..., Any]) -> None:
+    _, err, rows = on_a_device("time")
+    assert err == ""
+    times = [row["time"] for row in rows if "time" in row]
+    assert [time["clock"] for time in times] == ["cuda"] * 3
+    assert [time["duration_us"] for time in times] == [1000.0] * 3
+    starts = [time["start_us"] - times[0]["start_us"] for time in times]
+    assert starts == pytest.approx([0, 2000, 4000], abs=0.01)
+    # They are read when the call is over.
+    assert ["time" in row for row in rows] == [False] * 6 + [True] * 3
+
+
+def test_events_of_the_device_go_with_the_call(
+    on_a_device: Callable[..., Any], built: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Also in a loop: only so many wait to be read."""
+    more = """
+native.begin()
+for _ in range(5000):
+    native.before(12)
+    native.after(12)
+native.end()
+cuda = ctypes.CDLL(sys.argv[3])
+alive, most = (ctypes.c_int.in_dll(cuda, name).value for name in ("events_alive", "most_alive"))
+sys.exit(f"{alive} {most}")
+"""
+    driver = str(tmp_path / "libcuda.so.1")
+    ran = subprocess.run(
+        [sys.executable, "-c", ON_A_DEVICE + more, FOLDERS, str(built()), driver, "time"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=HERE.parents[1],
+    )
+    assert ran.stderr.strip() == f"0 {2 * 4096}"
+
+
+def test_nothing_waits_while_a_graph_is_captured(on_a_device: Callable[..., Any]) -> None:
+    out, err, rows = on_a_device("names,sync,time", CAPTURE="1", FAULT="1")
+    assert out.count("\n") == 3
+    assert len(rows) == 6
+    assert not any("time" in row or "error" in row for row in rows)
+    assert sorted(line.split(": ")[2].split()[0] for line in err.splitlines()) == [
+        "launches",
+        "names",
+        "sync",
+    ]
+
+
+def test_a_process_that_loads_data_is_not_probed(built: Callable[..., Path]) -> None:
+    """Torch names its thread, also where it was spawned and not forked."""
+    ran = run_script(
+        built,
+        "ctypes = __import__('ctypes')\n"
+        "ctypes.CDLL(None).prctl(15, b'pt_data_worker', 0, 0, 0)\n"
+        "native.begin()\n"
+        "native.before(12)\n",
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
+
+
+def test_a_fork_is_not_probed(built: Callable[..., Path]) -> None:
+    ran = run_script(
+        built,
+        "if not os.fork():\n"
+        "    for _ in range(3): native.before(12)\n"
+        "    native.begin()\n"
+        "    native.before(12)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "native.before(12)\n",
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines() == [
+        "[rewriter 0] #12 before triton_poi_fused_0",
+        "[rewriter 0] #12.1 before triton_poi_fused_0",
+    ]
+    assert ran.stderr.count("this process is a fork of the one that is probed, and is not") == 1
+
+
+def test_lines_of_threads_do_not_interleave(library: ctypes.CDLL, capfd: Any) -> None:
+    rows = [row_of(before=[["in", name] for name in "abcd"])]
+    wrappers = [Native(library, options_of("print", values=True), rows) for _ in range(2)]
+    tensors = [torch.arange(100.0) for _ in range(4)]
+
+    def work(native: Native) -> None:
+        native.begin()
+        for _ in range(200):
+            native.before(12, *tensors)
+        native.end()
+
+    threads = [threading.Thread(target=work, args=(native,)) for native in wrappers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 2 * 200 * 8
+    names = [re.search(r"in (\w)  f32\[100\]", line) for line in lines[::2]]
+    assert "".join(name[1] for name in names if name) == "abcd" * 400
+    assert len(set(lines[1::2])) == 1
+
+
+def test_off_does_nothing(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setenv("REWRITER_PROBE", "Off")
+    monkeypatch.chdir(tmp_path)
+    native = Native(library, options_of(*PROBES), [row_of()], [["in", "x"]])
+    native.begin()
+    native.inputs(torch.ones(1))
+    native.before(12, torch.ones(1))
+    native.end()
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_defaults_of_the_dump(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for names in (["names", "print"], ["save"]):
+        native = Native(library, options_of(*names), [row_of()])
+        native.begin()
+        native.end()
+        assert (tmp_path / "rewriter_dump").exists() == ("save" in names)
+    command = json.loads((tmp_path / "rewriter_dump/manifest.json").read_text())["command"]
+    assert Path(sys.executable).name in command
+
+
+def test_a_table_in_the_source_and_a_call_that_unwinds(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    library.test_static()
+    assert capfd.readouterr().out == "[rewriter 0] #3 before static_kernel\n"
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    native = Native(library, options_of("names"), [row_of(3)])
+    library.test_throw(ctypes.c_void_p(native.wrapper))
+    assert (tmp_path / "rank0/run0/events.jsonl").read_text().count("\n") == 1
+
+
+def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None:
+    native = Native(library, options_of("print", values=True), [row_of()])
+    native.begin()
+    tensor = torch.tensor([1 + 2j, 3.0], requires_grad=True)
+    with torch.enable_grad():
+        native.before(12, tensor)
+        assert torch.is_grad_enabled()
+    assert tensor._version == 0
+    native.end()
+    assert "[(1+2j), (3+0j)]" in capfd.readouterr().out

@@ -1,0 +1,456 @@
+"""Values in C++ wrappers: lines, statistics and rows are those of the Python runtime."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dump_schemas
+from cpp_driver import (
+    DTYPES,
+    FOLDERS,
+    MARKS,
+    Both,
+    Handle,
+    Native,
+    Other,
+    handle_of,
+    options_of,
+    row_of,
+    shapes_of,
+    tensor_of,
+)
+from exact_statistics import contents, decode, is_near_limit
+
+pytestmark = MARKS
+
+
+# --- Values --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def test_lines_and_events_for_every_dtype_and_shape(
+    dtype: torch.dtype, both: Callable[..., Both]
+) -> None:
+    runtimes = both("print", values=True)
+    for tensor in shapes_of(tensor_of(dtype, 9000)):
+        runtimes.check_said(lambda runtime, tensor=tensor: runtime.before(12, tensor))
+    runtimes.check_rows()
+    assert len(runtimes.rows()[1]) == len(shapes_of(tensor_of(dtype, 9000)))
+
+
+SPECIAL = [0.0, 1.0, -2.5, math.nan, math.inf, -math.inf, 1e-45, 1e-310, 3e38, 1.7e308, -1.7e308]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["fast", *(pytest.param(x, marks=pytest.mark.exhaustive) for x in ("inductor", "fastest"))],
+)
+def test_statistics_of_difficult_values(flags: str, both: Callable[..., Both]) -> None:
+    runtimes = both("print", flags=flags)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(10_000, generator=generator, dtype=torch.float64)
+    largest = 2**63 - 1
+    difficult = [
+        *(torch.tensor(SPECIAL[:end], dtype=torch.float64) for end in range(1, len(SPECIAL) + 1)),
+        torch.tensor([math.nan] * 40 + [math.inf] * 3),
+        torch.tensor([math.nan] * 5000 + [2.0, 3.0]),
+        noise + 1e9,
+        noise * 1e-3 + 1e12,
+        noise * 1e300,
+        noise * 1e-300,
+        torch.cat([noise * 1e-300, noise * 1e300, noise]),
+        torch.tensor([1.7e308] * 5000 + [-1.7e308] * 3000),
+        torch.tensor([1.7e308, -1.7e308], dtype=torch.float64),
+        torch.full((3000,), 0.1),
+        torch.full((5000,), 1e30, dtype=torch.float64),
+        torch.cat([torch.zeros(5000), torch.full((5000,), 1e6)]).double() + noise * 1e-9,
+        torch.tensor([largest, -largest - 1, 0]),
+        torch.tensor([largest] * 3000 + [largest - 1] * 2000),
+        torch.tensor([-largest - 1] * 3000 + [largest]),
+        torch.tensor([2**64 - 1, 2**63, 2**53 + 1], dtype=torch.uint64),
+        torch.tensor([0, 2**64 - 1] * 3000, dtype=torch.uint64),
+        torch.tensor([2**64 - 7] * 5000, dtype=torch.uint64),
+        torch.tensor([complex(math.nan, math.inf), complex(math.inf, 1), complex(3, 4)]),
+        torch.tensor([complex(1.7e308, 1.7e308), complex(1e-310, 0)], dtype=torch.complex128),
+        torch.randn(5000, dtype=torch.complex64, generator=generator) + 1e6,
+    ]
+    for tensor in difficult:
+        runtimes.python.after(12, tensor)
+        runtimes.native.after(12, tensor)
+    runtimes.check_rows()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def test_statistics_of_arbitrary_bits(dtype: torch.dtype, both: Callable[..., Both]) -> None:
+    runtimes = both("print")
+
+    @settings(max_examples=25, deadline=None)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        count = data.draw(st.integers(1, 40))
+        bits = data.draw(
+            st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize)
+        )
+        flat = torch.frombuffer(bytearray(bits), dtype=torch.uint8)
+        tensor = (flat & 1 if dtype == torch.bool else flat).view(dtype)
+        runtimes.python.before(12, tensor)
+        runtimes.native.before(12, tensor)
+
+    check()
+    runtimes.check_rows()
+
+
+def test_scalars_read_as_in_python(both: Callable[..., Both]) -> None:
+    row = row_of(before=[["in", f"s{i}"] for i in range(4)])
+    runtimes = both("print", rows=[row])
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        numbers=st.tuples(
+            st.floats(), st.floats(width=32), st.integers(-(2**63), 2**64 - 1), st.booleans()
+        )
+    )
+    def check(numbers: tuple[Any, ...]) -> None:
+        runtimes.python.before(12, *numbers)
+        runtimes.native.before(12, *numbers)
+
+    check()
+    edges = [2.0**power for power in range(-1074, 1024)]
+    edges += [1e15, 1e16, 1e17, 123456789012345680.0, 1e22, 1e-4, 1e-5, 0.1, -0.0, 5e-324]
+    for four in zip(*[iter(edges)] * 4, strict=False):
+        runtimes.python.before(12, *four)
+        runtimes.native.before(12, *four)
+    runtimes.check_rows()
+    runtimes.check_said(lambda runtime: runtime.before(12, math.nan, -math.inf, 1e-05, True))
+
+
+def test_what_is_no_value_or_cannot_be_read(
+    both: Callable[..., Both], library: ctypes.CDLL
+) -> None:
+    rows = [row_of(before=[["in", "a"], ["in", "b"], ["in", "c"], ["in", "d"]])]
+    runtimes = both("print", rows=rows)
+    freed = torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+    packed = torch.ones(4, dtype=torch.uint8).view(getattr(torch, "float4_e2m1fn_x2", torch.bits8))
+    meta, sparse = torch.empty(2, 3, device="meta"), torch.eye(3).to_sparse()
+    dense, mkldnn = torch.ones(2), torch.ones(2, 2).to_mkldnn()
+    for four in ((None, freed, quantized, packed), (meta, sparse, dense, None)):
+        runtimes.check_said(lambda runtime, four=four: runtime.before(12, *four))
+    shrunk = torch.ones(4)
+    shrunk.untyped_storage().resize_(8)
+    runtimes.check_said(lambda runtime: runtime.before(12, mkldnn, dense, None, shrunk))
+    runtimes.check_rows()
+    undefined = ctypes.c_void_p()
+    library.aoti_torch_new_uninitialized_tensor(ctypes.byref(undefined))
+    runtimes.capture.readouterr()
+    runtimes.native.before(12, Handle(undefined.value), dense, Other(), 2**63)
+    lines = runtimes.capture.readouterr().out.splitlines()
+    assert [line.split("in ", 1)[1].split("  ")[0] for line in lines] == ["b", "c", "d"]
+    assert lines[1].endswith("in c  other ?")
+    assert lines[2].endswith("in d  int 9223372036854775808")
+
+
+def test_tensors_of_arrayref_mode(library: ctypes.CDLL, capfd: Any) -> None:
+    row = row_of(before=[["in", name] for name in "abcd"])
+    native = Native(library, options_of("print", values=True), [row])
+    native.begin()
+    library.test_array(ctypes.c_void_p(native.call), 12)
+    native.end()
+    first, values, last = capfd.readouterr().out.splitlines()
+    assert "in a  f32[2, 3]  cpu  min 1 max 6 mean 3.5 std 1.871 nan 0 inf 0" in first
+    assert values == "    [1, 2, 3, 4, 5, 6]"
+    assert last.endswith("in d  int 7")
+
+
+def test_every_type_that_a_line_may_hold(library: ctypes.CDLL, capfd: Any) -> None:
+    before = [["in", f"v{i}"] for i in range(16)]
+    rows = [row_of(before=before, after=[["out", "y"]])]
+    native = Native(library, options_of("print"), rows, [["in", "a"], ["in", "s"]])
+    native.begin()
+    handle = handle_of(torch.arange(6.0).view(2, 3))
+    library.test_types(ctypes.c_void_p(native.call), 12, ctypes.c_void_p(handle))
+    native.end()
+    library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    out, err = capfd.readouterr()
+    tensor = "min 0 max 5 mean 2.5 std 1.871 nan 0 inf 0"
+    assert [line.split("#12 ")[-1].split("  ", 1)[-1] for line in out.splitlines()] == [
+        f"in v0  f32[2, 3]  cpu  {tensor}",
+        f"in v1  f32[2, 3]  cpu  {tensor}",
+        f"in v2  f32[3, 2]  cpu  {tensor}",
+        "in v3  f32[2, 3]  cpu  min 1 max 6 mean 3.5 std 1.871 nan 0 inf 0",
+        "in v4  f32[3]  cpu  min 4 max 6 mean 5 std 1 nan 0 inf 0",
+        "in v7  int 5",
+        "in v8  int -6",
+        "in v9  int 7",
+        "in v10  int 9223372036854775808",
+        "in v11  float 2.5",
+        "in v12  float 0.1",
+        "in v13  bool True",
+        "in v14  other ?",
+        "triton_poi_fused_0  out y  float 1.5",
+        f"in a  f32[2, 3]  cpu  {tensor}",
+        "in s  int 3",
+    ]
+    # A line without values after one that has some: the table says one.
+    assert err.count("the line and the table differ") == err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("recheck", "roles", "seen"),
+    [
+        (False, ("in", "in", "in"), [1, 1, 2]),
+        (True, ("in", "in", "in"), [2, 2, 2]),
+        (False, ("inout", "in", "in"), [2, 1, 2]),
+    ],
+    ids=["measured once", "recheck", "written by a launch"],
+)
+def test_a_constant_is_measured_once(
+    recheck: bool, roles: tuple[str, ...], seen: list[int], library: ctypes.CDLL, capfd: Any
+) -> None:
+    """Of AOTInductor: what no launch writes stays as it was loaded, and so does a view of it."""
+    labels = [[role, name] for role, name in zip(roles, ("weight", "view", "buf0"), strict=True)]
+    table = [row_of(0, before=[], after=labels)]
+    native = Native(library, options_of("print", recheck=recheck), table)
+    tensor = torch.ones(6)
+    handle = handle_of(tensor)
+    for value in (1, 2):
+        tensor.numpy()[:] = value  # nobody tells torch
+        native.begin()
+        library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
+    native.end()
+    library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 1, *seen]
+
+
+def test_other_constants_are_measured(library: ctypes.CDLL, capfd: Any) -> None:
+    """Those that take the place of the first ones, and those that their owner writes."""
+    table = [row_of(0, before=[], after=[["in", "weight"], ["in", "view"], ["out", "buf0"]])]
+    native = Native(library, options_of("print"), table)
+    tensor = torch.ones(6)
+    handles = [handle_of(tensor), handle_of(tensor)]
+    with torch.inference_mode():
+        handles.append(handle_of(torch.full((6,), 4.0)))
+
+    def call(handle: int) -> None:
+        native.begin()
+        library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
+
+    call(handles[0])
+    tensor.numpy()[:] = 2  # as a package does with memory of its own
+    call(handles[1])
+    tensor.mul_(3)
+    call(handles[1])
+    call(handles[2])
+    call(handles[2])
+    native.end()
+    for handle in handles:
+        library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines[::3]] == [1, 2, 6, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("recheck", "role", "seen"),
+    [
+        (False, "in", [1, 1, 6, 6, 9, 7, 8]),
+        (True, "in", [1, 5, 6, 6, 9, 7, 8]),
+        (False, "inout", [1, 5, 6, 6, 9, 7, 8]),
+    ],
+    ids=["not read again", "recheck", "written by a launch"],
+)
+def test_an_input_that_was_not_written_is_not_read_again(
+    recheck: bool, role: str, seen: list[int], library: ctypes.CDLL, capfd: Any
+) -> None:
+    """As in Python, which calls what is compiled just in time, and knows of writes."""
+    labels = [["in", "weight"], ["in", "x"]]
+    table = [row_of(0, before=[], after=[[role, "weight"]])]
+    native = Native(library, options_of("print", recheck=recheck), table, labels)
+    weight = torch.ones(4)
+    shown = []
+    for call in range(7):
+        if call == 1:
+            weight.numpy()[:] = 5  # nobody tells torch
+        elif call == 2:
+            weight.add_(1)
+        elif call == 4:
+            weight = torch.full((4,), 9.0)  # maybe where the other one was
+        elif call == 5:
+            with torch.inference_mode():
+                weight = torch.full((4,), 7.0)
+        elif call == 6:
+            weight.numpy()[:] = 8  # no version is there to tell
+        native.begin()
+        native.inputs(weight, torch.full((2,), float(call)))
+        native.end()
+        first, second = capfd.readouterr().out.splitlines()
+        shown.append(int(first.split(" max ")[1][0]))
+        assert f" max {call} " in second
+    assert shown == seen
+
+
+def test_what_a_fused_optimizer_trains_is_read_again(library: ctypes.CDLL, capfd: Any) -> None:
+    """It writes parameters, and leaves their versions as they are."""
+    native = Native(library, options_of("print"), [], [["in", "weight"], ["in", "frozen"]])
+    weight, frozen = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
+    for call in range(4):
+        if call == 1:  # it was known before
+            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+            weight.grad = -torch.ones(4)
+        if call:
+            optimizer.step()
+            assert weight._version == 0
+            frozen.numpy()[:] += 1
+        native.begin()
+        native.inputs(weight, frozen)
+        native.end()
+        lines = capfd.readouterr().out.splitlines()
+        assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
+
+
+def test_tensors_that_are_swapped_have_no_weak_references(library: ctypes.CDLL, capfd: Any) -> None:
+    """Torch refuses to swap one that has any; what was known before is forgotten."""
+    native = Native(library, options_of("print"), [], [["in", "weight"]])
+    weight = torch.ones(4)
+    try:
+        for call in range(3):
+            torch.__future__.set_swap_module_params_on_conversion(call > 0)
+            native.begin()
+            native.inputs(weight)
+            native.end()
+            if call:
+                torch.utils.swap_tensors(weight, torch.full((4,), 2.0))
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 2]
+
+
+def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(
+    library: ctypes.CDLL, capfd: Any
+) -> None:
+    native = Native(library, options_of("print"), [row_of()])
+    native.begin()
+    native.before(12, torch.ones(2), torch.ones(3))
+    native.before(99, torch.ones(2))
+    native.before(-1)
+    native.end()
+    out, err = capfd.readouterr()
+    assert out.count("f32[2]") == out.count("\n") == 1
+    assert err.count("warning: #12: ") == err.count("\n") == 1
+
+
+# --- What is not finite --------------------------------------------------------------------------
+
+
+HALF = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.complex64, torch.int32])
+def test_what_is_not_well_is_said_alike(dtype: torch.dtype, both: Callable[..., Both]) -> None:
+    runtimes = both("nan", args="written")
+    tensors = shapes_of(tensor_of(dtype, 9000))
+    tensors += [torch.zeros(9).to(dtype), torch.full((9,), math.nan).to(dtype)]
+    for tensor in tensors:
+        runtimes.check_said(lambda runtime, tensor=tensor: runtime.after(12, tensor))
+    runtimes.check_rows()
+    for row, tensor in zip(runtimes.rows()[1], tensors, strict=True):
+        assert row.get("near_limit", 0) == sum(
+            is_near_limit(value, dtype)
+            for value in decode(contents(tensor), dtype)
+            if math.isfinite(value)
+        )
+
+
+def test_a_line_says_what_is_not_well(both: Callable[..., Both]) -> None:
+    runtimes = both("nan", args="written")
+    half = torch.tensor([1.0, 40000.0, -65504.0, math.inf, -math.inf, math.nan]).half()
+    for again, tensor, expected in (
+        (
+            "",
+            half,
+            "[6]  cpu  nan 1 +inf 1 -inf 1 near the limit 1 (16.67%) of 6; "
+            "min -6.55e+04 max 4e+04\n",
+        ),
+        (".1", half[5:], "[1]  cpu  nan 1 of 1\n"),
+        (".2", half[:1], ""),
+    ):
+        said = runtimes.each(lambda runtime, tensor=tensor: runtime.after(12, tensor))
+        begin = f"[rewriter 0] #12{again} after  triton_poi_fused_0  out buf1  f16"
+        assert said == (begin * bool(expected) + expected,) * 2
+
+
+@pytest.mark.parametrize("allowed", ["*poi*:buf1", "*:buf?", "triton_poi_fused_0:*"])
+def test_what_is_allowed_has_a_row_and_no_line(allowed: str, both: Callable[..., Both]) -> None:
+    runtimes = both("nan", args="written", allow=["other:buf1", allowed])
+    said = runtimes.each(lambda runtime: runtime.after(12, torch.tensor([math.nan])))
+    assert said == ("", "")
+    assert [row["nan"] for rows in runtimes.rows() for row in rows] == [1, 1]
+    assert json.loads(runtimes.raw("manifest.json")[1])["allow"] == ["other:buf1", allowed]
+
+
+STOPS = """
+import sys
+from pathlib import Path
+import torch
+from rewriter.runtime import attach
+from cpp_driver import Native, load, options_of, row_of
+
+language, library, probes = sys.argv[1:]
+options = options_of(*probes.split(","), args="written", stop=True, allow=["*:buf9"])
+rows = [row_of(after=[["out", "buf1"]]), row_of(13, after=[["out", "buf9"]])]
+if language == "python":
+    recorder = attach(options, rows)
+else:
+    recorder = Native(load(Path(library)), options, rows)
+recorder.begin()
+sys.stdout.write("of the program")
+recorder.after(12, torch.ones(3))
+recorder.after(13, torch.tensor([float("nan")]))
+recorder.after(12, torch.tensor([1.0, float("inf")]))
+recorder.after(12, torch.tensor([1.0, float("nan"), 2.0]))
+print("not reached")
+"""
+
+
+@pytest.mark.parametrize("probes", ["nan", "nan,save"])
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_a_nan_ends_the_program(
+    language: str, probes: str, built: Callable[..., Path], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path / "x"), "PYTHONPATH": FOLDERS}
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPS, language, str(built()), probes],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 1
+    assert "of the program" in ran.stdout
+    assert "not reached" not in ran.stdout
+    assert "+inf 1 of 2" in ran.stdout
+    stopped = "stopped at #12 triton_poi_fused_0: 1 of 3 elements of buf1 are NaN (--stop)"
+    assert ran.stderr == f"[rewriter 0] {stopped}\n"
+    rows = (tmp_path / "x/rank0/run0/events.jsonl").read_text().splitlines()
+    assert [json.loads(row)["nan"] for row in rows] == [0, 1, 0, 1]
+    for row in rows:
+        file = json.loads(row).get("file")
+        assert (file is not None) == ("save" in probes)
+        assert file is None or (tmp_path / "x/rank0/run0" / file).is_file()
+    found = json.loads((tmp_path / "x/stopped.json").read_text())
+    assert (found["run"], found["launch"], found["arg"]) == ("rank0/run0", 12, "buf1")
+    dump_schemas.check(tmp_path / "x")

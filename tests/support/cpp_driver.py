@@ -1,0 +1,652 @@
+"""A driver that makes calls as lines in a C++ wrapper do, and the Python recorder beside it.
+
+One shared object is built from the text of the runtime and the driver; the same tensors go through
+the Python recorder: same lines, same dump, same files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import struct
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dump_schemas
+from harness import settle
+from rewriter.instrumentation.bundle import apart, text
+from rewriter.runtime import attach
+from rewriter.runtime.event_queue import drain_queue
+
+HERE = Path(__file__).parent
+# Where a script finds this module, and what it imports.
+FOLDERS = str(HERE)
+INCLUDE = Path(torch.__file__).parent / "include"
+LIBRARIES = Path(torch.__file__).parent / "lib"
+HEADERS = ["-isystem", str(INCLUDE), "-isystem", str(INCLUDE / "torch/csrc/api/include")]
+MARKS = [
+    pytest.mark.usefixtures("warm_python"),
+    pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
+    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
+]
+STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+# What Inductor compiles wrappers with, and the worst that a user can make of it: the runtime apart,
+# as in packages.
+FLAGS = {
+    "inductor": "-std=c++17 -O1 -DNDEBUG -fno-trapping-math -funsafe-math-optimizations "
+    "-ffinite-math-only -fno-signed-zeros -fno-math-errno -fno-finite-math-only "
+    "-fno-unsafe-math-optimizations -ffp-contract=off -fexcess-precision=fast "
+    "-fno-tree-loop-vectorize -march=native",
+    "fast": "-std=c++20 -O1 -DNDEBUG -ffast-math",
+    "fastest": "-std=c++20 -O3 -DNDEBUG -ffast-math",
+    # To compile.
+    "quick": "-std=c++17 -O0",
+}
+_NAMES = """
+bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 bfloat16 float32 float64
+float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
+complex32 complex64 complex128
+"""
+DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
+PROBES = (
+    *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "record", "save", "stale"),
+    *("sync", "time"),
+)
+# What the tests of that format look at.
+IN_UPSTREAM_FORMAT = ("hash", "names", "print")
+
+# The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
+TYPES = {
+    "t": "AtenTensorHandle",
+    "i": "int64_t",
+    "u": "uint64_t",
+    "f": "double",
+    "b": "bool",
+    "o": "const char*",
+}
+LINES = ["", "t", "tt", "tttt", "ti", "if", "ffib", "ffub", "ffff", "fffb", "ttou"]
+
+DRIVER = r"""
+#include <torch/csrc/inductor/aoti_runtime/arrayref_tensor.h>
+
+#include <cstring>
+#include <utility>
+
+using namespace inductor_rewriter;
+
+template <class T>
+static T value_of(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// As injected lines make calls: by value.
+template <class... T, std::size_t... I>
+static bool say(
+    Call& _rw, int launch, int phase, [[maybe_unused]] const uint64_t* bits,
+    std::index_sequence<I...>) {
+  if (phase == 0) _rw.before(launch, value_of<T>(bits[I])...);
+  else if (phase == 1) _rw.after(launch, value_of<T>(bits[I])...);
+  else _rw.inputs(value_of<T>(bits[I])...);
+  return true;
+}
+
+extern "C" {
+// No types of the runtime's here: where they are hidden, so is a function of them.
+void* test_wrapper(const void* options, const void* rows, size_t count, const char* inputs) {
+  const Row* table = static_cast<const Row*>(rows);
+  return new Wrapper(*static_cast<const Options*>(options), table, count, inputs);
+}
+void* test_begin(void* wrapper) { return new Call(*static_cast<Wrapper*>(wrapper)); }
+void test_end(void* call) { delete static_cast<Call*>(call); }
+bool test_at(void* from, int launch, int phase, const char* types, const uint64_t* bits) {
+  Call& call = *static_cast<Call*>(from);
+  // LINES
+  return false;
+}
+void test_array(void* from, int launch) {
+  using namespace torch::aot_inductor;
+  static float numbers[6] = {1, 2, 3, 4, 5, 6};
+  static const int64_t sizes[] = {2, 3}, strides[] = {3, 1};
+  ArrayRefTensor<float> whole(
+      MiniArrayRef<float>(numbers, 6), MiniArrayRef<const int64_t>(sizes, 2),
+      MiniArrayRef<const int64_t>(strides, 2), aoti_torch_device_type_cpu(), 0);
+  RAIIAtenTensorHandle owner;
+  ConstantHandle constant;
+  Call& call = *static_cast<Call*>(from);
+  call.before(launch, call.view(whole, 2, sizes, strides, 0L), owner, constant, int32_t{7});
+}
+// Every type.
+void test_types(void* from, int launch, AtenTensorHandle handle) {
+  using namespace torch::aot_inductor;
+  static float numbers[6] = {1, 2, 3, 4, 5, 6};
+  static const int64_t sizes[] = {2, 3}, strides[] = {3, 1}, row[] = {3}, step[] = {1};
+  static const int64_t turned[] = {3, 2}, across[] = {1, 3};
+  ArrayRefTensor<float> array(
+      MiniArrayRef<float>(numbers, 6), MiniArrayRef<const int64_t>(sizes, 2),
+      MiniArrayRef<const int64_t>(strides, 2), aoti_torch_device_type_cpu(), 0);
+  RAIIAtenTensorHandle empty;
+  ConstantHandle constant(handle);
+  Call& _rw = *static_cast<Call*>(from);
+  _rw.before(
+      launch, handle, constant, _rw.view(constant, 2, turned, across, 0L), array,
+      _rw.view(array, 1, row, step, 3L), empty, nullptr, 5L, int32_t{-6}, uint8_t{7},
+      uint64_t{1} << 63, 2.5f, 0.1, true, "text", _rw.view(empty, 1, row, step, 0L));
+  _rw.after(launch);
+  _rw.after(launch, 1.5);
+  _rw.inputs(handle, 3L);
+}
+void test_constant(void* from, int launch, AtenTensorHandle handle) {
+  torch::aot_inductor::ConstantHandle constant(handle);
+  Call& _rw = *static_cast<Call*>(from);
+  static const int64_t row[] = {3}, step[] = {1};
+  _rw.after(launch, constant, _rw.view(constant, 1, row, step, 0L), handle);
+}
+AtenTensorHandle test_allocated(void* from, int event, AtenTensorHandle handle) {
+  Call& _rw = *static_cast<Call*>(from);
+  torch::aot_inductor::RAIIAtenTensorHandle buffer(handle);
+  _rw.allocated(event, buffer);
+  return buffer.release();
+}
+void test_gone(void* from, int event, AtenTensorHandle handle, bool reused) {
+  Call& _rw = *static_cast<Call*>(from);
+  torch::aot_inductor::RAIIAtenTensorHandle buffer(handle);
+  if (reused) _rw.reused(event, buffer);
+  else _rw.released(event, buffer);
+}
+void test_checked(void* from, int launch) {
+  Call& _rw = *static_cast<Call*>(from);
+  _rw.checked(launch);
+}
+void test_throw(void* wrapper) {
+  try {
+    Call call(*static_cast<Wrapper*>(wrapper));
+    call.before(3);
+    throw 1;
+  } catch (int) {
+  }
+}
+// The table as the planner writes it.
+const Options options{
+    "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
+    "", "", 0, "all", false, "", nullptr, false, nullptr};
+const Row rows[] = {
+    {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
+     nullptr},
+};
+Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);
+void test_static() {
+  Call _rw(wrapper);
+  _rw.before(3, nullptr);
+}
+}
+"""
+
+# What looks at the runtime itself, and stands where that is compiled.
+INSIDE = r"""
+using namespace inductor_rewriter;
+extern "C" {
+// How a probe is made: `when`, and its flags.
+const char* test_probe(const char* name) {
+  static std::string facts;
+  auto probe = make_probe(name);
+  facts = probe->when;
+  for (bool flag : {probe->spans, probe->of_results, probe->values != nullptr, probe->measures,
+                    probe->saves}) {
+    facts += flag ? " 1" : " 0";
+  }
+  return facts.c_str();
+}
+void test_drain(void* of) {
+  void* recorder = static_cast<Wrapper*>(of)->recorder;
+  if (recorder) static_cast<Recorder*>(recorder)->drain();
+}
+bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }
+}
+"""
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("artifact", ctypes.c_char_p),
+        ("sha256", ctypes.c_char_p),
+        ("version", ctypes.c_char_p),
+        ("probes", ctypes.c_char_p),
+        ("when", ctypes.c_char_p),
+        ("format", ctypes.c_char_p),
+        ("values", ctypes.c_bool),
+        ("outputs", ctypes.c_char_p),
+        ("expected", ctypes.c_char_p),
+        ("reads_inputs", ctypes.c_bool),
+        ("label", ctypes.c_char_p),
+        ("calls", ctypes.c_char_p),
+        ("last", ctypes.c_int),
+        ("args", ctypes.c_char_p),
+        ("recheck", ctypes.c_bool),
+        ("max_bytes", ctypes.c_char_p),
+        ("allow", ctypes.c_char_p),
+        ("stop", ctypes.c_bool),
+        ("memory", ctypes.c_char_p),
+        ("dormant", ctypes.c_bool),
+        ("on", ctypes.c_char_p),
+        ("dump", ctypes.c_char_p),
+        ("quiet", ctypes.c_bool),
+    ]
+
+
+class Row(ctypes.Structure):
+    _fields_ = [
+        ("launch", ctypes.c_int),
+        ("kernel", ctypes.c_char_p),
+        ("kind", ctypes.c_char_p),
+        ("scope", ctypes.c_char_p),
+        ("line", ctypes.c_int),
+        ("source_nodes", ctypes.c_char_p),
+        ("origins", ctypes.c_char_p),
+        ("repeats", ctypes.c_bool),
+        ("buffers", ctypes.c_char_p),
+        ("before", ctypes.c_char_p),
+        ("after", ctypes.c_char_p),
+        ("reads", ctypes.c_char_p),
+        ("together", ctypes.c_bool),
+    ]
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype = ctypes.c_void_p
+_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def handle_of(tensor: torch.Tensor) -> int:
+    """A handle of a tensor, to be deleted by `aoti_torch_delete_tensor_object`."""
+    (capsule,) = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
+    return int(_pointer(capsule, None))
+
+
+class Handle(int):
+    """A handle that was made here; passed on as it is."""
+
+
+class Other:
+    """What is neither tensor nor number."""
+
+
+def _memory_line(row: dict[str, Any]) -> str:
+    return f"{row['event']} {row['buffer']}{' held' if row.get('held') else ''}"
+
+
+@dataclass
+class Native:
+    """A wrapper with the C++ runtime in it, with the methods of the Python recorder."""
+
+    library: ctypes.CDLL
+    options: dict[str, Any]
+    rows: list[dict[str, Any]]
+    inputs_labels: list[list[str]] | None = None
+    call: int = 0
+    kept: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        def joined(labels: Sequence[Sequence[str]] | None) -> bytes | None:
+            return None if labels is None else "; ".join(map(" ".join, labels)).encode()
+
+        outputs = self.options["outputs"]
+        options = Options(
+            *(self.options[name].encode() for name in ("artifact", "sha256", "version")),
+            ",".join(self.options["probes"]).encode(),
+            *(self.options[name].encode() for name in ("when", "format")),
+            self.options["values"],
+            "; ".join(" ".join([k, *(x or "-" for x in v)]) for k, v in outputs.items()).encode(),
+            "; ".join(self.options.get("expected", ())).encode(),
+            self.options.get("reads_inputs", True),
+            *(self.options.get(name, "").encode() for name in ("label", "calls")),
+            self.options.get("last", 0),
+            self.options.get("args", "all").encode(),
+            self.options.get("recheck", False),
+            self.options.get("max_bytes", "").encode(),
+            "; ".join(self.options.get("allow", ())).encode(),
+            self.options.get("stop", False),
+            "; ".join(map(_memory_line, self.options.get("memory", ()))).encode(),
+            self.options.get("dormant", False),
+            ",".join(self.options.get("on", ())).encode(),
+            None,
+            False,
+        )
+        rows = (Row * len(self.rows))(
+            *(
+                Row(
+                    row["launch"],
+                    row["kernel"].encode(),
+                    row["kind"].encode(),
+                    row["scope"].encode(),
+                    row["line"],
+                    ", ".join(row["source_nodes"]).encode(),
+                    ", ".join(row["origins"]).encode(),
+                    row["repeats"],
+                    joined(list(row["buffers"].items())) if "buffers" in row else None,
+                    joined(row.get("before")),
+                    joined(row.get("after")),
+                    joined(row.get("reads")),
+                    row.get("together", False),
+                )
+                for row in self.rows
+            )
+        )
+        labels = joined(self.inputs_labels)
+        self.kept += [options, rows, labels]
+        self.wrapper = self.library.test_wrapper(
+            ctypes.byref(options), rows, ctypes.c_size_t(len(rows)), labels
+        )
+
+    def begin(self) -> None:
+        self.end()
+        self.call = self.library.test_begin(ctypes.c_void_p(self.wrapper))
+
+    def end(self) -> None:
+        if self.call:
+            self.library.test_end(ctypes.c_void_p(self.call))
+        self.call = 0
+
+    def before(self, launch: int, *values: Any) -> None:
+        self.at(launch, 0, values)
+
+    def after(self, launch: int, *values: Any) -> None:
+        self.at(launch, 1, values)
+
+    def inputs(self, *values: Any) -> None:
+        self.at(0, 2, values)
+
+    def allocated(self, event: int, tensor: torch.Tensor) -> torch.Tensor:
+        handle = self.library.test_allocated(
+            ctypes.c_void_p(self.call), event, ctypes.c_void_p(handle_of(tensor))
+        )
+        capsule = _new_capsule(handle, None, None)
+        made: list[torch.Tensor] = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(
+            [capsule]
+        )
+        return made[0]
+
+    def reused(self, event: int, tensor: torch.Tensor) -> None:
+        self._gone(event, tensor, True)
+
+    def released(self, event: int, tensor: torch.Tensor) -> None:
+        self._gone(event, tensor, False)
+
+    def _gone(self, event: int, tensor: torch.Tensor, is_reused: bool) -> None:
+        handle = ctypes.c_void_p(handle_of(tensor))
+        self.library.test_gone(ctypes.c_void_p(self.call), event, handle, is_reused)
+
+    def checked(self, launch: int) -> None:
+        self.library.test_checked(ctypes.c_void_p(self.call), launch)
+
+    def at(self, launch: int, phase: int, values: Sequence[Any], call: int | None = None) -> None:
+        made = []
+        types = ""
+        numbers = []
+        for value in values:
+            number = value
+            if isinstance(value, torch.Tensor):
+                types += "t"
+                number = handle_of(value)
+                made.append(number)
+            elif isinstance(value, Handle) or value is None:
+                types += "t"
+                number = value or 0
+            elif isinstance(value, bool):
+                types += "b"
+            elif isinstance(value, int):
+                types += "i" if value < 2**63 else "u"
+            elif isinstance(value, float):
+                types += "f"
+                number = struct.unpack("Q", struct.pack("d", value))[0]
+            else:
+                types += "o"
+                number = 0
+            numbers.append(int(number) % 2**64)
+        bits = (ctypes.c_uint64 * len(numbers))(*numbers)
+        pointer = ctypes.c_void_p(self.call if call is None else call)
+        known = self.library.test_at(pointer, launch, phase, types.encode(), bits)
+        assert known, f"add {types} to LINES"
+        for handle in made:
+            self.library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+
+
+def driver() -> str:
+    lines = (
+        f'  if (!std::strcmp(types, "{line}")) return say<{", ".join(map(TYPES.get, line))}>('
+        f"call, launch, phase, bits, std::make_index_sequence<{len(line)}>());\n"
+        for line in LINES
+    )
+    return DRIVER.replace("  // LINES\n", "".join(lines))
+
+
+def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
+    """The driver with the runtime in it, or with the runtime compiled apart."""
+    probes = IN_UPSTREAM_FORMAT if format == "upstream" else PROBES
+    wrapper = text(probes, format) + driver()
+    if not in_two:
+        return compile_sources(folder, flags, {"driver": wrapper + INSIDE})
+    sources = {"driver": wrapper, "runtime": apart(probes, format) + INSIDE}
+    return compile_sources(folder, flags, sources, ["-DINDUCTOR_REWRITER_APART"])
+
+
+def compile_sources(
+    folder: Path, flags: str, sources: dict[str, str], more: Sequence[str] = ()
+) -> Path:
+    """A library of these files; `more` are options of the compiler."""
+    objects = []
+    for name, source in sources.items():
+        (folder / f"{name}.cpp").write_text(source)
+        objects.append(str(folder / f"{name}.o"))
+        command = ["g++", *flags.split(), *STRICT, "-fPIC", *more, *HEADERS]
+        subprocess.run([*command, "-c", str(folder / f"{name}.cpp"), "-o", objects[-1]], check=True)
+    made = folder / "driver.so"
+    # Apart: g++ adds code that flushes subnormals in the whole process to what it links for speed.
+    link = ["g++", "-shared", *objects, "-o", str(made), f"-L{LIBRARIES}"]
+    subprocess.run([*link, f"-Wl,-rpath,{LIBRARIES}", "-ltorch", "-ltorch_cpu"], check=True)
+    return made
+
+
+def load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    for name in ("test_wrapper", "test_begin", "test_allocated"):
+        getattr(library, name).restype = ctypes.c_void_p
+    library.test_at.restype = ctypes.c_bool
+    return library
+
+
+@pytest.fixture
+def library(built: Callable[..., Path]) -> ctypes.CDLL:
+    return load(built())
+
+
+@pytest.fixture
+def upstream(built: Callable[..., Path]) -> ctypes.CDLL:
+    return load(built("quick", "upstream"))
+
+
+def options_of(*names: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "artifact": "wrapper.cpp",
+        "sha256": "ab" * 32,
+        "version": "0.1.0",
+        "probes": list(names),
+        "when": "",
+        "format": "text",
+        "values": False,
+        "outputs": {"run_impl": ["buf1", "", "x0"], "_const_run_impl": []},
+        **changes,
+    }
+
+
+def row_of(launch: int = 12, **changes: Any) -> dict[str, Any]:
+    return {
+        "launch": launch,
+        "kernel": "triton_poi_fused_0",
+        "kind": "triton",
+        "scope": "run_impl",
+        "line": 345,
+        "source_nodes": ["linear", "relu"],
+        "origins": ["aten.addmm"],
+        "repeats": False,
+        **({"buffers": changes.pop("buffers")} if "buffers" in changes else {}),
+        "before": [["in", "x0", "view(x0, 2L)"]],
+        "after": [["out", "buf1"]],
+        **changes,
+    }
+
+
+@dataclass
+class Both:
+    """The same wrapper with either runtime, each with a dump of its own."""
+
+    python: Any
+    native: Native
+    dumps: tuple[Path, Path]
+    capture: Any
+
+    def each(self, act: Callable[[Any], Any]) -> tuple[str, str]:
+        """Do the same with both; what they wrote to standard output."""
+        said = []
+        for runtime in (self.python, self.native):
+            self.capture.readouterr()
+            act(runtime)
+            # What is measured on a GPU is written a little later.
+            drain_queue()
+            self.native.library.test_drain(ctypes.c_void_p(self.native.wrapper))
+            said.append(self.capture.readouterr().out)
+        return said[0], said[1]
+
+    def finish(self) -> None:
+        """End the call: what it saved is in files then."""
+        self.native.end()
+        settle()
+
+    def rows(self, run: int = 0) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        found = [
+            [
+                json.loads(line)
+                for line in (dump / f"rank0/run{run}/events.jsonl").read_text().splitlines()
+            ]
+            for dump in self.dumps
+        ]
+        return found[0], found[1]
+
+    def check_rows(self) -> None:
+        python, native = self.rows()
+        assert len(python) == len(native)
+        for expected, found in zip(python, native, strict=True):
+            same(expected, found)
+
+    def check_said(self, act: Callable[[Any], Any]) -> None:
+        expected, found = self.each(act)
+        assert found == expected
+
+    def raw(self, name: str) -> tuple[str, str]:
+        python, native = ((dump / name).read_text() for dump in self.dumps)
+        return python, native
+
+
+def same(expected: dict[str, Any], found: dict[str, Any]) -> None:
+    """Equal rows; the mean and the deviation up to rounding."""
+    assert list(expected) == list(found)
+    ends = [expected.get("min"), expected.get("max")]
+    largest = max((abs(end) for end in ends if isinstance(end, (int, float))), default=0.0)
+    for key, value in expected.items():
+        other = found[key]
+        assert type(other) is type(value), (key, expected, found)
+        rounded = key in ("mean", "std") or (key in ("min", "max") and "of" in expected)
+        if rounded and isinstance(value, float):
+            # What cancels is known no better than what it is the sum of.
+            near = math.isclose(value, other, rel_tol=1e-12)
+            assert near or abs(value - other) <= 2.0**-49 * largest, (key, expected, found)
+            continue
+        assert other == value, (key, expected, found)
+
+
+@pytest.fixture
+def both(
+    built: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> Iterator[Callable[..., Both]]:
+    """`both("print", values=True)`, with rows of the table after `rows=`.
+
+    Whatever they dump in a test is as the schemas say.
+    """
+    made = []
+
+    def make(
+        *names: str,
+        rows: list[dict[str, Any]] | None = None,
+        flags: str = "fast",
+        **changes: Any,
+    ) -> Both:
+        rows = rows or [row_of()]
+        options = options_of(*names, **changes)
+        python, cpp = tmp_path / "python", tmp_path / "cpp"
+        monkeypatch.setenv("REWRITER_COMMAND", 'run "me"')
+        monkeypatch.setenv("REWRITER_DUMP", str(python))
+        recorder = attach(options, rows)
+        recorder.begin()
+        monkeypatch.setenv("REWRITER_DUMP", str(cpp))
+        native = Native(load(built(flags)), options, rows)
+        native.begin()
+        made.append(Both(recorder, native, (python, cpp), capfd))
+        return made[-1]
+
+    yield make
+    for dump in {dump for runtimes in made for dump in runtimes.dumps}:
+        dump_schemas.check(dump, lines=10)
+
+
+def tensor_of(dtype: torch.dtype, count: int, seed: int = 0) -> torch.Tensor:
+    """Random bit patterns, valid ones for bool."""
+    generator = torch.Generator().manual_seed(seed)
+    size = (count * dtype.itemsize,)
+    bits = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
+    return (bits & 1 if dtype == torch.bool else bits).view(dtype)
+
+
+def shapes_of(flat: torch.Tensor) -> list[torch.Tensor]:
+    """Views of 5,040 elements that differ in everything that a shape can."""
+    whole = flat[:5040].view(7, 8, 9, 10)
+    return [
+        flat,
+        flat[:2047],
+        flat[:2048],
+        flat[:2049],
+        flat[0],
+        flat[:1],
+        flat[:2],
+        flat[:33],
+        flat[:0],
+        flat[:0].view(3, 0, 2),
+        whole,
+        whole.permute(3, 1, 0, 2),
+        whole.to(memory_format=torch.channels_last),
+        whole[:, ::2],
+        whole[..., 1:9:3],
+        whole[:, :, 2:4].transpose(0, 3),
+        whole[:1].expand(7, 8, 9, 10),
+        whole[0, 0, 0, 0].expand(5, 4),
+        whole[:, :1].expand(7, 8, 9, 10)[1:3],
+        flat.as_strided((6, 5), (2, 1)),
+        flat.as_strided((3, 1, 2), (4, 7, 2), 3),
+    ]
+
+
+def bits_of(tensor: torch.Tensor) -> bytes:
+    flat = tensor.resolve_conj().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).tolist())

@@ -87,7 +87,7 @@ def chosen(only: str) -> set[Check]:
         if name not in CHECKS:
             raise RewriterError(
                 "bad-check",
-                f"--only: {name!r} is nothing that is looked for",
+                f"--only: {name!r} is no check",
                 hint=f"Pass one or more of {', '.join(CHECKS)}.",
             )
     return {name for name in CHECKS if name in wanted} if wanted else set(CHECKS)

@@ -187,7 +187,7 @@ def check_memory_variables(chosen: Selection | None) -> None:
     try:
         parse_fills(os.environ.get(VARIABLE, ""))
     except ValueError as error:
-        hint = "0 is NaN and rare integers, 1 is finite, off leaves memory as it is; without it: 0."
+        hint = "0: NaN and large integers; 1: finite and small numbers; off: nothing is filled."
         raise RewriterError("bad-fill", str(error), hint=hint) from error
     check_guard_variable()
 
@@ -201,5 +201,5 @@ def check_guard_variable() -> None:
         raise RewriterError(
             "bad-size",
             f"{GUARD_VARIABLE} is {guard!r}: expected a number of bytes, at most 99999999",
-            hint="Bands have 4096 bytes without the variable, and none with 0.",
+            hint="Without the variable a band has 4096 bytes; 0 means no bands.",
         )

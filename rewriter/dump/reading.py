@@ -291,8 +291,8 @@ class Dump:
 
     @property
     def home(self) -> Path:
-        """Where the runs and what is said of them are: not `path` where the probe `record` keeps a
-        ring there."""
+        """The directory of the runs, and of the files about them. Where rings of the probe `record`
+        became runs of a temporary dump (`recorded.with_runs`), it is that, and not `path`."""
         run = self.runs[0].path
         return run.parents[1] if _RUN_PATH.search(run.absolute().as_posix()) else self.path
 
@@ -303,8 +303,8 @@ class Dump:
 
     @property
     def caveat(self) -> str:
-        """What holds for all findings in this dump: that the inputs were random, or that it has not
-        all of what was recorded; mostly nothing."""
+        """What a reader of any finding in this dump has to know: that the inputs were random, or
+        that not all recorded calls are shown. Mostly empty."""
         random = (
             "The inputs were random, made by the wrapper's own get_args(): a program may never "
             "give it such."

@@ -65,9 +65,9 @@ class InsertionPoint:
 class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
 
-    `repeats` is true where one call of the wrapper may run the launch more than once: in a loop,
-    or in a function that holds a subgraph; `conditional` where it may not run it at all, since the
-    launch is in a branch or a handler. `stream` is the side stream that it runs on, as the
+    `repeats` is true if one call of the wrapper may run the launch more than once: in a loop, or in
+    a function that holds a subgraph; `conditional` if it may not run it at all, because the launch
+    is in a branch or a handler. `stream` is the side stream that it runs on, as the
     wrapper calls it; empty for the stream that the wrapper is called on.
     """
 
@@ -101,9 +101,9 @@ class MemoryEvent:
     `buffer` is the variable that has the memory afterwards; that which gives it up, of a release.
     `of` is the variable whose memory a reuse takes over, otherwise empty. Lines go behind an
     allocation or a reuse, and in front of a release, where `insertion_point` has no obstacle.
-    `is_dead` tells of a reuse that the next launch which is given the memory writes it without
-    reading it first: what the other buffer left there is of no use to anybody. `is_held` says that
-    others may have the memory, too, in a language that cannot ask for that where it runs.
+    A reuse `is_dead` if the next launch with that memory writes it without reading it first, so
+    that nothing needs what the other buffer left there. `is_held` says that others may use the
+    memory, too; only for a language that cannot find that out at run time.
     """
 
     index: int
@@ -119,11 +119,11 @@ class MemoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class OtherUse:
-    """A statement that is no launch and may write a buffer, such as `buf0.zero_()`, or one that
-    nobody understands. `start` is the offset of its line.
+    """A statement that is no launch and may write a buffer, such as `buf0.zero_()`, or whose effect
+    is not known. `start` is the offset of its line.
 
-    `buffer` is a name in it, or the variable that owns its memory; empty stands for all buffers.
-    `lasts`: its memory may be written later, too, through what the statement made of it.
+    `buffer` is a name in the statement, or the variable that owns its memory; empty stands for all
+    buffers. If it `lasts`, the memory may also be written later, through a result of the statement.
     """
 
     start: int
@@ -181,9 +181,9 @@ class EntryPoint:
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
     the buffers that it returns, in order; an empty text where an output is no buffer. `returned`
     are the names that it returns them under, `hazards` what is wrong with their memory.
-    `input_specs` say what is known of each input, in the order of `inputs`. `weights` are those
-    of a package, which holds them for as long as it is loaded and whose entry gives names to them,
-    and `weights_at` is a line where they have values.
+    `input_specs` say what is known of each input, in the order of `inputs`. `weights` are the
+    names of the weights of a package, which exist for as long as it is loaded, and `weights_at` is
+    the offset of a line where they have values.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What the statements of a C++ wrapper that are no launches may write.
 
-Inductor writes hardly any. What is not known to be harmless counts: the values of a buffer are
-measured before somebody changes them (`rewriter/instrumentation/together.py`).
+Inductor writes hardly any such statement. One that is not known to write nothing counts as a write:
+the buffers in it are measured before it (`rewriter/instrumentation/together.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _HANDLE = "_handle"
 
 
 class OtherUses:
-    """Fed with the statements of a body in their order; `found` is what they may write."""
+    """Collects in `found` what the statements of a body may write. They have to come in the order
+    of the file."""
 
     def __init__(self, outline: CppOutline, names: NameTracker) -> None:
         self.found: list[OtherUse] = []
@@ -54,7 +55,7 @@ class OtherUses:
     def read(
         self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
     ) -> None:
-        """A statement without a launch, and the calls in it; before `flow` knows of it."""
+        """A statement without a launch, and the calls in it, before it is added to `flow`."""
         self.calls(statement, calls, flow)
         inside = statement
         if statement.type == "expression_statement" and statement.named_children:
@@ -80,7 +81,8 @@ class OtherUses:
     def unfollowed(
         self, statement: tree_sitter.Node, changes: Iterable[NameChange], flow: Flow
     ) -> None:
-        """What a name got of which nobody knows what memory it shows; `flow` knows of it."""
+        """Names that a statement gave values to, if it is not known whose memory these are; after
+        it was added to `flow`."""
         for change in changes:
             if change.effect != "bind":
                 continue
@@ -92,7 +94,8 @@ class OtherUses:
     def _may_write(
         self, statement: tree_sitter.Node, inside: tree_sitter.Node, flow: Flow, *, lasts: bool
     ) -> None:
-        """What stands there may be written, by any of its names; `lasts`: also later."""
+        """Each buffer that is named inside of a statement may be written; if it `lasts`, also
+        later."""
         source = self._outline.source
         start = source.line_start(source.line_of(self._outline.position(statement.start_byte)))
         for name in self._owners(inside, flow, set()):

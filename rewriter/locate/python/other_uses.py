@@ -1,7 +1,7 @@
 """What the statements of a Python wrapper that are no launches may write.
 
-Inductor writes hardly any. What is not known to be harmless counts: the values of a buffer are
-measured before somebody changes them (`rewriter/instrumentation/together.py`).
+Inductor writes hardly any such statement. One that is not known to write nothing counts as a write:
+the buffers in it are measured before it (`rewriter/instrumentation/together.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _HARMLESS = frozenset({"allocation", "view", "copy", "check", "scalar"})
 
 
 class OtherUses:
-    """Fed with the statements of a scope in the order of the file, each before the flow of
-    variables knows of it; `found` is what they may write."""
+    """Collects in `found` what the statements of a scope may write. They have to come in the order
+    of the file, and each one before it is added to the `Flow` of variables."""
 
     def __init__(self, source: Source) -> None:
         self.found: list[OtherUse] = []
@@ -56,7 +56,8 @@ class OtherUses:
     def may_write(
         self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, lasts: bool = True
     ) -> None:
-        """What stands there may be written, by any of its names; `lasts`: also later."""
+        """Each buffer that is named inside of a statement may be written; if it `lasts`, also
+        later."""
         start = self._start(statement)
         for name in names(inside):
             for buffer in {name, flow.get(name).root}:

@@ -19,6 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.loaded.block import Block
 from rewriter.loaded.functions import handing_over, like
 from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, probes_of
+from rewriter.locate.python.nodes import is_partition
 from rewriter.runtime.device import is_capturing
 
 _PLAIN = Probed({}, {})
@@ -78,7 +79,7 @@ class Exchange:
             return plain(*args, **kwargs)
         running: Probed | None = getattr(self._calls, "running", None)
         if running is not None:  # another function of the same wrapper
-            self._calls.partitions += _is_partition(function)
+            self._calls.partitions += is_partition(function.__name__)
             return running.bodies.get(function, plain)(*args, **kwargs)
         with self._call() as running:
             return running.bodies.get(function, plain)(*args, **kwargs)
@@ -95,7 +96,8 @@ class Exchange:
         self._calls.running, self._calls.partitions = running, 0
         try:
             yield running
-            if not self._calls.partitions and any(map(_is_partition, running.bodies)):
+            has_partitions = any(is_partition(body.__name__) for body in running.bodies)
+            if has_partitions and not self._calls.partitions:
                 for block in blocks:
                     block.note(_REPLAYED)
         finally:
@@ -134,8 +136,3 @@ class Exchange:
         for function in probed.bodies:
             self._watch(function)
         return probed
-
-
-def _is_partition(function: FunctionType) -> bool:
-    """Whether it is a part of the graph, which Inductor may capture into a CUDA graph."""
-    return function.__name__.startswith("partition_")

@@ -8,8 +8,6 @@ variables hold at that point.
 from __future__ import annotations
 
 import ast
-import bisect
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -19,9 +17,11 @@ from rewriter.core.types import Type
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import CallReader
-from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
+from rewriter.locate.python.classify import CallClassifier, view_base
+from rewriter.locate.python.elements import Elements
+from rewriter.locate.python.grammar import PythonShape
 from rewriter.locate.python.inputs import InputFacts
-from rewriter.locate.python.nodes import children, names, subscripted, walk
+from rewriter.locate.python.nodes import children, is_partition, names, walk
 from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
 from rewriter.locate.python.stream_calls import StreamCalls
@@ -38,7 +38,6 @@ from rewriter.locate.types import (
 
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
-_VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
 
 @dataclass(frozen=True)
@@ -80,35 +79,10 @@ class WalkedScope:
     returned: tuple[tuple[str, str, Hazard], ...] = ()
     received: ast.Assign | None = None
     facts: InputFacts = field(default_factory=InputFacts)
-    elements: Elements = field(default_factory=lambda: Elements())
+    elements: Elements = field(default_factory=Elements)
     stream_actions: tuple[StreamAction, ...] = ()
     memory: list[MemoryEvent] = field(default_factory=list)
     other_uses: tuple[OtherUse, ...] = ()
-
-
-class CallClassifier:
-    """Sorts the calls of one wrapper; calls that are written alike are sorted once."""
-
-    def __init__(self, outline: PythonOutline, grammar: PythonGrammar) -> None:
-        self._outline = outline
-        self._grammar = grammar
-        self._functions = {scope.function.name for scope in outline.scopes}
-        self._known: dict[tuple[str, frozenset[str | None]], PythonShape | str | None] = {}
-
-    def classify(self, path: str, call: ast.Call) -> PythonShape | str | None:
-        """A launch shape, the group of a known call, or `None`; `path` is the callee's text."""
-        key = path, frozenset(keyword.arg for keyword in call.keywords)
-        if key not in self._known:
-            self._known[key] = (
-                match_shape(path, call, self._outline, self._grammar)
-                or self._grammar.effect(path)
-                or ("scope" if path in self._functions else None)
-            )
-        return self._known[key]
-
-    def is_view(self, call: ast.Call) -> bool:
-        """Whether a call gives a tensor over the memory of another one."""
-        return self._grammar.effect(callee(call)) == "view"
 
 
 class PythonLaunchFinder:
@@ -440,67 +414,7 @@ class PythonLaunchFinder:
 
 def _runs_once(scope: ScopeNode) -> bool:
     """A subgraph may be called again in the same run; the entry and graph partitions are not."""
-    return scope.entry or scope.name.startswith("partition_")
-
-
-class Elements:
-    """Where a scope takes the elements out of results: `buf8 = buf7[0]` after `buf7 = op(…)`."""
-
-    def __init__(self) -> None:
-        self._events: dict[str, list[tuple[int, str, str]]] = {}
-        self._ordered: set[str] = set()
-
-    def read(self, node: ast.AST) -> None:
-        """One statement of the scope."""
-        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-            self._add(target.id, node.lineno, "end", "")
-            if isinstance(node.value, ast.Subscript) and (base := subscripted(node.value)):
-                self._add(base, node.lineno, target.id, ast.unparse(node.value))
-        elif isinstance(node, ast.Delete):
-            for name in names(node):
-                self._add(name, node.lineno, "end", "")
-
-    def _add(self, base: str, line: int, target: str, expr: str) -> None:
-        self._events.setdefault(base, []).append((line, target, expr))
-
-    def of(self, name: str, last_line: int) -> tuple[tuple[str, str], ...]:
-        """`(variable, expression)` per element of the result that a statement binds to `name`.
-
-        `last_line` is that of the statement; the scope has to be read to its end.
-        """
-        events = self._events.get(name, [])
-        if name not in self._ordered:
-            events.sort()
-            self._ordered.add(name)
-        later = itertools.islice(events, bisect.bisect_left(events, (last_line + 1,)), None)
-        return tuple(
-            (target, expr)
-            for _, target, expr in itertools.takewhile(lambda e: e[1] != "end", later)
-        )
-
-
-def match_shape(
-    path: str, call: ast.Call, outline: PythonOutline, grammar: PythonGrammar
-) -> PythonShape | None:
-    """The first launch shape that the call has."""
-    definition = outline.definitions.get(head(path))
-    factory = definition.factory if definition else ""
-    if path in outline.functions and grammar.effect(path) is None:
-        factory = FUNCTION
-    for shape in grammar.shapes:
-        if any(pattern.fullmatch(path) for pattern in shape.excluded):
-            continue
-        for match in shape.patterns:
-            if not match.callee.fullmatch(path):
-                continue
-            if match.defined_by and factory != match.defined_by:
-                continue
-            if match.source and not any(match.source in text for text in definition.texts):  # type: ignore[union-attr]
-                continue
-            if match.keyword and all(keyword.arg != match.keyword for keyword in call.keywords):
-                continue
-            return shape
-    return None
+    return scope.entry or is_partition(scope.name)
 
 
 def _targets(statement: ast.stmt) -> tuple[str, ...]:
@@ -519,14 +433,6 @@ def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:
         and isinstance(statement.value, ast.Name)
         and statement.value.id == "args"
     )
-
-
-def view_base(call: ast.Call) -> str:
-    """The variable that a call of a view function looks at."""
-    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if isinstance(receiver, ast.Name) and receiver.id not in _VIEWS:
-        return receiver.id
-    return next((name for arg in call.args[:1] for name in names(arg) if name not in _VIEWS), "")
 
 
 def _returned(value: ast.expr | None, flow: Flow) -> Iterator[tuple[str, str, Hazard]]:

@@ -23,22 +23,16 @@ from rewriter.locate.inputs import without_seeds
 from rewriter.locate.python import grammar as grammars
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import CallReader, PythonValue, UnreadableCallError
+from rewriter.locate.python.classify import CallClassifier
+from rewriter.locate.python.elements import Elements
 from rewriter.locate.python.grammar import PythonGrammar
 from rewriter.locate.python.inputs import InputFacts, read_facts
-from rewriter.locate.python.launch_finder import (
-    CallClassifier,
-    Elements,
-    PythonLaunch,
-    PythonLaunchFinder,
-    WalkedScope,
-)
-from rewriter.locate.python.nodes import names
+from rewriter.locate.python.launch_finder import PythonLaunch, PythonLaunchFinder, WalkedScope
+from rewriter.locate.python.nodes import is_partition, names
 from rewriter.locate.python.outline import PythonOutline, head
 from rewriter.locate.python.roles import RESOLVERS, KernelCall
 from rewriter.locate.python.signature import Signatures
 from rewriter.locate.types import Argument, EntryPoint, Launch, Located
-
-_PARTITION = "partition_"
 
 
 def locate(source: Source) -> Located:
@@ -246,7 +240,7 @@ def _facts_of_partitions(
         id(scope.function): one.facts for scope, one in zip(outline.scopes, walked, strict=True)
     }
     for node in outline.module.body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith(_PARTITION):
+        if isinstance(node, ast.FunctionDef) and is_partition(node.name):
             yield known.get(id(node)) or read_facts(outline.module, node)
 
 

@@ -60,3 +60,9 @@ def subscripted(node: ast.expr) -> str:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_partition(function: str) -> bool:
+    """Whether a function of a wrapper, by its name, is a part of the graph: Inductor may capture
+    such a part into a CUDA graph, and runs it once in a call."""
+    return function.startswith("partition_")

@@ -30,6 +30,13 @@ _KINDS: Mapping[Hazard, FindingKind] = {
     "stale": "stale",
     "freed": "freed",
 }
+# Operators that take the shape of their first argument, and draw or fill values: `x.normal_()` of
+# what nobody wrote becomes `aten.normal_functional`.
+_TAKES_SHAPE = re.compile(
+    r"(?:torch\.ops\.aten\.|aoti_torch_[a-z]+_)"
+    r"(?:new_\w+|\w+_like|normal_functional|bernoulli[._]p|uniform|exponential|geometric|cauchy|"
+    r"log_normal|random)(?:_[a-z]\w*)?(?:\.\w+)?"
+)
 
 
 def examine_lifetimes(
@@ -96,7 +103,10 @@ def _wrong(
     launch: Launch, empty: Collection[str], sources: Mapping[str, str]
 ) -> Iterator[Argument]:
     seen = set()
+    takes_shape = _TAKES_SHAPE.fullmatch(launch.kernel) is not None
     for position, argument in enumerate(launch.args):
+        if takes_shape and position == 0 and argument.hazard in ("unwritten", "taken"):
+            continue
         if argument.hazard == "updated" and not reads_first(
             sources.get(launch.kernel, ""), position
         ):

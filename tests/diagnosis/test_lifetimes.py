@@ -121,6 +121,31 @@ def test_memory_that_is_read_too_early_or_too_late(
     assert found[0].headline.endswith("shown by the text of the wrapper")
 
 
+@pytest.mark.parametrize(
+    ("kernel", "is_finding"),
+    [
+        ("torch.ops.aten.cumsum.default", True),
+        ("torch.ops.aten.bernoulli.default", True),  # of probabilities
+        ("torch.ops.aten.normal.Tensor_float", True),  # of means
+        ("torch.ops.corp.normal_functional.default", True),
+        ("torch.ops.aten.normal_functional.default", False),
+        ("torch.ops.aten.bernoulli.p", False),
+        ("torch.ops.aten.exponential.default", False),
+        ("torch.ops.aten.random.to", False),
+        ("torch.ops.aten.rand_like.default", False),
+        ("torch.ops.aten.new_zeros.default", False),
+    ],
+)
+def test_who_takes_a_shape_alone_reads_nothing(
+    kernel: str, is_finding: bool, tmp_path: Path
+) -> None:
+    """As `torch.empty_like(x).normal_()` is compiled."""
+    fresh = "fresh = empty_strided_cpu((4, 8), (8, 1), torch.float32)"
+    lines = f"{fresh}\n        drawn = {kernel}(fresh)"
+    found = _findings(tmp_path, CUSTOM, _above("[aten.relu, rewriter_demo.scale]", lines))
+    assert [x.kind for x in found if "fresh" in x.headline] == ["unwritten"] * is_finding
+
+
 def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:
     name = "cpu-torch2.13/conv"
     text = get(name).path.read_text()

@@ -40,7 +40,8 @@ def raised_slugs() -> dict[str, str]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue
-            name = ast.unparse(node.func).rpartition(".")[2]
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
             where = f"{file.relative_to(ROOT)}:{node.lineno}"
             if name == "Check":
                 # What a command stops with where the check fails.

@@ -131,6 +131,7 @@ def test_a_launch_calls_the_operator_that_it_is(
     ast.parse(found.source)
 
 
+@pytest.mark.properties
 def test_every_launch_of_the_artifacts_is_cut_out() -> None:
     """Of those compiled by torch 2.13, each stands alone, or says why not."""
     refused: dict[str, str] = {}
@@ -149,6 +150,7 @@ def test_every_launch_of_the_artifacts_is_cut_out() -> None:
     assert refused == {}
 
 
+@pytest.mark.properties
 def test_every_triton_kernel_that_is_quoted_is_cut_out() -> None:
     refused: dict[str, str] = {}
     count = 0

@@ -136,6 +136,7 @@ def _without_claim(version: str, values: dict[str, torch.Tensor]) -> Iterator[tu
 
 
 # Before torch 2.9 a fragment leaves out what it reads, and what is added: the graph has it.
+@pytest.mark.properties
 @pytest.mark.parametrize(
     ("version", "least"), [("2.6", 0.6), ("2.8", 0.6), ("2.11", 0.9), ("2.15", 0.95)]
 )

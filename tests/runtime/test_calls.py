@@ -328,7 +328,7 @@ def test_launches_outside_of_the_chosen_calls_cost_one_check(dump: Path) -> None
     recorder = attach(options("print", calls="5"), TABLE)
     recorder.begin()
     guarded: Callable[..., None] = lambda *_: pytest.fail("a launch went further")  # noqa: E731
-    recorder._guarded = guarded  # type: ignore[union-attr,method-assign]
+    recorder.guarded = guarded  # type: ignore[union-attr,method-assign]
     recorder.before(0, torch.ones(2), torch.ones(2))
     recorder.after(0, torch.ones(2), torch.ones(2), torch.ones(2))
     recorder.inputs(torch.ones(2))

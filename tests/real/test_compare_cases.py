@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from capture import Compiled, Graph
+from capture import Compiled, Graph, compile_case
 from comparisons import (
     DIFFERS,
     Dumps,
@@ -29,6 +29,7 @@ from comparisons import (
     reordered,
     rounded,
     swapped,
+    trained,
 )
 from harness import copy
 from rewriter.comparison.dumps.compare import compare
@@ -317,9 +318,17 @@ def test_a_loop_that_ends_sooner_is_found(compiled: Compile, dumped: Dumps) -> N
 # --- Forward and backward
 
 
+@pytest.fixture(scope="session")
+def both_ways() -> list[Graph]:
+    """A forward and its backward."""
+    return compile_case(trained()).graphs
+
+
 @pytest.mark.parametrize("kernel", ["extern_kernels.mm", "gelu_backward"])
-def test_the_fault_of_a_backward_is_found(kernel: str, compiled: Compile, dumped: Dumps) -> None:
-    forward, backward = compiled("transformer").graphs
+def test_the_fault_of_a_backward_is_found(
+    kernel: str, both_ways: list[Graph], dumped: Dumps
+) -> None:
+    forward, backward = both_ways
     launch = next(x.index for x in launches(backward.source) if kernel in x.kernel)
     wrong = but(backward, at(launch, partial(corrupted, fault="scaled")))
     comparison = compare(dumped(forward, wrong), dumped(forward, backward))
@@ -329,19 +338,21 @@ def test_the_fault_of_a_backward_is_found(kernel: str, compiled: Compile, dumped
     assert downstream(comparison) == affected(backward.source, launch)
 
 
-def test_the_fault_of_a_forward_is_found_first(compiled: Compile, dumped: Dumps) -> None:
+def test_the_fault_of_a_forward_is_found_first(both_ways: list[Graph], dumped: Dumps) -> None:
     """And what it saved for the backward is wrong there from the start."""
-    forward, backward = compiled("transformer").graphs
-    wrong = but(forward, at(1, partial(argument_changed, which=4, text="beta=1.5")))
-    saved = [copy(value).mul_(1.1) if value.dim() == 3 else value for value in backward.args]
+    forward, backward = both_ways
+    wrong = but(forward, at(0, partial(argument_changed, which=4, text="beta=1.5")))
+    # After the weight and the input, and before the gradient.
+    weight, given, *made, gradient = backward.args
+    saved = [weight, given, *(copy(value).mul_(1.1) for value in made), gradient]
     comparison = compare(dumped(wrong, replace(backward, args=saved)), dumped(forward, backward))
-    assert_first(comparison, 1)
-    assert ran(comparison.culprits[0].place) == (1, 0)
+    assert_first(comparison, 0)
+    assert ran(comparison.culprits[0].place) == (0, 0)
     assert comparison.culprits[0] in comparison.runs[0].launches
 
 
-def test_a_fault_of_an_operator_without_out_is_found(compiled: Compile, dumped: Dumps) -> None:
-    forward, _ = compiled("transformer").graphs
+def test_a_fault_of_an_operator_without_out_is_found(both_ways: list[Graph], dumped: Dumps) -> None:
+    forward, _ = both_ways
     attention = next(x.index for x in launches(forward.source) if x.kind == "fallback")
     wrong = but(forward, at(attention, partial(argument_changed, which=4, text="False")))
     comparison = compare(dumped(wrong), dumped(forward))

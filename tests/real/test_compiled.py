@@ -7,6 +7,7 @@ import re
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 import torch
 
 import rewriter
-from capture import Compiled
+from capture import Compiled, compile_case
+from comparisons import trained
 from harness import call, call_module, copy, events, load
 from models import MODELS
 from sampling import sampled
@@ -27,10 +29,17 @@ PROBES = [
     "bounds,hash,poison,stale",
 ]
 # Frozen weights are opaque to everything but the operator that reads them, and are not inputs.
-RUNNABLE = sorted(MODELS.keys() - {"frozen"})
+RUNNABLE = sorted({*MODELS, "trained"} - {"frozen"})
 # Compiled in an exhaustive run alone: their forms of launches are those of others, or are compiled
 # by other tests. What was recorded of all models is probed in `test_strip_property.py`.
-RARE = {"complex_numbers", "cond", "scatter", "unbacked"}
+RARE = {"complex_numbers", "cond", "scatter", "transformer", "unbacked"}
+
+
+@pytest.fixture(scope="session")
+def compiled(compiled: Compile) -> Compile:
+    """With one that is trained and has few kernels: the block of a transformer has many."""
+    small = cache(lambda: compile_case(trained()))
+    return lambda model: small() if model == "trained" else compiled(model)
 
 
 def rare(model: str, *more: str) -> Any:

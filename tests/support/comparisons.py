@@ -86,6 +86,23 @@ def attention() -> Case:
     return Case(Attention(), (torch.randn(2, 8, 16),))
 
 
+class Trained(nn.Module):
+    """A product, an activation, and attention, which is an operator without `out`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = nn.functional.gelu(self.up(x)).view(2, 1, 8, 16)
+        return nn.functional.scaled_dot_product_attention(h, h, h, is_causal=True) + 1
+
+
+def trained() -> Case:
+    torch.manual_seed(0)
+    return Case(Trained(), (torch.randn(2, 8, 16, requires_grad=True),), train=True)
+
+
 def dropout() -> Case:
     return MODELS["dropout"]("cpu")
 

@@ -672,6 +672,22 @@ def test_a_trigger_writes_a_dump(
     assert f"written because of {kind}: {value} of {at}: {why}; see it with: rewriter report" in out
 
 
+@pytest.mark.parametrize("kernel", ["aten.randint.low_out", "aoti_torch_cpu_randint_low_out"])
+def test_random_numbers_are_inputs_of_what_changes(
+    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Other ones are no finding; what follows from the same ones is."""
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    table = [{**TABLE[0], "kernel": kernel}, *TABLE[1:]]
+    probed: Any = attach({**OPTIONS, "on": ["changed"]}, table, ["given"])
+    for values in ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [1.0, 2.0, 3.0], [4.0, 7.0, 8.0]):
+        of_values(values)(probed)
+    probed.close()
+    (said,) = capfd.readouterr().err.splitlines()
+    assert f"changed: x of #1 {TABLE[1]['kernel']}, call 3: " in said
+
+
 def test_what_is_as_usual_triggers_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -304,6 +304,26 @@ def test_a_probe_in_cpp_is_as_its_class_in_python_declares(name: str, library: c
     assert (when, *(flag == "1" for flag in declared)) == facts
 
 
+def test_rows_are_free_once_all_before_them_are_read(library: ctypes.CDLL) -> None:
+    """Several threads read them, each in its order."""
+    events = [(1, 2), (4, 3), (8, 1), (3, 1), (7, 1), (10, 5), (9, 1)]
+    ends = [2, 2, 2, 6, 8, 8, 14]
+    # Round the ring, several times: the later one of two is read first.
+    for first in range(15, 20000, 2000):
+        events += [(first + 700, 1300), (first, 700)]
+        ends += [first - 1, first + 1999]
+    firsts, counts = zip(*events, strict=True)
+    size = len(events)
+    found = (ctypes.c_uint64 * size)()
+    library.test_close(
+        ctypes.c_size_t(size),
+        (ctypes.c_uint64 * size)(*firsts),
+        (ctypes.c_uint32 * size)(*counts),
+        found,
+    )
+    assert list(found) == ends
+
+
 def test_the_gpu_kinds_are_those_of_the_grammar(library: ctypes.CDLL) -> None:
     library.test_is_gpu_kind.restype = ctypes.c_bool
     kinds = {kind for kind in vocabulary().kinds if library.test_is_gpu_kind(kind.encode())}

@@ -43,12 +43,14 @@ inline bool has_device() {
 }
 
 // Inside a CUDA graph's capture a copy to the host is illegal, and waiting is, too.
-inline bool is_capturing(int device_index = -1) {
+inline bool is_captured(void* stream) {
   static const auto ask = find_driver<int (*)(void*, int*)>("cuStreamIsCapturing");
-  void* stream = nullptr;
   int state = 0;
-  if (!ask || !has_device() || !current_stream(&stream, device_index)) return false;
-  return ask(stream, &state) == 0 && state == 1;
+  return ask && ask(stream, &state) == 0 && state == 1;
+}
+inline bool is_capturing(int device_index = -1) {
+  void* stream = nullptr;
+  return has_device() && current_stream(&stream, device_index) && is_captured(stream);
 }
 
 // What the driver calls an error, as torch says it.

@@ -49,8 +49,8 @@ class GpuRows {
     All& all = All::get();
     if (!all.waits.exchange(false)) return;
     std::lock_guard<std::mutex> guard(all.lock);
-    for (GpuRows* one : all.rows) {
-      if (one && one->gpu_.is_started()) one->gpu_.settle();
+    for (const auto& one : all.rows) {
+      if (GpuRows* rows = one; rows && rows->gpu_.is_started()) rows->gpu_.settle();
     }
   }
 
@@ -58,8 +58,8 @@ class GpuRows {
   static void merge() {
     All& all = All::get();
     std::lock_guard<std::mutex> guard(all.lock);
-    for (GpuRows* one : all.rows) {
-      if (one && one->gpu_.is_started()) one->gpu_.merge();
+    for (const auto& one : all.rows) {
+      if (GpuRows* rows = one; rows && rows->gpu_.is_started()) rows->gpu_.merge();
     }
   }
 
@@ -71,17 +71,12 @@ class GpuRows {
     std::lock_guard<std::mutex> guard(issuing_);
     if (All::get().several && All::get().waits) settle_others();
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
-    {
-      std::lock_guard<std::mutex> also(reading_);
-      last_ = first + static_cast<uint64_t>(count) - 1;
-      open_.push_back(first);
-    }
     if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) {
       // Behind it: another thread that settles meanwhile takes the mark away.
       if (when == Gpu::When::together) All::get().waits = true;
       return true;
     }
-    close(first);
+    close(first, static_cast<uint32_t>(count));
     return false;
   }
 
@@ -104,18 +99,10 @@ class GpuRows {
     return gpu_.find(sequence, waited, to);
   }
 
-  // The rows from `first` on were read, or are given up.
-  void close(uint64_t first) {
-    std::lock_guard<std::mutex> guard(reading_);
-    for (std::size_t i = 0; i < open_.size(); ++i) {
-      if (open_[i] == first) {
-        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
-        break;
-      }
-    }
-    uint64_t least = last_ + 1;
-    for (uint64_t one : open_) least = one < least ? one : least;
-    gpu_.ring.release(least - 1);
+  // So many rows from `first` on were read, or are given up. Who issues others does not wait for this.
+  void close(uint64_t first, uint32_t count) {
+    std::lock_guard<std::mutex> guard(closing_);
+    gpu_.ring.release(closed_.add(first, count));
   }
 
   // Wait for the stream, in whatever thread. Empty, or what is wrong with the device.
@@ -134,7 +121,7 @@ class GpuRows {
 
   struct All {
     std::mutex lock;
-    GpuRows* rows[most_devices] = {};
+    std::atomic<GpuRows*> rows[most_devices] = {};  // those that were started
     std::atomic<bool> waits{false};    // whether something may
     std::atomic<bool> several{false};  // devices measure
     int started = 0;
@@ -150,21 +137,22 @@ class GpuRows {
   static GpuRows* started(int device, std::string& problem) {
     if (device < 0 || device >= most_devices) return nullptr;
     All& all = All::get();
+    GpuRows* one = all.rows[device].load(std::memory_order_acquire);
+    if (one) return one;
     std::lock_guard<std::mutex> guard(all.lock);
-    GpuRows*& one = all.rows[device];
-    if (!one) {
-      static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
-      int current = -1;
-      if (get_device && (get_device(&current) || current != device)) return nullptr;
-      one = new GpuRows;
-      if (is_capturing(device)) {
-        delete std::exchange(one, nullptr);
-        problem = "values of a CUDA graph are measured where the wrapper ran before it was captured";
-        return nullptr;
-      }
-      one->start();
-      all.several = ++all.started > 1;
+    one = all.rows[device];
+    if (one) return one;
+    static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
+    int current = -1;
+    if (get_device && (get_device(&current) || current != device)) return nullptr;
+    if (is_capturing(device)) {
+      problem = "values of a CUDA graph are measured where the wrapper ran before it was captured";
+      return nullptr;
     }
+    one = new GpuRows;
+    one->start();
+    all.rows[device] = one;
+    all.several = ++all.started > 1;
     return one;
   }
 
@@ -172,8 +160,9 @@ class GpuRows {
   void settle_others() {
     All& all = All::get();
     std::lock_guard<std::mutex> guard(all.lock);
-    for (GpuRows* one : all.rows) {
-      if (one && one != this && one->gpu_.is_started()) one->gpu_.settle();
+    for (const auto& one : all.rows) {
+      GpuRows* const rows = one;
+      if (rows && rows != this && rows->gpu_.is_started()) rows->gpu_.settle();
     }
   }
 
@@ -215,9 +204,8 @@ class GpuRows {
 
   Gpu gpu_;
   void* context_ = nullptr;
-  std::mutex issuing_, reading_;
-  uint64_t last_ = 0;            // row that was reserved
-  std::vector<uint64_t> open_;   // first rows of events that are on their way
+  std::mutex issuing_, closing_;
+  ClosedRows closed_;
 };
 
 }  // namespace inductor_rewriter

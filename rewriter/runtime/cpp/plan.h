@@ -85,7 +85,8 @@ class ReadJob : public EventJob {
   std::vector<const Layout*> gpu_layouts;
   std::vector<const void*> gpu_data;
   GpuRows* gpu = nullptr;  // where that was issued
-  void* stream = nullptr;
+  bool has_stream = false;
+  void* stream = nullptr;  // that torch issues to
   uint64_t first_row = 0;
   GpuRows* graph = nullptr;  // where the graph measures that the event was captured into
   bool is_pooled = true;     // whether the plan gets it back
@@ -101,7 +102,7 @@ class ReadJob : public EventJob {
   }
 
   void complete() override {
-    if (gpu) gpu->close(first_row);
+    if (gpu) gpu->close(first_row, static_cast<uint32_t>(on_gpu.size()));
     for (std::size_t i = 0; i < event.items.size(); ++i) {
       Item& item = event.items[i];
       if (!item.is_tensor()) {

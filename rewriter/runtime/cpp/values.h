@@ -72,7 +72,9 @@ class Reading : public Values {
       if (!plans) moment.plans.store(plans = new Remembered, std::memory_order_release);
     }
     ReadJob* job = static_cast<Remembered*>(plans)->read(moment, contents, recorder);
-    job->event.captured = job->plan->gpu >= 0 && is_capturing(job->plan->gpu);
+    const int gpu = job->plan->gpu;
+    job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
+    job->event.captured = job->has_stream && has_device() && is_captured(job->stream);
     return job;
   }
 
@@ -184,8 +186,13 @@ class Reading : public Values {
   static bool issue(ReadJob& job, Recorder& recorder) {
     std::string problem;
     GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
+    if (gpu && job.on_gpu.size() > Ring::usable) {  // it would wait for rows of its own
+      problem = "values are copied to the host, which takes long: there are rows for " +
+          std::to_string(Ring::usable) + " at a time, and these are " + std::to_string(job.on_gpu.size());
+      gpu = nullptr;
+    }
     if (!problem.empty()) recorder.warn(job.event.about(), problem);
-    if (!gpu || !current_stream(&job.stream, job.plan->gpu)) return false;
+    if (!gpu || !job.has_stream) return false;
     const Gpu::When when = recorder.prompt ? Gpu::When::at_once
         : is_together(job)                 ? Gpu::When::together
                                            : Gpu::When::soon;
@@ -213,7 +220,7 @@ class Reading : public Values {
   static bool issue_captured(ReadJob& job, Recorder& recorder) {
     std::string problem;
     GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
-    if (gpu && current_stream(&job.stream, job.plan->gpu)) {
+    if (gpu) {
       if (gpu->capture(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
         job.graph = gpu;
         return true;

@@ -93,7 +93,9 @@ class Ring {
   uint64_t reserve(uint64_t count) {
     const uint64_t first = next_;
     next_ += count;
-    while (next_ - 1 - released_.load(std::memory_order_acquire) > usable) {
+    while (next_ - 1 - free_below_ > usable) {
+      free_below_ = released_.load(std::memory_order_acquire);
+      if (next_ - 1 - free_below_ <= usable) break;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     return first;
@@ -109,7 +111,26 @@ class Ring {
  private:
   uint64_t* rows_ = nullptr;
   uint64_t next_ = 1;
+  uint64_t free_below_ = 0;  // what was released when it was last looked at
   std::atomic<uint64_t> released_{0};
+};
+
+// Rows that are closed in another order than they were reserved in, since several threads read them.
+class ClosedRows {
+ public:
+  // So many rows from `first` on are closed: the last row up to which all are.
+  uint64_t add(uint64_t first, uint32_t count) {
+    waiting_[first % Ring::capacity] = count;
+    while (const uint32_t some = waiting_[next_ % Ring::capacity]) {
+      waiting_[next_ % Ring::capacity] = 0;
+      next_ += some;
+    }
+    return next_ - 1;
+  }
+
+ private:
+  uint64_t next_ = 1;  // the first row that is not closed
+  uint32_t waiting_[Ring::capacity] = {};  // how many were closed from a row on, behind one that is not
 };
 
 }  // namespace inductor_rewriter

@@ -1,7 +1,7 @@
 # Entry points for developing; `make setup` comes first. CI runs `setup`, `check` and `test`.
 
 BIN := .venv/bin
-# Tests that compile, need a device or a browser, or go over all real artifacts.
+# Tests that compile, or need a device or a browser.
 NOT_UNIT := real gpu browser bench
 
 .PHONY: help setup format layers check unit slow test exhaustive fuzz bench gpu docs
@@ -22,8 +22,8 @@ check:  ## format, style and types, as CI checks them
 layers:  ## the rooms and the arrows between them
 	$(BIN)/pytest -q -s tests/core/test_layers.py
 
-unit:  ## tests of single modules: a minute and a half on 2 cores
-	.ci/test $(NOT_UNIT:%=--ignore=tests/%) -m "not properties and not exhaustive and not benchmark and not fuzz"
+unit:  ## tests of single modules: less than a minute on 2 cores
+	.ci/test $(NOT_UNIT:%=--ignore=tests/%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
 
 slow:  ## `test`, and the CPU seconds of each file beside those of tests/times.json
 	.ci/test --times show

@@ -709,6 +709,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 SHARE = ("-shared", "-fPIC")
 
 
+@pytest.mark.programs
 def test_a_library_is_read(built: Callable[..., Path]) -> None:
     found = libraries.read(built(*SHARE), "x.so")
     assert found.soname == ""
@@ -730,6 +731,7 @@ def test_a_library_is_read(built: Callable[..., Path]) -> None:
     }
 
 
+@pytest.mark.programs
 def test_a_library_with_the_cpp_library_in_it_is_refused(built: Callable[..., Path]) -> None:
     found = libraries.read(built(*SHARE, "-static-libstdc++"), "x.so")
     assert found.is_static
@@ -737,6 +739,7 @@ def test_a_library_with_the_cpp_library_in_it_is_refused(built: Callable[..., Pa
     assert failed.error == "bad-library"
 
 
+@pytest.mark.programs
 def test_a_library_with_a_name_cannot_be_linked_to(built: Callable[..., Path]) -> None:
     found = libraries.read(built(*SHARE, "-Wl,-soname,libx.so"), "x.so")
     assert found.soname == "libx.so"
@@ -744,6 +747,7 @@ def test_a_library_with_a_name_cannot_be_linked_to(built: Callable[..., Path]) -
     assert recipe.obstacle("full", model(), found) == ""
 
 
+@pytest.mark.programs
 def test_hidden_symbols_cannot_be_linked_to(built: Callable[..., Path]) -> None:
     found = libraries.read(built(*SHARE, "-fvisibility=hidden"), "x.so")
     assert "does not export" in recipe.obstacle("link", model(), found)
@@ -755,6 +759,7 @@ def test_hidden_symbols_cannot_be_linked_to(built: Callable[..., Path]) -> None:
     assert "stripped" in recipe.obstacle("full", model(), found)
 
 
+@pytest.mark.programs
 def test_a_stripped_library_can_be_linked_to(built: Callable[..., Path]) -> None:
     found = libraries.read(built(*SHARE, "-s"), "x.so")
     assert recipe.obstacle("link", model(DECLARED + CALL), found) == ""
@@ -783,6 +788,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_library_is_refused(
     what: str, built: Callable[..., Path], tmp_path: Path
@@ -795,6 +801,7 @@ def test_a_damaged_library_is_refused(
     assert caught.value.message.startswith("a.pt2: m/x.so: no shared object that can be ")
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("options", [("-static",), ("-static-pie",), ("-pie",), ("-c",)], ids=str)
 def test_what_is_no_shared_object_is_refused(
     options: tuple[str, ...], built: Callable[..., Path]

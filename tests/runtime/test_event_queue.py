@@ -382,6 +382,7 @@ ENDS: dict[str, tuple[str, int]] = {
 }
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize(("end", "code"), ENDS.values(), ids=ENDS)
 def test_nothing_is_lost_however_a_program_ends(end: str, code: int, tmp_path: Path) -> None:
@@ -396,6 +397,7 @@ def test_nothing_is_lost_however_a_program_ends(end: str, code: int, tmp_path: P
     assert len(rows(tmp_path / "dump")) == 90 * (2 + 4)
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGSEGV)"])
 @pytest.mark.parametrize("names", ["'names'", "'names', 'print'", "'names', 'hash'"])
@@ -423,6 +425,7 @@ def test_a_crash_leaves_all_names_and_what_was_measured(
     assert len([row for row in rows(tmp_path / "dump") if row["phase"] == "before"]) == 30
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 def test_a_fork_says_nothing_and_ends(tmp_path: Path) -> None:
     ran = program(
@@ -445,6 +448,7 @@ def test_a_fork_says_nothing_and_ends(tmp_path: Path) -> None:
     assert "this process is a fork" in ran.stderr
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("names", ["'print'", "'hash'", "'names'"])
 def test_a_full_disk_is_one_warning(names: str, tmp_path: Path) -> None:
@@ -467,6 +471,7 @@ def test_a_full_disk_is_one_warning(names: str, tmp_path: Path) -> None:
     assert len(rows(tmp_path / "dump")) > 15
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("names", ["'print'", "'names'"])
 def test_nobody_reads_any_more(names: str, tmp_path: Path) -> None:
@@ -483,6 +488,7 @@ def test_nobody_reads_any_more(names: str, tmp_path: Path) -> None:
     assert len(rows(tmp_path / "dump")) >= 90
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("names", ["'print'", "'names'"])
 def test_the_model_waits_for_a_slow_reader(names: str, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 Make = Callable[[Path, Graph], Marks]
 
 
-@pytest.fixture(params=["python", "cpp"])
+@pytest.fixture(params=["python", pytest.param("cpp", marks=pytest.mark.programs)])
 def make(request: pytest.FixtureRequest) -> Make:
     if request.param == "python":
         return PythonMarks
@@ -272,6 +272,7 @@ def test_a_dump_names_no_other_file(tmp_path: Path, memory: object) -> None:
     reading.keep(tmp_path)
 
 
+@pytest.mark.programs
 def test_memory_that_cannot_be_registered(library: ctypes.CDLL, tmp_path: Path) -> None:
     class Refuses(Graph):
         def register(self, address: int, size: int) -> bool:

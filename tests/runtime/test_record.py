@@ -108,6 +108,7 @@ def main(how: str) -> None:
     call(probed, fail=DEATHS[how])
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize(
     "how",
@@ -401,6 +402,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("has_library", [True, False], ids=["engine", "Python alone"])
 def test_a_fork_does_not_look_like_the_process(

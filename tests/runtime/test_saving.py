@@ -179,6 +179,7 @@ def _peak() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 def test_a_killed_program_leaves_whole_files(tmp_path: Path) -> None:
     environment = {**os.environ, "REWRITER_DUMP": str(tmp_path / "dump")}
@@ -201,6 +202,7 @@ def limited(command: Sequence[str], megabytes: int, folder: Path) -> list[str]:
     return ["unshare", "-rm", "sh", "-c", script, "sh", *command]
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(
     "by_torch",
     [False, pytest.param(True, marks=pytest.mark.exhaustive)],
@@ -230,6 +232,7 @@ def test_a_full_disk_stops_saving_and_nothing_else(tmp_path: Path, by_torch: boo
     assert "file" not in rows[-1]
 
 
+@pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
     """The limit comes with a signal, which would end a program that is not Python."""

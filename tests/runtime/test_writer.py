@@ -11,6 +11,7 @@ import pytest
 
 from rewriter.instrumentation.bundle import SOURCES
 
+pytestmark = pytest.mark.programs
 # Numbers, each of which is known only some time after it was put; they are written to a file.
 SOURCE = r"""
 #include "writer.h"

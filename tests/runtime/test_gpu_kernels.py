@@ -1,0 +1,437 @@
+"""The GPU's kernels, compiled for the host: the numbers of the engine, and what is gathered for one
+launch."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exact_statistics import adversarial
+from measurements import check_close, fingerprint, large
+from rewriter.runtime import engine, engine_library
+from rewriter.runtime.engine import Measurement, dtype_numbers
+from rewriter.runtime.event_queue import LAUNCH, PRINTS_NOTHING, EventQueue, PackedText
+from rewriter.runtime.memory import bands
+
+pytestmark = pytest.mark.programs  # the compiler: five seconds
+ENGINE = Path(engine_library.__file__).parent / "cpp"
+CASES = adversarial()
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The source of the GPU's kernels, for the host."""
+    library = tmp_path_factory.mktemp("emulation") / "emulation.so"
+    source = Path(__file__).parent / "engine/emulation.cpp"
+    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE)]
+    command = [engine_library.compiler(), *flags, source, "-o", library, "-ldl"]
+    subprocess.run(command, check=True)
+    functions = ctypes.CDLL(str(library))
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    for run in (functions.emulate, functions.emulate_quickly):
+        run.argtypes = [pointer, pointer, number, number, pointer]
+    return functions
+
+
+# Every third tensor; all in an exhaustive run.
+some_of = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
+
+
+def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Measurement]:
+    group = engine._groups(tensors)[-1]
+    count = len(group.places)
+    room = ctypes.create_string_buffer(engine.MEASURED.size * count)
+    assert run(*group.pointers(), count, number, room) == count
+    rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
+    return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "blocks"),
+    [(0, 64, 1), (3, 4, 1), (3, 9, 1), (5, 3, 1), (7, 1, 1), (1, 30, 2), (8, 12001, 2), (6, 20, 1)],
+)
+def test_the_kernel_of_the_gpu_fills_memory(
+    start: int, size: int, blocks: int, emulation: ctypes.CDLL
+) -> None:
+    """As the host's memory is filled: each byte by its address, and none beside."""
+    made = [torch.zeros(start + size + 9, dtype=torch.uint8) for _ in range(2)]
+    pointers = [ctypes.c_void_p(one.data_ptr() + start) for one in made]
+    word = ctypes.c_uint64(int.from_bytes(b"ABCDEFGH", "little"))
+    emulation.emulate_filling(*pointers, ctypes.c_uint64(size), word, blocks)
+    assert made[0].data_ptr() % 8 == 0
+    expected = (b"ABCDEFGH" * (size // 8 + 3))[start % 8 :][:size]
+    for one in made:
+        assert bytes(one.tolist()) == bytes(start) + expected + bytes(9)
+
+
+def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> None:
+    """As the engine does on the host: whole bands, and damage of all of it, at both ends."""
+    library = engine._library().functions
+    memory = bytearray(b"ABCDEFGH" * 200)
+    first = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    pattern = bytes(b"ABCDEFGH"[(x - first) % 8] for x in range(8))
+    for at in (30, 31, 640, 833, 1400):
+        memory[at] ^= 1
+    starts = [(4, 26, True), (30, 2, False), (600, 300, False), (601, 299, True), (1200, 9, False)]
+    rows = [
+        bands.band(first + start, size, pattern, place, before=before, item=item)
+        for place, (start, size, before, item) in enumerate(
+            ((*row, item) for item in (1, 4, 16) for row in starts), 1
+        )
+    ]
+    table, size = b"".join(rows), 32 * 4096
+    here, there = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
+    emulation.emulate_comparing(table, len(rows), ctypes.c_uint64(5), there)
+    damage = library.inductor_rewriter_damage(-1)
+    assert library.inductor_rewriter_compare(-1, table, len(rows), 5, None) == 9
+    ctypes.memmove(here, damage, size)
+    ctypes.memset(damage, 0, size)
+    assert there.raw[:8] == (5).to_bytes(8, "little")
+    assert here.raw[32:] == there.raw[32:]
+
+
+@some_of
+def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
+    tensors = [*CASES.values(), *large()][::step]
+    for start in range(0, len(tensors), 16):
+        some = tensors[start : start + 16]
+        for found, expected in zip(
+            emulate(emulation.emulate, some, 3), engine.measure(some), strict=True
+        ):
+            check_close(found, expected)
+
+
+QUICK = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def quick() -> Iterator[torch.Tensor]:
+    """What the quick kernel takes: aligned vectors of the most common dtypes, not empty."""
+    for tensor in CASES.values():
+        if tensor.dtype in QUICK and tensor.numel():
+            yield tensor.contiguous().clone()
+    for dtype in QUICK:
+        for count in (1, 53, 4097, 40_001):
+            values = torch.randn(count) * 3 + 100
+            yield values.to(dtype)
+            values[:: count // 5 + 1] = torch.tensor(float("nan"))
+            values[count // 2] = float("-inf")
+            values[-1] = float("inf")
+            yield values.to(dtype)
+        yield torch.full((50_000,), float("-inf"), dtype=dtype)
+        values = torch.randn(3, 5, 37, 24).to(dtype)
+        values[2, 3, 30, 20] = float("nan")
+        for order in ((0, 2, 1, 3), (2, 1, 0, 3), (1, 0, 2, 3)):
+            yield values.permute(order)
+        yield values[:, 1:4, ::3]
+        yield values[1:, :, :, 8:16]
+        yield values[0, 0, :1].expand(300, 24)
+    yield torch.randn((1 << 20) + 70_001)
+
+
+@some_of
+def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
+    tensors = list(quick())[::step]
+    for start in range(0, len(tensors), 6):
+        some = tensors[start : start + 6]
+        found = emulate(emulation.emulate_quickly, some, 0)
+        for mine, expected in zip(found, engine.measure(some), strict=True):
+            check_close(mine, expected)
+
+
+def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
+    some = [torch.randn(30_000), torch.randn(100), torch.randn(50_000).bfloat16()]
+    for late in (1, 2, 3):
+        group = engine._groups(some)[-1]
+        room = ctypes.create_string_buffer(engine.MEASURED.size * 3)
+        assert emulation.emulate_quickly(*group.pointers(), 3, late, room) == 3 - late
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shape=st.lists(st.sampled_from([1, 2, 3, 8, 24, 40]), min_size=1, max_size=3),
+    order=st.randoms(use_true_random=False),
+    dtype=st.sampled_from(QUICK),
+    offset=st.integers(0, 9),
+    expand=st.booleans(),
+)
+def test_the_quick_kernel_takes_rows_of_whole_vectors(
+    emulation: ctypes.CDLL,
+    shape: list[int],
+    order: random.Random,
+    dtype: torch.dtype,
+    offset: int,
+    expand: bool,
+) -> None:
+    """Whatever strides are, and wherever the tensor begins: that rows are whole is enough."""
+    dims = list(range(len(shape)))
+    order.shuffle(dims)
+    values = torch.arange(offset + math.prod(shape)).sin().to(dtype)[offset:]
+    tensor = values.view(shape).permute(dims)
+    if expand:
+        tensor = tensor[..., 0:7:5].unsqueeze(-1).expand(*tensor.shape[:-1], -1, 16)
+    rows = ctypes.create_string_buffer(engine.MEASURED.size)
+    group = engine._groups([tensor])[-1]
+    if emulation.emulate_quickly(*group.pointers(), 1, 0, rows) == -1:
+        assert tensor.shape[-1] % (16 // dtype.itemsize)
+        return
+    (found,) = emulate(emulation.emulate_quickly, [tensor], 0)
+    check_close(found, engine.measure([tensor])[0])
+
+
+def transposed() -> Iterator[torch.Tensor]:
+    """Matrices whose columns are contiguous, of units that are whole rows or not, and batches."""
+    yield torch.randn(776, 67).half().t()  # whose rows are not of whole groups
+    yield torch.randn(2208, 1000).bfloat16().t()  # of tiles
+    for dtype in QUICK:
+        yield torch.randn(1024, 24).to(dtype).t()  # units of whole rows
+        yield torch.randn(800, 67).to(dtype).t()  # of rows and parts of them; the last one is short
+        yield torch.randn(16392, 3).to(dtype).t()  # of less than a row
+        yield torch.randn(3, 288, 41).to(dtype).mT
+        yield torch.randn(2, 96, 3, 37).to(dtype).permute(2, 0, 3, 1)
+        yield torch.randn(81 * 64 + 3).to(dtype)[3:].view(64, 81).t()[1:]
+        special = torch.randn(544, 45).to(dtype)
+        special[::50, 7], special[3, ::9] = float("nan"), float("inf")
+        yield special.t()
+
+
+@some_of
+def test_the_quick_kernel_measures_transposed_matrices(emulation: ctypes.CDLL, step: int) -> None:
+    tensors = list(transposed())[::step]
+    for start in range(0, len(tensors), 6):
+        some = tensors[start : start + 6]
+        found = emulate(emulation.emulate_quickly, some, 0)
+        for mine, expected in zip(found, engine.measure(some), strict=True):
+            check_close(mine, expected)
+
+
+def test_what_the_quick_kernel_leaves_to_the_other(emulation: ctypes.CDLL) -> None:
+    ones = torch.ones(4, 8)
+    many = torch.ones(40)
+    dims = torch.ones(2, 3, 2, 3, 9).permute(4, 2, 0, 3, 1)
+    short = (ones[:, :3], ones[:3].t(), many[1:], dims)
+    for tensor in (*short, many.double(), many.int()):
+        group = engine._groups([tensor])[-1]
+        room = ctypes.create_string_buffer(engine.MEASURED.size)
+        assert emulation.emulate_quickly(*group.pointers(), 1, 0, room) == -1
+
+
+def few() -> Iterator[torch.Tensor]:
+    """What fits into a row."""
+    for tensor in CASES.values():
+        if tensor.numel() * tensor.element_size() <= 96:
+            yield tensor.contiguous()
+    yield torch.tensor(7, dtype=torch.uint64)
+    yield torch.tensor([-(2**63), 2**63 - 1, 5])
+    yield torch.randn(0, 5, dtype=torch.bfloat16)
+    yield torch.randn(2, 3, dtype=torch.complex128)
+    yield torch.arange(97, dtype=torch.uint8)[1:]
+    yield torch.tensor([[True], [False]])
+
+
+def test_few_elements_come_in_their_row(emulation: ctypes.CDLL) -> None:
+    tensors = list(few())
+    for start in range(0, len(tensors), 6):
+        some = [*tensors[start : start + 6], torch.randn(70_000)]
+        found = emulate(emulation.emulate_quickly, some, 0)
+        for mine, expected in zip(found, engine.measure(some), strict=True):
+            assert mine == expected or check_close(mine, expected) is None
+
+
+# --- What is gathered for one launch of the quick kernel ------------------------------------------
+
+AT_ONCE, SOON, TOGETHER = range(3)
+
+
+@dataclass
+class Device:
+    """The GPU of the emulation."""
+
+    functions: ctypes.CDLL
+
+    def measure(self, tensors: Sequence[torch.Tensor], when: int, stream: int = 0) -> int:
+        group = engine._groups(tensors)[-1]
+        first = self.functions.device_measure(*group.pointers(), len(tensors), stream, when)
+        assert isinstance(first, int)
+        return first
+
+    def read(
+        self, first: int, tensors: Sequence[torch.Tensor], waited: int = 0
+    ) -> list[Measurement] | None:
+        """None where some did not come."""
+        group = engine._groups(tensors)[-1]
+        room = ctypes.create_string_buffer(engine.MEASURED.size * len(tensors))
+        if self.functions.device_read(first, len(tensors), waited, room) < len(tensors):
+            return None
+        rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
+        return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+
+    def launches(self) -> tuple[int, int]:
+        counts = (ctypes.c_int * 2)()
+        self.functions.device_launches(counts)
+        return counts[0], counts[1]
+
+
+@pytest.fixture
+def device(emulation: ctypes.CDLL) -> Iterator[Device]:
+    pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+    emulation.device_measure.argtypes = [pointer, pointer, number, number, number]
+    emulation.device_measure.restype = wide
+    emulation.device_read.argtypes = [wide, number, ctypes.c_int64, pointer]
+    yield Device(emulation)
+    emulation.device_break(0)
+    emulation.device_merge()
+
+
+PATIENCE = 10**6  # nanoseconds: Gpu::patience
+
+
+def test_what_may_wait_is_measured_with_the_next(device: Device) -> None:
+    before = device.launches()
+    first, second = [torch.randn(300)], [torch.randn(40, 40), torch.tensor(3)]
+    expected = engine.measure(first), engine.measure(second)
+    rows = device.measure(first, TOGETHER), device.measure(second, SOON)
+    # Whoever comes later does not change what is known of these.
+    first[0].fill_(0)
+    device.functions.device_merge()
+    found = device.read(rows[0], first), device.read(rows[1], second)
+    for mine, right in zip(found, expected, strict=True):
+        assert mine is not None
+        list(map(check_close, mine, right))
+    assert device.launches() == (before[0] + 1, before[1])
+
+
+def test_what_waits_is_measured_for_who_asks_for_it(device: Device) -> None:
+    some = [torch.randn(5000)]
+    before = device.launches()
+    first = device.measure(some, TOGETHER)
+    assert device.read(first, some) is None
+    assert device.launches() == before
+    assert device.read(first, some, PATIENCE) is None  # which has it measured
+    assert device.launches() == (before[0] + 1, before[1])
+    device.functions.device_merge()
+    assert device.read(first, some) is not None
+
+
+def test_who_waited_for_one_row_has_all_that_were_merged_with_it(device: Device) -> None:
+    """A millisecond for each would leave a recorder far behind the device."""
+    many = [[torch.randn(1000)] for _ in range(3)]
+    issued = [device.measure(some, SOON) for some in many]
+    assert device.read(issued[0], many[0]) is None
+    assert device.read(issued[0], many[0], PATIENCE) is None  # which has it merged
+    for first, some in zip(issued, many, strict=True):
+        found = device.read(first, some)
+        assert found is not None
+        list(map(check_close, found, engine.measure(some)))
+    after = [torch.randn(1000)]
+    assert device.read(device.measure(after, SOON), after) is None
+
+
+@pytest.mark.parametrize("when", [AT_ONCE, SOON])
+def test_another_stream_or_kernel_does_not_wait(device: Device, when: int) -> None:
+    waits, other = [torch.randn(500)], [torch.randn(2000).double()]
+    before = device.launches()
+    first = device.measure(waits, TOGETHER, stream=1)
+    device.measure(other, when, stream=2)
+    device.functions.device_merge()
+    assert device.read(first, waits) is not None
+    assert device.launches()[0] == before[0] + 1
+
+
+def test_more_than_a_launch_takes_are_several(device: Device) -> None:
+    many = [torch.randn(60 + i) for i in range(30)]
+    many[17] = torch.randn(4200).double()
+    many[20] = torch.tensor([1, 2])
+    before = device.launches()
+    first = device.measure(many, SOON)
+    device.functions.device_merge()
+    found = device.read(first, many)
+    assert found is not None
+    for mine, right in zip(found, engine.measure(many), strict=True):
+        assert mine == right or check_close(mine, right) is None
+    # Twelve at a time, of which the second dozen has one that the quick kernel does not take.
+    assert device.launches() == (before[0] + 2, before[1] + 1)
+
+
+def test_a_launch_that_fails_takes_no_other_row(device: Device) -> None:
+    lost, after = [torch.randn(500)], [torch.randn(700)]
+    first = device.measure(lost, TOGETHER)
+    device.functions.device_break(1)
+    assert not device.measure([torch.randn(100)], SOON)
+    device.functions.device_break(0)
+    second = device.measure(after, SOON)
+    device.functions.device_merge()
+    assert device.read(first, lost) is None
+    assert device.read(second, after) is not None
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([0, 1, 30, 3000, 17_000]), min_size=1, max_size=14),
+            st.sampled_from([SOON, TOGETHER, TOGETHER]),
+            st.integers(0, 2),
+        ),
+        max_size=12,
+    )
+)
+def test_all_that_is_measured_comes(
+    emulation: ctypes.CDLL, steps: list[tuple[list[int], int, int]]
+) -> None:
+    pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+    emulation.device_measure.argtypes = [pointer, pointer, number, number, number]
+    emulation.device_measure.restype = wide
+    emulation.device_read.argtypes = [wide, number, ctypes.c_int64, pointer]
+    device = Device(emulation)
+    issued = []
+    for sizes, when, stream in steps:
+        tensors = [torch.randn(size) for size in sizes]
+        issued.append((device.measure(tensors, when, stream), tensors))
+    emulation.device_merge()
+    for first, tensors in issued:
+        found = device.read(first, tensors)
+        assert found is not None
+        list(map(check_close, found, engine.measure(tensors)))
+
+
+FINGERPRINTS, TOGETHER_FLAG = 4, 64  # of Plan, in engine/plan.h
+
+
+def test_what_waits_is_measured_before_what_comes_on_another_device(
+    emulation: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """A launch on the CPU has no measuring of the GPU behind it: the next one may write there."""
+    emulation.device_for_library()
+    queue = EventQueue(emulation)
+    there, here = torch.randn(300), torch.randn(300)
+    expected = fingerprint(there), fingerprint(here)
+    with (tmp_path / "rows").open("wb") as file:
+        call = queue.open(PRINTS_NOTHING, os.dup(file.fileno()), is_prompt=False, start=b"")
+        for launch, (tensor, device) in enumerate([(there, 0), (here, -1)]):
+            packed = PackedText().number(launch, 2, FINGERPRINTS | TOGETHER_FLAG * (device == 0))
+            packed.text("", "", f'{{"launch": {launch}').number(1).number(1, 0, 0)
+            packed.text("buf", "", "").number(dtype_numbers()[tensor.dtype], device)
+            packed.number(300, 1, 300, 1)
+            plan = queue.plan(packed.bytes())
+            row = struct.pack(f"{LAUNCH}q", call, plan, 0, 0, tensor.data_ptr())
+            assert queue.launch(row) == 1
+        there.zero_()
+        queue.drain()
+        queue.close(call)
+        queue.drain()
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert tuple(row["fingerprint"] for row in rows) == expected

@@ -74,6 +74,10 @@ class Dialect(Protocol):
     def encode(self, line: str) -> str:
         """A line as the file has to hold it."""
 
+    def is_quiet(self, lines: bytes, indent: bytes) -> bool:
+        """Whether lines of a wrapper, which have an indent, run to their end and nothing in them
+        reads or writes a tensor: buffers are named, allocated and given up there."""
+
 
 class DialectModule(Protocol):
     """What a module of `dialects/` provides."""

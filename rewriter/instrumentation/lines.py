@@ -11,6 +11,7 @@ from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.dialect import Dialect, expression
+from rewriter.instrumentation.memory_waits import MemoryLine
 from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.types import INPUTS, LineKey, Selection
 from rewriter.locate.types import Argument, EntryPoint, Launch, MemoryEvent
@@ -36,6 +37,7 @@ class Lines:
         self._variable = name
         self._is_dormant = is_dormant
         self.handed: dict[LineKey, tuple[str, ...]] = {}
+        self._of_memory: list[tuple[int, MemoryLine]] = []  # as `_insertions`
 
     def _add(
         self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
@@ -90,6 +92,7 @@ class Lines:
         point = launch.insertion_point
         line = self._dialect.statement(f"{self._variable}.checked({launch.index})")
         self._add(point.end, point.indent, line, f"#{launch.index} memory {launch.kernel}")
+        self._of_memory.append((0, MemoryLine(point.end, point.indent, launch=launch.index)))
 
     def memory(self, event: MemoryEvent) -> None:
         """The line of a memory event: in front of a release, behind everything else."""
@@ -102,6 +105,8 @@ class Lines:
             line = self._dialect.statement(call)
         offset = point.end if behind else point.start
         self._add(offset, point.indent, line, f"{event.action} {event.buffer}", behind=behind)
+        placed = MemoryLine(offset, point.indent, event=event.index)
+        self._of_memory.append((0 if behind else 1, placed))
 
     def header(
         self,
@@ -131,3 +136,8 @@ class Lines:
         """All lines in the order in which they stand in the file."""
         ordered = sorted(self._insertions, key=lambda row: (row[1].offset, row[0]))
         return (*self._header, *(insertion for _, insertion in ordered))
+
+    def of_memory(self) -> tuple[MemoryLine, ...]:
+        """The lines about memory in the order in which they stand in the file."""
+        ordered = sorted(self._of_memory, key=lambda row: (row[1].offset, row[0]))
+        return tuple(line for _, line in ordered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from rewriter.instrumentation import choosing, probes
 from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.ends import Recorded, ends
 from rewriter.instrumentation.lines import Lines
+from rewriter.instrumentation.memory_waits import waiting
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.together import together
 from rewriter.instrumentation.types import Plan, Selection, Skipped
@@ -54,6 +55,9 @@ def plan_probes(
     inputs = _plan_entries(lines, located, selection)
     memory = _plan_memory(lines, located.memory, selection)
     launches = _plan_launches(lines, located, chosen, selection, inputs)
+    waits = waiting(source.data, lines.of_memory(), dialect)
+    memory = _marked(memory, "event", "waits", {line.event for line in waits})
+    facts = _marked(launches.facts, "launch", "memory_waits", {line.launch for line in waits})
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
         raise choosing.no_value(chosen, selection)
@@ -62,7 +66,7 @@ def plan_probes(
     record = OptionsRecord(name, dialect.packer, operators_digest, label, key, "; ".join(checked))
     sha256 = hashlib.sha256(source.data).hexdigest()
     options = _options(record, sha256, located, selection, inputs, memory)
-    lines.header(located.header, selection, record, options, launches.facts, inputs.names)
+    lines.header(located.header, selection, record, options, facts, inputs.names)
     every_input = (name for entry in located.entries for name in entry.inputs)
     return Plan(
         lines.insertions(),
@@ -73,6 +77,12 @@ def plan_probes(
         _unchecked(located, inputs.names, guards) if inputs.checks else (),
         lines.handed,
     )
+
+
+def _marked(
+    rows: Sequence[Json], key: str, mark: str, which: Container[int | None]
+) -> tuple[Json, ...]:
+    return tuple({**row, mark: True} if row[key] in which else row for row in rows)
 
 
 class _NoLines:

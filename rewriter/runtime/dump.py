@@ -137,7 +137,8 @@ class DumpWriter:
     def _table_bytes(self) -> bytes:
         if self._table_text is None:
             # How launches are measured is nothing to those who read the dump.
-            rows = [{name: x[name] for name in x if name != "together"} for x in self._table]
+            own = {"together", "memory_waits"}
+            rows = [{name: x[name] for name in x if name not in own} for x in self._table]
             facts = {
                 "format": "rewriter.run-launches",
                 "version": 1,

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 7
+INTERFACE = 8
 Library = TypeVar("Library")
 # What is hot says so itself; the rest is compiled quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
@@ -123,7 +123,7 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
         ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
         ("damage", pointer, (number,)),
         ("compare", number, (number, pointer, number, large, pointer)),
-        ("fill_memory", number, (number, pointer, large, large, pointer)),
+        ("act_on_memory", number, (number, pointer, pointer)),
         ("gpu_captured", large, (number, ctypes.c_int64, pointer)),
     ):
         declared(functions, name, result, *arguments)

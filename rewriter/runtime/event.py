@@ -27,7 +27,8 @@ class ProbedLaunch:
     """What the table says of one launch; `labels` are per phase, in the order of the values.
 
     `together`: nobody writes or frees what the line behind it hands over before the line behind
-    the next launch is reached.
+    the next launch is reached. `memory_waits`: what is done to memory behind it waits for the next
+    line about memory.
     """
 
     index: int
@@ -36,6 +37,7 @@ class ProbedLaunch:
     repeats: bool
     labels: dict[str, tuple[Label, ...]]
     together: bool = False
+    memory_waits: bool = False
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> ProbedLaunch:
@@ -44,8 +46,9 @@ class ProbedLaunch:
             for phase in ("before", "after")
             if phase in row
         }
-        kind, together = row.get("kind", ""), row.get("together", False)
-        return cls(row["launch"], row["kernel"], kind, row["repeats"], labels, together)
+        marks = (row.get(mark, False) for mark in ("together", "memory_waits"))
+        kind = row.get("kind", "")
+        return cls(row["launch"], row["kernel"], kind, row["repeats"], labels, *marks)
 
 
 @dataclass

@@ -107,6 +107,43 @@ def test_stores_outside_of_buffers(recorder: Any, tmp_path: Path) -> None:
     assert [x.tolist() for x in made] == [[float(event)] * 100 for event in range(4)]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_lines_that_wait_do_what_they_do_one_by_one(
+    waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind each launch bands are compared, a buffer is given up and the next one allocated."""
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    assert native_calls.module() is not None
+    torch.zeros(1, device="cuda")
+    memory = [row | {"waits": waits and row["event"] % 2} for row in OPTIONS["memory"]]
+    table = [
+        {"launch": index, "kernel": f"k{index}", **ROW, "memory_waits": waits and 0 < index < 20}
+        for index in range(64)
+    ]
+    recorder: Any = attach(OPTIONS | {"memory": memory}, table)
+    recorder.begin()
+    last, sums, addresses = None, [], []
+    for launch in range(21):
+        made = buffer(recorder, 2 * launch, SIZE + launch % 3)
+        made.copy_(torch.full_like(made, launch))
+        if last is not None:
+            sums.append(bool((last == launch - 1).all()))
+        if launch == 10:
+            store(made, SIZE + launch % 3, 8.5)
+        recorder.checked(launch)
+        if last is not None and launch < 20:
+            addresses.append(last.data_ptr())
+            recorder.released(2 * launch + 1, last)
+        last = made
+        del made
+    recorder.end()
+    assert all(sums)
+    damaged, *coverage = rows(tmp_path, 0)
+    assert (damaged["launch"], damaged["buffer"], damaged["value"]) == (10, "buf20", "8.5")
+    assert [row["done"] for row in coverage] == [21, 21, 19]
+    recorder.release()
+
+
 def test_a_wrapper_in_a_cuda_graph(recorder: Any, tmp_path: Path) -> None:
     """Each replay compares; what it finds comes with the next call that is none."""
     x = torch.ones(SIZE, device="cuda")

@@ -128,6 +128,76 @@ def test_memory_that_was_given_back_is_kept_for_a_while(both: Callable[..., Both
         del others
 
 
+def _waiting(both: Callable[..., Both]) -> Both:
+    """Behind launch 12 something is given up, and then allocated, with nothing in between."""
+    rows = [row_of(12, kernel="k12") | {"memory_waits": True}, row_of(13, kernel="k13")]
+    memory = [MEMORY[0], MEMORY[1] | {"waits": True}, MEMORY[2]]
+    return both("bounds", "poison", "stale", rows=rows, memory=memory)
+
+
+def test_lines_that_wait_are_done_by_the_last_one(both: Callable[..., Both]) -> None:
+    pair = _waiting(both)
+    stale, poison = (patterns.pattern(x, 0, "float32") * 8 for x in ("stale", "poison"))
+
+    def act(runtime: Any) -> None:
+        first = runtime.allocated(7, torch.empty(16)).fill_(1)
+        address, before = first.data_ptr(), _bytes(first)
+        _beside(first, 16, bytes(range(1, 5)))
+        runtime.checked(12)
+        runtime.released(8, first)
+        assert ctypes.string_at(address, 64) == before
+        del first
+        second = runtime.allocated(7, torch.empty(16))
+        assert ctypes.string_at(address, 64) == stale
+        assert _bytes(second) == poison
+        runtime.checked(13)
+        runtime.begin()
+
+    expected, found = pair.each(act)
+    assert found == expected
+    assert "#12 k12 wrote outside buf3: 1 element, the nearest right behind its end" in found
+    damaged, *coverage = _memory_rows(pair)
+    assert (damaged["launch"], damaged["side"]) == (12, "behind")
+    assert [row["done"] for row in coverage] == [2, 2, 1]
+
+
+def test_what_an_exception_left_waiting_fills_nothing(both: Callable[..., Both]) -> None:
+    """The memory may be somebody else's when the call is over; bands are compared."""
+    pair = _waiting(both)
+
+    def act(runtime: Any) -> None:
+        first = runtime.allocated(7, torch.empty(16)).fill_(1)
+        _beside(first, -1, bytes(range(1, 5)))
+        runtime.checked(12)
+        runtime.released(8, first)
+        runtime.begin()
+        assert first.tolist() == [1] * 16
+
+    expected, found = pair.each(act)
+    assert found == expected
+    assert "#12 k12 wrote outside buf3" in found
+    assert [row["done"] for row in _memory_rows(pair)[1:]] == [1, 1, 0]
+
+
+def test_more_than_is_kept_goes_when_the_work_is_done(both: Callable[..., Both]) -> None:
+    pair = _waiting(both)
+    large = 5 << 20
+
+    def act(runtime: Any) -> None:
+        first = runtime.allocated(7, torch.empty(large))
+        runtime.checked(12)
+        runtime.released(8, first)
+        del first
+        second = runtime.allocated(7, torch.empty(large))
+        assert second.isnan().all()
+        runtime.checked(13)
+        runtime.begin()
+
+    expected, found = pair.each(act)
+    assert found == expected == ""
+    assert [row["done"] for row in _memory_rows(pair)] == [2, 2, 1]
+
+
 def test_a_band_of_no_bytes_is_none(
     both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,80 @@ def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> N
     assert here.raw[32:] == there.raw[32:]
 
 
+STEP = struct.Struct("=Q QQIHBB QQQ")  # MemoryStep: a launch, a band, and what is filled
+ROOM = 96  # bytes that steps are about
+
+
+def memory_steps() -> st.SearchStrategy[list[tuple[int, int, int, int]]]:
+    """Steps as `(launch, first byte, bytes, pattern)`; launch 0 fills."""
+    step = st.tuples(
+        st.integers(0, 3), st.integers(0, ROOM - 1), st.integers(1, 40), st.integers(0, 2)
+    )
+    return st.lists(step.map(lambda x: (x[0], x[1], min(x[2], ROOM - x[1]), x[3])), max_size=24)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=memory_steps())
+def test_lines_about_memory_that_wait_do_what_they_do_one_by_one(
+    steps: list[tuple[int, int, int, int]], emulation: ctypes.CDLL
+) -> None:
+    """The kernel goes over the blocks that fill before those that compare, and the last part is not
+    the last one that is written: what overlaps has to be done before."""
+    library = engine._library().functions
+    both = [ctypes.create_string_buffer(ROOM + 8) for _ in range(2)]
+    starts = [-(-ctypes.addressof(one) // 8) * 8 for one in both]
+    words = [
+        int.from_bytes(bytes([65 + 8 * one + x for x in range(8)]), "little") for one in range(3)
+    ]
+    packed, tables = b"", []
+    for launch, first, size, which in steps:
+        rows = [
+            bands.band(
+                start + first,
+                size,
+                words[which].to_bytes(8, "little"),
+                1 + which,
+                before=False,
+                item=4,
+            )
+            for start in starts
+        ]
+        tables.append(rows[0])
+        part = struct.pack("=QQQ", starts[1] + first, size, words[which])
+        packed += struct.pack("=Q", launch) + rows[1] + part
+    assert len(packed) == STEP.size * len(steps)
+    damage = library.inductor_rewriter_damage(-1)
+    ctypes.memset(damage, 0, 32 * 4)
+    for (launch, first, size, which), table in zip(steps, tables, strict=True):
+        if launch:
+            library.inductor_rewriter_compare(-1, table, 1, launch, None)
+        else:
+            word = words[which].to_bytes(8, "little") * 6
+            ctypes.memmove(starts[0] + first, word[first % 8 :], size)
+    there = ctypes.create_string_buffer(32 * 4096)
+    launches = emulation.emulate_work(packed, len(steps), there)
+    here = ctypes.string_at(damage, 32 * 4)
+    ctypes.memset(damage, 0, 32 * 4)
+    assert launches <= len(steps)
+    assert ctypes.string_at(starts[1], ROOM) == ctypes.string_at(starts[0], ROOM)
+    assert there.raw[32:128] == here[32:]
+
+
+def test_lines_about_memory_behind_a_launch_take_one_launch_of_the_kernel(
+    emulation: ctypes.CDLL,
+) -> None:
+    memory = ctypes.create_string_buffer(1000)
+    start, word = ctypes.addressof(memory), 0
+    band = bands.band(start, 64, bytes(8), 1, before=True, item=4)
+    rows = [struct.pack("=Q", 7) + band + bytes(24)]
+    for at in (100, 300, 500):  # given up, and allocated with a band
+        rows.append(struct.pack("=Q", 0) + bytes(24) + struct.pack("=QQQ", start + at, 100, word))
+    damage = ctypes.create_string_buffer(32 * 4)
+    assert emulation.emulate_work(b"".join(rows), len(rows), damage) == 1
+    overlapping = struct.pack("=Q", 0) + bytes(24) + struct.pack("=QQQ", start + 399, 2, word)
+    assert emulation.emulate_work(b"".join([*rows, overlapping]), len(rows) + 1, damage) == 2
+
+
 @some_of
 def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
     tensors = [*CASES.values(), *large()][::step]

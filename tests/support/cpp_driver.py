@@ -262,6 +262,7 @@ class Row(ctypes.Structure):
         ("after", ctypes.c_char_p),
         ("reads", ctypes.c_char_p),
         ("together", ctypes.c_bool),
+        ("memory_waits", ctypes.c_bool),
     ]
 
 
@@ -290,7 +291,8 @@ class Other:
 
 
 def _memory_line(row: dict[str, Any]) -> str:
-    return f"{row['event']} {row['buffer']}{' held' if row.get('held') else ''}"
+    marks = (f" {mark}" for mark in ("held", "waits") if row.get(mark))
+    return f"{row['event']} {row['buffer']}{''.join(marks)}"
 
 
 @dataclass
@@ -345,7 +347,7 @@ class Native:
                     joined(row.get("before")),
                     joined(row.get("after")),
                     joined(row.get("reads")),
-                    row.get("together", False),
+                    *(row.get(mark, False) for mark in ("together", "memory_waits")),
                 )
                 for row in self.rows
             )

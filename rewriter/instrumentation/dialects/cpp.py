@@ -22,6 +22,18 @@ _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
     r"\s*(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
 )
+_COMMENT = re.compile(rb"//[^\r\n]*")
+_DECLARED = re.compile(rb"\bRAIIAtenTensorHandle +\w+ *\(")
+_CALLED = re.compile(rb"\b(\w+) *\(")
+# What names, allocates or gives up buffers.
+_QUIET = frozenset(
+    b"RAIIAtenTensorHandle AOTI_TORCH_ERROR_CODE_CHECK aoti_torch_empty_strided reset move"
+    b" reinterpret_tensor_wrapper wrap_with_raii_handle_if_needed".split()
+)
+# A block, a directive, or a statement that may go on elsewhere.
+_TURNS = re.compile(
+    rb"^\s*#|\{\s*$|^\s*\}|\b(?:if|else|for|while|do|switch|goto|return|throw|try)\b", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,11 @@ class Cpp:
     def encode(self, line: str) -> str:
         return self.text.encode(line)
 
+    def is_quiet(self, lines: bytes, indent: bytes) -> bool:
+        code = _COMMENT.sub(b"", lines)
+        called = _CALLED.findall(_DECLARED.sub(b"", code))
+        return not _TURNS.search(code) and _QUIET.issuperset(called)
+
 
 def dialect(source: Source, *, standalone: bool) -> Cpp:
     """How probes are written in a C++ wrapper, which always carries the runtime."""
@@ -127,7 +144,8 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
 
 
 def _memory_line(row: Json) -> str:
-    return f"{row['event']} {row['buffer']}{' held' if row.get('held') else ''}"
+    marks = (f" {mark}" for mark in ("held", "waits") if row.get(mark))
+    return f"{row['event']} {row['buffer']}{''.join(marks)}"
 
 
 def _row(row: Json) -> Iterator[str | bool | int | None]:
@@ -141,8 +159,10 @@ def _row(row: Json) -> Iterator[str | bool | int | None]:
     for phase in ("before", "after"):
         yield "; ".join(" ".join(label) for label in row[phase]) if phase in row else None
     yield "; ".join(" ".join(label) for label in row.get("reads", ())) or None
-    if row.get("together"):
-        yield True
+    marks = [bool(row.get(mark)) for mark in ("together", "memory_waits")]
+    while marks and not marks[-1]:
+        marks.pop()
+    yield from marks
 
 
 def _literal(value: str | bool | int | None) -> str:

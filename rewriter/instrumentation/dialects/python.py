@@ -24,6 +24,13 @@ OWN_LINE = re.compile(
 AT_LAUNCH = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})[,)]")
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
 CARRIED = _PACKAGE.encode()
+# A statement that names, allocates or gives up buffers, or compares their sizes.
+_QUIET = re.compile(
+    rb"(?:del \w+(?:, \w+)*"
+    rb"|(?:\w+ = )?(?:empty_strided\w*|reinterpret_tensor|alloc_from_pool|assert_size_stride"
+    rb"|assert_alignment|get_raw_stream)\([^()]*(?:(?<!\w)\([^()]*\)[^()]*)*\)"
+    rb"|\w+ = \w+(?:\[\d+\])?)"
+)
 # What a standalone wrapper packs its runtime into: as `_embedded` writes it.
 _PACKED = re.compile(rb"_packed = \([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)")
 _PIECE = re.compile(rb"'([^'\r\n]*)'")
@@ -79,6 +86,18 @@ class Python:
                 f"]{given})",
             )
         )
+
+    def is_quiet(self, lines: bytes, indent: bytes) -> bool:
+        for line in lines.splitlines():
+            text = line.lstrip(b" \t")
+            if not text or text.startswith(b"#"):
+                continue
+            if line != indent + text:
+                return False
+            code = text.removesuffix(b"# reuse").rstrip(b" ;")
+            if not all(map(_QUIET.fullmatch, re.split(rb"; *", code))):
+                return False
+        return True
 
     def encode(self, line: str) -> str:
         return line

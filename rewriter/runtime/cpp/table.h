@@ -24,7 +24,7 @@ struct Options {
   const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
   const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
   bool stop;          // end the program at the first NaN that is not allowed
-  const char* memory;  // of lines about memory: `event buffer[ held]`, separated by `; `
+  const char* memory;  // of lines about memory: `event buffer[ held][ waits]`, separated by `; `
   bool dormant = false;  // nothing is done before `rewriter control` says so
   const char* on = nullptr;  // when `record` writes a dump: nan,spike:10x; empty for never
   // What is switched on says these itself.
@@ -35,7 +35,8 @@ struct Options {
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
 // injected at that phase. `buffers` are `name buffer`, of arguments whose memory has another name;
 // `reads` are labels of what the launch is given and no line hands over. `together`: nobody writes or
-// frees what the line behind it hands over before the line behind the next launch.
+// frees what the line behind it hands over before the line behind the next launch. `memory_waits`: what
+// is done to memory behind it waits for the next line about memory.
 struct Row {
   int launch;
   const char* kernel;
@@ -50,6 +51,7 @@ struct Row {
   const char* after;
   const char* reads;
   bool together = false;
+  bool memory_waits = false;
 };
 
 // Which values of a line count, one character for each: `1` or `0`. Null where the line does not

@@ -30,13 +30,15 @@ _SHIM = (
 def make_lines(
     calls: Mapping[int, RunningCall],
     guard: int,
+    waiting: tuple[tuple[int, ...], tuple[int, ...]],
     of_memory: tuple[Callable[..., Any], ...],
     otherwise: tuple[Callable[..., Any], ...],
 ) -> Any | None:
     """What has `allocated`, `released`, `reused` and `checked` of one wrapper, with bands of
     `guard` bytes; None where that cannot be had.
 
-    `calls` are those that run, by thread. `of_memory` make the state of a call, the ways of a
+    `calls` are those that run, by thread. `waiting` are the events and the launches whose lines
+    leave their work to the next line. `of_memory` make the state of a call, the ways of a
     tensor, and memory, and write what is damaged; `otherwise` is called with what goes another way.
     """
     module, library = native_calls.module(), load()
@@ -46,7 +48,7 @@ def make_lines(
     addresses = _addresses(
         *(getattr(ctypes.CDLL(torch._C.__file__), f"aoti_torch_get_{name}") for name in _SHIM),
         functions.inductor_rewriter_compare,
-        functions.inductor_rewriter_fill_memory,
+        functions.inductor_rewriter_act_on_memory,
     )
     core: Any = torch._C
     stream = getattr(core, "_cuda_getCurrentRawStream", None)
@@ -61,6 +63,7 @@ def make_lines(
         ),
         addresses,
         guard,
+        *waiting,
     )
     alone = torch.empty(1)
     lines.count(0, alone)

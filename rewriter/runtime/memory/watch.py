@@ -139,7 +139,10 @@ class Memory:
         `regions.make_lines`."""
         if self._lines is None and "bounds" in self.probes and self._guard:
             of_memory = (self._open, self._find_ways, make_memory, report)
-            self._lines = make_lines(calls, self._guard, of_memory, otherwise)
+            events = tuple(index for index, row in self._rows.items() if row.get("waits"))
+            launches = tuple(index for index, one in self._launches.items() if one.memory_waits)
+            waiting = (events, launches)
+            self._lines = make_lines(calls, self._guard, waiting, of_memory, otherwise)
         return self._lines
 
     def allocated(self, call: RunningCall, index: int, tensor: Tensor) -> Tensor:
@@ -258,6 +261,8 @@ class Memory:
         watched = call.states.pop(self, None)
         if watched is None:
             return
+        if watched.native is not None:
+            self._lines.settle(watched.native)
         if torch.cuda.is_initialized() and not device.is_capturing():  # type: ignore[no-untyped-call]
             for where in watched.devices - {-1}:
                 torch.cuda.current_stream(where).synchronize()

@@ -143,15 +143,14 @@ using namespace inductor_rewriter;
 gpu::Job job;
 gpu::QuickJob quick_job;
 gpu::MergeJob merge_job;
-BandJob band_job;
-FillJob fill_job;
-enum { all, quick, merging, comparing, filling } kernel;
+MemoryJob memory_job;
+uint32_t filling_blocks;
+enum { all, quick, merging, memory } kernel;
 
 void call() {
   if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
   else if (kernel == merging) inductor_rewriter_merge(merge_job);
-  else if (kernel == comparing) inductor_rewriter_compare_bands(band_job);
-  else if (kernel == filling) inductor_rewriter_fill(fill_job);
+  else if (kernel == memory) inductor_rewriter_memory(memory_job, filling_blocks);
   else inductor_rewriter_measure(job);
 }
 
@@ -359,24 +358,69 @@ extern "C" void device_launches(int* to) { std::memcpy(to, launched, sizeof laun
 // The library for Python (library.cpp) has it as the first device.
 extern "C" void device_for_library() { gpus().all[0] = &device_here(); }
 
+namespace {
+
+void run_memory(uint32_t blocks) {
+  kernel = memory;
+  filling_blocks = blocks;
+  run(memory_job.bands_count + blocks);
+}
+
+}  // namespace
+
 // Fills memory by the kernel, and by what fills that of the host.
 extern "C" void emulate_filling(
     unsigned char* data, unsigned char* other, uint64_t bytes, uint64_t pattern, uint32_t blocks) {
-  kernel = filling;
   // In two parts, of which the first one ends anywhere.
   const uint64_t half = bytes / 2;
-  fill_job = {{{data, half, pattern}, {data + half, bytes - half, pattern}}, 2, blocks};
-  run(blocks);
+  memory_job = {};
+  memory_job.parts_count = 2;
+  memory_job.parts[0] = {data, half, pattern};
+  memory_job.parts[1] = {data + half, bytes - half, pattern};
+  run_memory(blocks);
   fill_memory(other, bytes, pattern);
 }
 
 // Compares guard bands by the kernel.
 extern "C" void emulate_comparing(
     const Band* bands, int count, uint64_t launch, Damage* damage) {
-  kernel = comparing;
-  band_job.damage = damage;
-  band_job.launch = launch;
-  band_job.count = static_cast<uint32_t>(count);
-  for (int i = 0; i < count; ++i) band_job.bands[i] = bands[i];
-  run(band_job.count);
+  memory_job = {};
+  memory_job.damage = damage;
+  memory_job.launch = launch;
+  memory_job.bands_count = static_cast<uint32_t>(count);
+  for (int i = 0; i < count; ++i) memory_job.bands[i] = bands[i];
+  run_memory(0);
+}
+
+// What a line about memory does: with a launch bands are compared, otherwise memory is filled.
+struct MemoryStep {
+  uint64_t launch;
+  Band band;
+  Filled part;
+};
+
+// Has lines wait for one another where they can: how many launches of the kernel that takes.
+extern "C" int emulate_work(const MemoryStep* steps, int count, Damage* damage) {
+  MemoryWork work;
+  int launches = 0;
+  const auto settle = [&] {
+    if (work.is_empty()) return;
+    memory_job = work.job();
+    memory_job.damage = damage;
+    run_memory(memory_job.parts_count ? 1 : 0);
+    ++launches;
+    work.clear();
+  };
+  for (int i = 0; i < count; ++i) {
+    const MemoryStep& step = steps[i];
+    if (step.launch) {
+      if (!work.takes_bands(1)) settle();
+      work.compare(&step.band, 1, step.launch, 0, nullptr);
+      continue;
+    }
+    if (!work.takes(&step.part, 1, 0, nullptr)) settle();
+    work.fill(&step.part, 1, 0, nullptr, 0);
+  }
+  settle();
+  return launches;
 }

@@ -1,8 +1,11 @@
 // Guard bands: memory beside a buffer that nobody may write, with a pattern. They are compared after
-// launches, on the host or by a kernel of the GPU (kernel.h); the first damage of each is kept.
+// launches, on the host or by a kernel of the GPU (kernel.h); the first damage of each is kept. The same
+// kernel fills memory.
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #endif
@@ -30,25 +33,23 @@ struct Damage {
   unsigned char element[8];
 };
 
-struct BandJob {
-  Damage* damage;
-  uint64_t launch;
-  uint32_t count, unused;
-  Band bands[most_bands];
-};
-static_assert(sizeof(BandJob) <= 4096, "what a launch takes by value");
-
-// Memory to be filled. A new buffer has three parts: its bands, and what is in it.
+// Memory to be filled.
 struct Filled {
   unsigned char* data;
   uint64_t bytes, pattern;
 };
-constexpr int most_filled = 3;
+constexpr int most_filled = 16;  // of one launch of the kernel
 
-struct FillJob {
+// What one launch of the kernel does: compares bands behind a launch of the model, and fills memory,
+// in no order.
+struct MemoryJob {
+  Damage* damage;
+  uint64_t launch;
+  uint32_t bands_count, parts_count;
+  Band bands[most_bands];
   Filled parts[most_filled];
-  uint32_t count, blocks;
 };
+static_assert(sizeof(MemoryJob) <= 4096, "what a launch takes by value");
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 
@@ -112,6 +113,100 @@ inline void fill_memory(void* data, uint64_t bytes, uint64_t pattern) {
     *at = static_cast<unsigned char>(pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
   }
 }
+
+// Does a job in memory of the host: how many bands are newly damaged.
+inline int act_on_host(const MemoryJob& job) {
+  const int found =
+      compare_bands(job.bands, static_cast<int>(job.bands_count), job.launch, job.damage);
+  for (uint32_t part = 0; part < job.parts_count; ++part) {
+    fill_memory(job.parts[part].data, job.parts[part].bytes, job.parts[part].pattern);
+  }
+  return found;
+}
+
+// Compares any number of bands, by a job after the other. False: `act` has not done one.
+template <class Act>
+bool compare_all(const Band* bands, std::size_t count, uint64_t launch, Act act) {
+  MemoryJob job = {};
+  job.launch = launch;
+  for (std::size_t done = 0; done < count; done += job.bands_count) {
+    job.bands_count = static_cast<uint32_t>(std::min<std::size_t>(count - done, most_bands));
+    std::memcpy(job.bands, bands + done, sizeof(Band) * job.bands_count);
+    if (!act(job)) return false;
+  }
+  return true;
+}
+
+// What lines of a wrapper about memory do that follow each other, with nothing between them that reads
+// or writes memory: it is added up, and one job does all of it. A job has no order, so nothing that it
+// does overlaps. Who adds something keeps the memory until that is done.
+class MemoryWork {
+ public:
+  bool is_empty() const { return !job_.bands_count && !job_.parts_count; }
+
+  // Whether more memory of a device can be filled by the same job.
+  bool takes(const Filled* parts, int count, int device, void* stream) const {
+    if (is_empty()) return count <= most_filled;
+    if (device != device_ || stream != stream_) return false;
+    if (job_.parts_count + static_cast<uint32_t>(count) > most_filled) return false;
+    for (int i = 0; i < count; ++i) {
+      if (overlaps(parts[i].data, parts[i].bytes)) return false;
+    }
+    return true;
+  }
+  // It is counted for a probe: see `finish`.
+  void fill(const Filled* parts, int count, int device, void* stream, int probe) {
+    device_ = device;
+    stream_ = stream;
+    for (int i = 0; i < count; ++i) job_.parts[job_.parts_count++] = parts[i];
+    ++filled_[probe];
+  }
+  // Bands are compared by a job that is empty, and of one launch.
+  bool takes_bands(std::size_t count) const { return is_empty() && count <= most_bands; }
+  void compare(const Band* bands, std::size_t count, uint64_t launch, int device, void* stream) {
+    device_ = device;
+    stream_ = stream;
+    job_.launch = launch;
+    job_.bands_count = static_cast<uint32_t>(count);
+    std::memcpy(job_.bands, bands, sizeof(Band) * count);
+  }
+
+  MemoryJob& job() { return job_; }
+  int device() const { return device_; }
+  void* stream() const { return stream_; }
+  // Whether bands are compared, and how often memory is filled for a probe.
+  bool compares() const { return job_.bands_count; }
+  int filled(int probe) const { return filled_[probe]; }
+  // It is done.
+  void clear() {
+    forget_parts();
+    job_.bands_count = 0;
+  }
+  // What is to be filled is not.
+  void forget_parts() {
+    job_.parts_count = 0;
+    for (int& count : filled_) count = 0;
+  }
+
+ private:
+  bool overlaps(const unsigned char* data, uint64_t bytes) const {
+    const auto meets = [&](const unsigned char* other, uint64_t length) {
+      return data < other + length && other < data + bytes;
+    };
+    for (uint32_t i = 0; i < job_.parts_count; ++i) {
+      if (meets(job_.parts[i].data, job_.parts[i].bytes)) return true;
+    }
+    for (uint32_t i = 0; i < job_.bands_count; ++i) {
+      if (meets(job_.bands[i].data, job_.bands[i].bytes)) return true;
+    }
+    return false;
+  }
+
+  MemoryJob job_ = {};
+  int filled_[3] = {};  // by probe: bounds, poison, stale
+  int device_ = -1;
+  void* stream_ = nullptr;
+};
 
 #endif
 

@@ -375,44 +375,23 @@ class Gpu {
     return damage_;
   }
 
-  // Compares bands on a stream, which may be capturing, once what it was given before is done. False:
-  // some were not compared.
-  bool compare(const Band* bands, int count, uint64_t launch, void* stream) {
+  // Does what a job says about memory, on a stream, which may be capturing, once what that was given
+  // before is done. False: it was not.
+  bool act(MemoryJob& job, void* stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!damage_) return false;
-    BandJob& job = band_job_;
+    if (!is_started() || (job.bands_count && !damage_)) return false;
     job.damage = damage_there_;
-    job.launch = launch;
-    for (int done = 0; done < count; done += most_bands) {
-      const int some = count - done < most_bands ? count - done : most_bands;
-      job.count = static_cast<uint32_t>(some);
-      std::memcpy(job.bands, bands + done, sizeof(Band) * static_cast<std::size_t>(some));
-      void* arguments[] = {&job};
-      if (driver_.launch(
-              band_kernel_, job.count, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  // Fills memory on a stream, which may be capturing, by one launch. False: it was not.
-  bool fill(const Filled* parts, int count, void* stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_started() || count > most_filled) return false;
     const uint64_t most = 8 * static_cast<uint64_t>(processors_);
-    FillJob job = {};
-    job.count = static_cast<uint32_t>(count);
-    job.blocks = 1;
-    for (int part = 0; part < count; ++part) {
-      job.parts[part] = parts[part];
-      const uint64_t wanted = parts[part].bytes / (8 * gpu::threads) + 1;
-      const uint32_t blocks = static_cast<uint32_t>(wanted < most ? wanted : most);
-      if (blocks > job.blocks) job.blocks = blocks;
+    uint32_t blocks = 0;  // those that fill
+    for (uint32_t part = 0; part < job.parts_count; ++part) {
+      const uint64_t wanted = job.parts[part].bytes / (16 * gpu::threads) + 1;
+      const uint32_t some = static_cast<uint32_t>(wanted < most ? wanted : most);
+      if (some > blocks) blocks = some;
     }
-    void* arguments[] = {&job};
+    void* arguments[] = {&job, &blocks};
     return !driver_.launch(
-        filling_kernel_, job.blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
+        memory_kernel_, job.bands_count + blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments,
+        nullptr);
   }
 
   // Why the last `measure` or `capture` was refused.
@@ -485,11 +464,7 @@ class Gpu {
     if (int error = driver_.get_function(&merging_kernel_, module, "inductor_rewriter_merge")) {
       return driver_.describe("the kernel is not there", error);
     }
-    if (int error =
-            driver_.get_function(&band_kernel_, module, "inductor_rewriter_compare_bands")) {
-      return driver_.describe("the kernel is not there", error);
-    }
-    if (int error = driver_.get_function(&filling_kernel_, module, "inductor_rewriter_fill")) {
+    if (int error = driver_.get_function(&memory_kernel_, module, "inductor_rewriter_memory")) {
       return driver_.describe("the kernel is not there", error);
     }
     return take_memory();
@@ -861,8 +836,7 @@ class Gpu {
   void* kernel_ = nullptr;
   void* quick_kernel_ = nullptr;
   void* merging_kernel_ = nullptr;
-  void* band_kernel_ = nullptr;
-  void* filling_kernel_ = nullptr;
+  void* memory_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];
@@ -874,7 +848,6 @@ class Gpu {
   uintptr_t to_device_ = 0;  // from an address of pinned memory to the device's
   Damage* damage_ = nullptr;
   Damage* damage_there_ = nullptr;
-  BandJob band_job_;
   gpu::Job job_;
   gpu::QuickJob quick_job_{};      // what was gathered
   uint32_t gathered_blocks_ = 0, gathered_from_ = 0;  // of the region's tasks

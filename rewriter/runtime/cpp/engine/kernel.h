@@ -1703,19 +1703,36 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   write_row(task, sequence, total);
 }
 
-// Compares guard bands (bands.h), a block for each. The places for damage are in memory of the host.
-extern "C" __global__ void __launch_bounds__(256)
-inductor_rewriter_compare_bands(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::BandJob job) {
-  using namespace inductor_rewriter;
+// --- Guard bands, and memory that is filled (bands.h) ----------------------------------------------
+
+namespace {
+namespace inductor_rewriter {
+namespace gpu {
+
+// Compares a band by one block. The places for damage are in memory of the host.
+INDUCTOR_REWRITER_DEVICE void compare_band(const MemoryJob& job, const Band& band) {
   __shared__ int nearest;  // bytes of the band, less the distance to the nearest damage; 0 if none
-  __shared__ uint32_t count;
-  const Band& band = job.bands[blockIdx.x];
+  __shared__ uint32_t count, is_damaged;
   if (threadIdx.x == 0) {
     nearest = 0;
-    count = 0;
+    count = is_damaged = 0;
   }
   __syncthreads();
-  const uint64_t first = reinterpret_cast<uint64_t>(band.data);
+  const uint64_t first = reinterpret_cast<uint64_t>(band.data), end = first + band.bytes;
+  const uint64_t words = (first + 7) / 8 * 8, behind = end / 8 * 8;
+  uint64_t differs = 0;
+  for (uint64_t at = words + 8 * threadIdx.x; at + 8 <= end; at += 8 * 256) {
+    differs |= *reinterpret_cast<const uint64_t*>(at) ^ band.pattern;
+  }
+  if (threadIdx.x < 16) {  // the bytes before the first word, and behind the last one
+    const uint64_t at = threadIdx.x < 8 ? first + threadIdx.x : behind + threadIdx.x - 8;
+    if (at < end && (threadIdx.x < 8 ? at < words : at >= words)) {
+      differs |= *reinterpret_cast<const unsigned char*>(at) ^ (band.pattern >> (at % 8 * 8) & 255);
+    }
+  }
+  if (differs) is_damaged = 1;
+  __syncthreads();
+  if (!is_damaged) return;
   for (uint32_t place = threadIdx.x; place < band.bytes; place += 256) {
     const uint64_t expected = band.pattern >> ((first + place) % 8 * 8) & 255;
     if (band.data[place] == expected) continue;
@@ -1725,7 +1742,7 @@ inductor_rewriter_compare_bands(const INDUCTOR_REWRITER_CONSTANT inductor_rewrit
   }
   __syncthreads();
   Damage& damage = job.damage[band.slot];
-  if (threadIdx.x != 0 || !nearest || damage.launch) return;
+  if (threadIdx.x != 0 || damage.launch) return;
   const uint64_t distance = band.bytes - static_cast<uint32_t>(nearest);
   const uint64_t item = band.item_bytes ? band.item_bytes : 1, element = distance / item;
   const uint64_t start = band.before ? band.bytes - (element + 1) * item : element * item;
@@ -1740,21 +1757,40 @@ inductor_rewriter_compare_bands(const INDUCTOR_REWRITER_CONSTANT inductor_rewrit
   job.damage[0].launch = job.launch;
 }
 
-// Fills memory with patterns: each byte is that of the pattern at its address modulo 8.
+struct alignas(16) TwoWords {
+  uint64_t one, other;
+};
+
+// Fills a share of memory with a pattern: each byte is that of the pattern at its address modulo 8.
+INDUCTOR_REWRITER_DEVICE void fill_share(
+    const Filled& part, uint64_t thread, uint64_t threads) {
+  const uint64_t first = reinterpret_cast<uint64_t>(part.data), end = first + part.bytes;
+  const uint64_t words = (first + 15) / 16 * 16, behind = end / 16 * 16;
+  const TwoWords pattern = {part.pattern, part.pattern};
+  for (uint64_t at = words + 16 * thread; at + 16 <= end; at += 16 * threads) {
+    *reinterpret_cast<TwoWords*>(at) = pattern;
+  }
+  if (thread >= 32) return;
+  const uint64_t at = thread < 16 ? first + thread : behind + thread - 16;
+  if (at >= end || (thread < 16 ? at >= words : at < words)) return;
+  *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(part.pattern >> (at % 8 * 8));
+}
+
+}  // namespace gpu
+}  // namespace inductor_rewriter
+}  // namespace
+
+// A block for each band, and those behind them fill memory.
 extern "C" __global__ void __launch_bounds__(256)
-inductor_rewriter_fill(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::FillJob job) {
-  const uint64_t thread = uint64_t{blockIdx.x} * 256 + threadIdx.x, threads = uint64_t{job.blocks} * 256;
-  for (uint32_t part = 0; part < job.count; ++part) {
-    const uint64_t pattern = job.parts[part].pattern;
-    const uint64_t first = reinterpret_cast<uint64_t>(job.parts[part].data);
-    const uint64_t end = first + job.parts[part].bytes;
-    const uint64_t words = (first + 7) / 8 * 8, behind = end / 8 * 8;
-    for (uint64_t at = words + 8 * thread; at + 8 <= end; at += 8 * threads) {
-      *reinterpret_cast<uint64_t*>(at) = pattern;
-    }
-    if (thread >= 16) continue;
-    const uint64_t at = thread < 8 ? first + thread : behind + thread - 8;
-    if (at >= end || (thread < 8 ? at >= words : at < words)) continue;
-    *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(pattern >> (at % 8 * 8));
+inductor_rewriter_memory(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job, const uint32_t blocks) {
+  if (blockIdx.x < job.bands_count) {
+    inductor_rewriter::gpu::compare_band(job, job.bands[blockIdx.x]);
+    return;
+  }
+  const uint64_t block = blockIdx.x - job.bands_count;
+  const uint64_t thread = block * 256 + threadIdx.x, threads = uint64_t{blocks} * 256;
+  for (uint32_t part = 0; part < job.parts_count; ++part) {
+    inductor_rewriter::gpu::fill_share(job.parts[part], thread, threads);
   }
 }

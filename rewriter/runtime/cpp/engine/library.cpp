@@ -11,6 +11,7 @@ using inductor_rewriter::Damage;
 using inductor_rewriter::Gpu;
 using inductor_rewriter::Layout;
 using inductor_rewriter::Measured;
+using inductor_rewriter::MemoryJob;
 
 namespace {
 
@@ -39,7 +40,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 7; }
+EXPORTED int32_t inductor_rewriter_interface() { return 8; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -116,21 +117,25 @@ EXPORTED Damage* inductor_rewriter_damage(int32_t device) {
   return device < 0 ? of_host : gpu(device).damage();
 }
 
-// Compares bands after a launch, whose number plus 1 is given. Of the host's, how many are newly
-// damaged; of a GPU's 0, since that is not waited for. -1: some could not be compared.
-EXPORTED int32_t inductor_rewriter_compare(
-    int32_t device, const Band* bands, int32_t count, uint64_t launch, void* stream) {
-  if (device >= 0) return gpu(device).compare(bands, count, launch, stream) ? 0 : -1;
-  return inductor_rewriter::compare_bands(bands, count, launch, inductor_rewriter_damage(-1));
+// Does a job; that of a GPU on a stream. Of bands of the host, how many are newly damaged; of a GPU's 0,
+// since that is not waited for. -1: it was not done.
+EXPORTED int32_t inductor_rewriter_act_on_memory(int32_t device, MemoryJob* job, void* stream) {
+  if (device >= 0) return gpu(device).act(*job, stream) ? 0 : -1;
+  job->damage = inductor_rewriter_damage(-1);
+  return inductor_rewriter::act_on_host(*job);
 }
 
-// Fills memory; that of a GPU on a stream. -1: it was not.
-EXPORTED int32_t inductor_rewriter_fill_memory(
-    int32_t device, void* data, uint64_t bytes, uint64_t pattern, void* stream) {
-  const inductor_rewriter::Filled part = {static_cast<unsigned char*>(data), bytes, pattern};
-  if (device >= 0) return gpu(device).fill(&part, 1, stream) ? 0 : -1;
-  inductor_rewriter::fill_memory(data, bytes, pattern);
-  return 0;
+// Compares bands after a launch, whose number plus 1 is given. The result is as above.
+EXPORTED int32_t inductor_rewriter_compare(
+    int32_t device, const Band* bands, int32_t count, uint64_t launch, void* stream) {
+  int32_t found = 0;
+  const auto act = [&](MemoryJob& job) {
+    const int32_t some = inductor_rewriter_act_on_memory(device, &job, stream);
+    found = some < 0 ? some : found + some;
+    return some >= 0;
+  };
+  inductor_rewriter::compare_all(bands, static_cast<std::size_t>(count), launch, act);
+  return found;
 }
 
 // --- Events (events.h): what is measured and written in order --------------------------------------

@@ -35,7 +35,7 @@ struct Watching {
 PyTypeObject* watching_type;
 
 using Compare = int32_t (*)(int32_t, const Band*, int32_t, uint64_t, void*);
-using Fill = int32_t (*)(int32_t, void*, uint64_t, uint64_t, void*);
+using Act = int32_t (*)(int32_t, MemoryJob*, void*);
 
 // What is known of the line of an allocation: what it made last, and where.
 struct Line {
@@ -60,7 +60,8 @@ struct Lines {
   struct State {
     Shim shim;
     Compare compare;
-    Fill fill;
+    Act act;
+    std::unordered_set<int64_t> waiting_events, waiting_launches;  // whose lines wait for the next
     int64_t guard = 0;
     Py_ssize_t references = 0;  // to what only the variable has that a wrapper gives up
     int64_t uses = 0;           // of the storage of such a tensor
@@ -76,28 +77,47 @@ struct Lines {
   }
 };
 
-// Fills memory of the watched call; what is large, and what a device may be waited for, without the
-// global lock.
-bool fill(
-    const Lines& self, Watch& watch, int32_t device, uint64_t stream, void* at, int64_t bytes,
-    uint64_t word) {
-  const auto act = [&] {
-    void* const on = reinterpret_cast<void*>(stream);
-    return !self.state->fill(device, at, static_cast<uint64_t>(bytes), word, on);
-  };
+// Does something of a device without the global lock, if that may take a while.
+template <class F>
+int32_t act_without_lock(Watch& watch, int32_t device, uint64_t bytes, F act) {
   if (device < 0 && bytes < 1 << 16) return act();
-  bool is_done;
+  int32_t result;
   watch.is_busy = true;
   Py_BEGIN_ALLOW_THREADS
-  is_done = act();
+  result = act();
   Py_END_ALLOW_THREADS
   watch.is_busy = false;
-  return is_done;
+  return result;
 }
 
-bool fill(
-    const Lines& self, Watch& watch, const Region& region, void* at, int64_t bytes, uint64_t word) {
-  return fill(self, watch, region.form->device, region.form->stream, at, bytes, word);
+// Does what waits.
+void settle(const Lines& self, Watch& watch) {
+  MemoryWork& work = watch.work;
+  if (work.is_empty()) return;
+  MemoryJob& job = work.job();
+  uint64_t bytes = 0;
+  for (uint32_t part = 0; part < job.parts_count; ++part) bytes += job.parts[part].bytes;
+  const int32_t damaged = act_without_lock(
+      watch, work.device(), bytes, [&] { return self.state->act(work.device(), &job, work.stream()); });
+  if (damaged < 0) {
+    for (int probe : {bounds, poison, stale}) {
+      watch.done[probe] -= work.filled(probe);
+      watch.failed[probe] += work.filled(probe);
+    }
+    if (work.compares()) ++watch.failed[bounds];
+  }
+  watch.is_damaged |= work.compares() && (damaged > 0 || (work.device() >= 0 && watch.damage->launch));
+  work.clear();
+  watch.let_go_of_most();
+}
+
+// Fills memory of the watched call, or has that wait.
+void fill(
+    const Lines& self, Watch& watch, int32_t device, uint64_t stream, const Filled* parts, int count,
+    Probe probe) {
+  void* const on = reinterpret_cast<void*>(stream);
+  if (!watch.work.takes(parts, count, device, on)) settle(self, watch);
+  watch.work.fill(parts, count, device, on, probe);
 }
 
 // The state of the call that runs in this thread, if its lines can go this way.
@@ -107,10 +127,14 @@ std::shared_ptr<Watch> watch_of(const Lines& self, Object& call) {
   Object watching = attribute(call.get(), name_watch);
   if (watching && watching.get() == Py_None) watching = self.call(open_call, call.get());
   if (!watching || Py_TYPE(watching.get()) != watching_type) return nullptr;
+  const std::shared_ptr<Watch> watch = *reinterpret_cast<Watching*>(watching.get())->watch;
   if (const int uses = truth(attribute(call.get(), name_call_uses_cuda))) {
-    if (uses < 0 || truth(self.call(is_capturing))) return nullptr;
+    if (uses < 0 || truth(self.call(is_capturing))) {
+      settle(self, *watch);
+      return nullptr;
+    }
   }
-  return *reinterpret_cast<Watching*>(watching.get())->watch;
+  return watch;
 }
 
 bool find_stream(const Lines& self, int32_t device, uint64_t& to) {
@@ -157,12 +181,16 @@ std::shared_ptr<Ways> ways_of(Lines& self, PyObject* event, PyObject* tensor, co
 }
 
 std::shared_ptr<Form> form_of(
-    Lines& self, const std::shared_ptr<Ways>& ways, const Facts& facts, uint64_t stream) {
+    Lines& self, Watch& watch, const std::shared_ptr<Ways>& ways, const Facts& facts,
+    uint64_t stream) {
   Pool& pool = *self.state->pool;
   const auto key = std::make_tuple(facts.dtype, facts.device, stream, facts.bytes);
   const auto found = pool.forms.find(key);
   if (found != pool.forms.end()) return found->second;
-  if (pool.forms.size() >= most_forms) pool.clear();  // sizes that change
+  if (pool.forms.size() >= most_forms) {  // sizes that change
+    settle(self, watch);
+    pool.clear();
+  }
   auto made = std::make_shared<Form>(
       Form{facts.dtype, facts.device, stream, facts.bytes, self.state->guard, ways, {}});
   pool.forms.emplace(key, made);
@@ -194,8 +222,10 @@ std::shared_ptr<Region> make_region(Lines& self, Watch& watch, const std::shared
   unsigned char* const end = region->address + form->bytes;
   region->bands[0] = {region->address - guard, ways.edge, size_of_band, places[0], 1, item};
   region->bands[1] = {end, ways.edge, size_of_band, places[1], 0, item};
-  fill(self, watch, *region, region->address - guard, guard, ways.edge);
-  fill(self, watch, *region, end, region->total - guard - form->bytes, ways.edge);
+  const uint64_t behind = static_cast<uint64_t>(region->total - guard - form->bytes);
+  const Filled parts[] = {
+      {region->address - guard, size_of_band, ways.edge}, {end, behind, ways.edge}};
+  fill(self, watch, form->device, form->stream, parts, 2, bounds);
   return region;
 }
 
@@ -264,6 +294,7 @@ bool lend(
     const Object storage = storage_for(self, *region);
     const Object lease = storage ? lease_of(region) : Object();
     if (!lease) {
+      settle(self, watch);
       watch.take_back(region);
       return false;
     }
@@ -280,17 +311,16 @@ bool lend(
 }
 
 // The buffer in the place of one that was allocated; null: another way has to be gone.
-Object allocate(Lines& self, PyObject* event, PyObject* tensor) {
+Object allocate(
+    Lines& self, const std::shared_ptr<Watch>& watch, PyObject* event, PyObject* tensor) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != self.functions[tensor_type]) return Object();
-  Object call;
-  const std::shared_ptr<Watch> watch = watch_of(self, call);
   Facts facts;
-  if (!watch || !read(self.state->shim, tensor, facts) || !facts.bytes) return Object();
+  if (!read(self.state->shim, tensor, facts) || !facts.bytes) return Object();
   const std::shared_ptr<Ways> ways = ways_of(self, event, tensor, facts);
   uint64_t stream;
   if (!ways || !find_stream(self, facts.device, stream)) return Object();
   watch->drain(*self.state->pool);
-  const std::shared_ptr<Form> form = form_of(self, ways, facts, stream);
+  const std::shared_ptr<Form> form = form_of(self, *watch, ways, facts, stream);
   std::shared_ptr<Region> region;
   Object result;
   while (!region && !form->free.empty()) {
@@ -317,9 +347,9 @@ Object allocate(Lines& self, PyObject* event, PyObject* tensor) {
   watch->add(region);
   ++watch->done[bounds];
   if (ways->has_inside) {
-    const bool is_filled =
-        fill(self, *watch, *region, region->address, form->bytes, ways->inside);
-    ++(is_filled ? watch->done : watch->failed)[poison];
+    const Filled part = {region->address, static_cast<uint64_t>(form->bytes), ways->inside};
+    fill(self, *watch, form->device, form->stream, &part, 1, poison);
+    ++watch->done[poison];
   }
   return result;
 }
@@ -349,80 +379,69 @@ bool fill_other(
   int64_t uses;
   Object storage = call_method(tensor, name_storage);
   if (!count_uses(self, storage, uses) || uses > self.state->uses) return false;
-  void* const start = static_cast<unsigned char*>(facts.data) - facts.offset * ways->item;
-  if (!fill(self, watch, facts.device, stream, start, facts.bytes, ways->stale)) return false;
+  unsigned char* const start = static_cast<unsigned char*>(facts.data) - facts.offset * ways->item;
+  const Filled part = {start, static_cast<uint64_t>(facts.bytes), ways->stale};
+  fill(self, watch, facts.device, stream, &part, 1, stale);
   ++watch.done[stale];
   if (!is_reused) watch.keep({nullptr, std::move(storage), facts.bytes});
   return true;
 }
 
 // Memory that nobody has but the variable that gives it up. False: another way has to be gone.
-bool give_up(Lines& self, PyObject* event, PyObject* tensor, bool is_reused) {
+bool give_up(Lines& self, Watch& watch, PyObject* event, PyObject* tensor, bool is_reused) {
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
   if (type != self.functions[tensor_type]) {
     return !PyObject_IsInstance(tensor, self.functions[tensor_type]);  // the results of an operator
   }
-  Object call;
-  const std::shared_ptr<Watch> watch = watch_of(self, call);
   Facts facts;
-  if (!watch || !read(self.state->shim, tensor, facts)) return false;
-  const auto found = watch->alive.find(facts.data);
-  if (found == watch->alive.end() || facts.offset || found->second->form->dtype != facts.dtype) {
-    return fill_other(self, *watch, event, tensor, facts, is_reused);
+  if (!read(self.state->shim, tensor, facts)) return false;
+  const auto found = watch.alive.find(facts.data);
+  if (found == watch.alive.end() || facts.offset || found->second->form->dtype != facts.dtype) {
+    return fill_other(self, watch, event, tensor, facts, is_reused);
   }
   const std::shared_ptr<Region> region = found->second;
   const Form& form = *region->form;
   if (has_uses(self, *region) || PyErr_Occurred()) return false;
   uint64_t stream;
   if (!find_stream(self, form.device, stream) || stream != form.stream) return false;
-  if (!fill(self, *watch, *region, region->address, form.bytes, form.ways->stale)) return false;
-  ++watch->done[stale];
+  const Filled part = {region->address, static_cast<uint64_t>(form.bytes), form.ways->stale};
+  fill(self, watch, form.device, stream, &part, 1, stale);
+  ++watch.done[stale];
   if (is_reused) return true;
   if (can_serve(*region, tensor)) {
     region->tensor = Object::of(tensor);
-    watch->forget(region);
+    watch.forget(region);
   }
-  watch->keep({region, Object(), region->total});
+  watch.keep({region, Object(), region->total});
   return true;
 }
 
-// Compares bands behind a launch; less than 0: an exception of what says what is damaged.
-int check(Lines& self, PyObject* launch) {
-  Object call;
-  const std::shared_ptr<Watch> watch = watch_of(self, call);
-  const int64_t index = PyLong_AsLongLong(launch);
-  if (!watch || index < 0) return 0;
-  watch->drain(*self.state->pool);
-  bool is_damaged = false;
-  for (Table& table : watch->tables) {
+// Compares bands behind a launch. False: another way has to be gone.
+bool check(Lines& self, Watch& watch, PyObject* launch, int64_t index) {
+  watch.drain(*self.state->pool);
+  const uint64_t number = static_cast<uint64_t>(index) + 1;
+  for (Table& table : watch.tables) {
     if (table.bands.empty()) continue;
     uint64_t stream;
-    if (!find_stream(self, table.device, stream)) return 0;
-    const auto act = [&] {
-      return self.state->compare(
-          table.device, table.bands.data(), static_cast<int32_t>(table.bands.size()),
-          static_cast<uint64_t>(index) + 1, reinterpret_cast<void*>(stream));
-    };
-    int32_t damaged;
-    if (table.device < 0) {
-      damaged = act();
-    } else {
-      watch->is_busy = true;
-      Py_BEGIN_ALLOW_THREADS
-      damaged = act();
-      Py_END_ALLOW_THREADS
-      watch->is_busy = false;
+    if (!find_stream(self, table.device, stream)) return false;
+    void* const on = reinterpret_cast<void*>(stream);
+    const std::size_t count = table.bands.size();
+    settle(self, watch);
+    if (watch.work.takes_bands(count)) {
+      watch.damage = table.damage;
+      watch.work.compare(table.bands.data(), count, number, table.device, on);
+      continue;
     }
-    if (damaged < 0) ++watch->failed[bounds];
-    if (damaged > 0 || (table.device >= 0 && table.damage->launch)) is_damaged = true;
+    const int32_t damaged = act_without_lock(watch, table.device, 0, [&] {
+      return self.state->compare(
+          table.device, table.bands.data(), static_cast<int32_t>(count), number, on);
+    });
+    if (damaged < 0) ++watch.failed[bounds];
+    watch.is_damaged |= damaged > 0 || (table.device >= 0 && table.damage->launch);
   }
-  if (watch->has_others) {
-    if (!self.call(slow_checked, launch)) return -1;  // which counts the launch
-  } else if (PyList_Append(watch->launches.get(), launch)) {
-    return -1;
-  }
-  if (is_damaged && !self.call(report, call.get())) return -1;
-  return 1;
+  if (!watch.has_others) PyList_Append(watch.launches.get(), launch);
+  else self.call(slow_checked, launch);  // which counts the launch
+  return true;
 }
 
 // --- As methods ----------------------------------------------------------------------------------------
@@ -446,6 +465,23 @@ bool takes(Py_ssize_t count, Py_ssize_t wanted) {
   return count == wanted;
 }
 
+// Has `act` do what a line does, in the call that runs in this thread. It returns whether that is done;
+// otherwise another way has to be gone. What is done waits for the next line, if nothing runs in between
+// and Python has no buffers of the call. False: with an exception.
+template <class F>
+bool take_line(
+    Lines& self, const std::unordered_set<int64_t>& waiting, PyObject* number, bool& is_done, F act) {
+  return acts([&] {
+    Object call;
+    const std::shared_ptr<Watch> watch = watch_of(self, call);
+    const int64_t index = watch ? PyLong_AsLongLong(number) : -1;
+    if (index < 0) return;
+    is_done = act(watch, index);
+    if (!is_done || watch->has_others || !waiting.count(index)) settle(self, *watch);
+    if (is_done && std::exchange(watch->is_damaged, false)) self.call(report, call.get());
+  });
+}
+
 PyObject* take(Object& result) {
   PyObject* const taken = result.get();
   Py_XINCREF(taken);
@@ -456,8 +492,13 @@ PyObject* lines_allocated(PyObject* lines, PyObject* const* given, Py_ssize_t co
   if (!takes(count, 2)) return nullptr;
   Lines& self = *reinterpret_cast<Lines*>(lines);
   Object result;
-  if (!acts([&] { result = allocate(self, given[0], given[1]); })) return nullptr;
-  if (!result) result = self.call(slow_allocated, given[0], given[1]);
+  bool is_done = false;
+  const auto act = [&](const std::shared_ptr<Watch>& watch, int64_t) {
+    result = allocate(self, watch, given[0], given[1]);
+    return bool(result);
+  };
+  if (!take_line(self, self.state->waiting_events, given[0], is_done, act)) return nullptr;
+  if (!is_done) result = self.call(slow_allocated, given[0], given[1]);
   return take(result);
 }
 
@@ -467,7 +508,10 @@ PyObject* give_up_or_otherwise(
   Lines& self = *reinterpret_cast<Lines*>(lines);
   const bool is_held = Py_REFCNT(given[1]) > self.state->references;
   bool is_done = false;
-  if (!is_held && !acts([&] { is_done = give_up(self, given[0], given[1], is_reused); })) return nullptr;
+  const auto act = [&](const std::shared_ptr<Watch>& watch, int64_t) {
+    return !is_held && give_up(self, *watch, given[0], given[1], is_reused);
+  };
+  if (!take_line(self, self.state->waiting_events, given[0], is_done, act)) return nullptr;
   if (is_done) Py_RETURN_NONE;
   PyObject* const held = is_held ? Py_True : Py_False;
   PyObject* const reused = is_reused ? Py_True : Py_False;
@@ -486,9 +530,12 @@ PyObject* lines_reused(PyObject* lines, PyObject* const* given, Py_ssize_t count
 PyObject* lines_checked(PyObject* lines, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 1)) return nullptr;
   Lines& self = *reinterpret_cast<Lines*>(lines);
-  int done = 0;
-  if (!acts([&] { done = check(self, given[0]); })) return nullptr;
-  if (done) Py_RETURN_NONE;
+  bool is_done = false;
+  const auto act = [&](const std::shared_ptr<Watch>& watch, int64_t index) {
+    return check(self, *watch, given[0], index);
+  };
+  if (!take_line(self, self.state->waiting_launches, given[0], is_done, act)) return nullptr;
+  if (is_done) Py_RETURN_NONE;
   Object result = self.call(slow_checked, given[0]);
   return take(result);
 }
@@ -519,6 +566,22 @@ PyObject* lines_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   });
   if (!reinterpret_cast<Watching*>(made.get())->watch) return PyErr_NoMemory();
   return take(made);
+}
+
+// settle(watching): a call is over. Only an exception leaves something to be done; what was to be filled
+// may be somebody else's by now.
+PyObject* lines_settle(PyObject* lines, PyObject* const* given, Py_ssize_t count) {
+  if (!takes(count, 1)) return nullptr;
+  if (Py_TYPE(given[0]) != watching_type) {
+    PyErr_SetString(PyExc_TypeError, "expected the state of a call");
+    return nullptr;
+  }
+  Watch& watch = **reinterpret_cast<Watching*>(given[0])->watch;
+  if (watch.is_busy) Py_RETURN_NONE;  // the program ends while a thread is in the call
+  for (int probe : {bounds, poison, stale}) watch.done[probe] -= watch.work.filled(probe);
+  watch.work.forget_parts();
+  settle(*reinterpret_cast<Lines*>(lines), watch);
+  Py_RETURN_NONE;
 }
 
 // close(watching, damaged places): a call is over; the pairs of bands and a place that is free now.
@@ -602,14 +665,21 @@ void lines_free(PyObject* self) {
   Py_DECREF(type);
 }
 
-// Lines(calls, functions, addresses of the shim and the engine, bytes of a band)
+void read_numbers(PyObject* tuple, std::unordered_set<int64_t>& to) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    to.insert(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i)));
+  }
+}
+
+// Lines(calls, functions, addresses of the shim and the engine, bytes of a band, events and launches
+// whose lines wait for the next one)
 PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *calls, *functions, *addresses;
+  PyObject *calls, *functions, *addresses, *events, *launches;
   long long guard;
   constexpr Py_ssize_t all = 11;
   if (!PyArg_ParseTuple(
-          args, "O!O!O!L", &PyDict_Type, &calls, &PyTuple_Type, &functions, &PyTuple_Type,
-          &addresses, &guard)) {
+          args, "O!O!O!LO!O!", &PyDict_Type, &calls, &PyTuple_Type, &functions, &PyTuple_Type,
+          &addresses, &guard, &PyTuple_Type, &events, &PyTuple_Type, &launches)) {
     return nullptr;
   }
   if (PyTuple_GET_SIZE(functions) != callables || PyTuple_GET_SIZE(addresses) != all) {
@@ -640,8 +710,14 @@ PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
   shim.device_type = reinterpret_cast<Shim::Get<int32_t>>(at[7]);
   shim.device_index = reinterpret_cast<Shim::Get<int32_t>>(at[8]);
   self.state->compare = reinterpret_cast<Compare>(at[9]);
-  self.state->fill = reinterpret_cast<Fill>(at[10]);
+  self.state->act = reinterpret_cast<Act>(at[10]);
   self.state->guard = guard;
+  if (!acts([&] {
+        read_numbers(events, self.state->waiting_events);
+        read_numbers(launches, self.state->waiting_launches);
+      })) {
+    return nullptr;
+  }
   return take(made);
 }
 
@@ -715,6 +791,7 @@ PyMethodDef lines_methods[] = {
     {"checked", method(lines_checked), METH_FASTCALL, nullptr},
     {"count", method(lines_count), METH_FASTCALL, nullptr},
     {"open", method(lines_open), METH_FASTCALL, nullptr},
+    {"settle", method(lines_settle), METH_FASTCALL, nullptr},
     {"close", method(lines_close), METH_FASTCALL, nullptr},
     {"free_bytes", method(lines_free_bytes), METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};

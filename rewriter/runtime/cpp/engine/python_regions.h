@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "bands.h"
@@ -21,6 +22,9 @@ namespace regions {
 
 using inductor_rewriter::Band;
 using inductor_rewriter::Damage;
+using inductor_rewriter::Filled;
+using inductor_rewriter::MemoryJob;
+using inductor_rewriter::MemoryWork;
 
 constexpr int64_t aligned = 512;                // bytes
 constexpr int64_t most_free = int64_t{64} << 20;  // bytes of memory that nobody has, of one wrapper
@@ -200,6 +204,9 @@ struct Lease {
   std::shared_ptr<Region>* region;
 };
 
+// Whether something is to be done yet that may be in the memory of a region.
+bool is_worked_on(const Region& region);
+
 void lease_free(PyObject* self) {
   Lease& lease = *reinterpret_cast<Lease*>(self);
   if (lease.region) {
@@ -208,7 +215,7 @@ void lease_free(PyObject* self) {
     if (region->lease == self) {
       region->lease = nullptr;
       Pool& pool = *region->pool;
-      if (!region->kept && !pool.has_room(*region)) region->memory = Object();
+      if (!region->kept && !pool.has_room(*region) && !is_worked_on(*region)) region->memory = Object();
       if (pool.is_open) pool.ended.push_back(region);
     }
   }
@@ -257,6 +264,9 @@ struct Table {
 };
 
 struct Watch {
+  MemoryWork work;
+  const Damage* damage = nullptr;  // where damage of its bands is known
+  bool is_damaged = false;         // bands are, which was not reported yet
   Object launches;  // a list: those after which bands were compared
   std::vector<Buffer> buffers;
   std::vector<Table> tables;
@@ -301,7 +311,12 @@ struct Watch {
     if (one.region) one.region->kept = true;
     kept_bytes += one.bytes;
     kept.push_back(std::move(one));
-    while (kept_bytes > most_kept) let_go();
+    let_go_of_most();
+  }
+
+  // Nothing goes that is worked on.
+  void let_go_of_most() {
+    while (work.is_empty() && kept_bytes > most_kept) let_go();
   }
 
   // The memory that was given back first is anybody's.
@@ -329,7 +344,7 @@ struct Watch {
     ended.swap(pool.ended);
     for (const auto& region : ended) {
       const std::shared_ptr<Watch> had = region->watch.lock();
-      if (had && had.get() != this && had->is_busy) {
+      if (had && (!had->work.is_empty() || (had.get() != this && had->is_busy))) {
         pool.ended.push_back(region);
         continue;
       }
@@ -338,6 +353,11 @@ struct Watch {
     }
   }
 };
+
+bool is_worked_on(const Region& region) {
+  const std::shared_ptr<Watch> watch = region.watch.lock();
+  return watch && !watch->work.is_empty();
+}
 
 }  // namespace regions
 }  // namespace

@@ -133,8 +133,10 @@ class Places {
       problem = "no memory for the damage of guard bands";
       return nullptr;
     }
-    return one = new Places(gpu, rows);
+    return one = new Places(device, gpu, rows);
   }
+
+  int device() const { return device_; }
 
   bool take(int& place) {
     std::lock_guard<std::mutex> guard(lock_);
@@ -150,12 +152,11 @@ class Places {
     free_.push_back(place);
   }
 
-  // Compare bands after a launch. On a GPU nothing waits for that. False: they could not be.
-  bool compare(const std::vector<Band>& bands, int launch, void* stream) {
-    const uint64_t number = static_cast<uint64_t>(launch) + 1;
-    const int count = static_cast<int>(bands.size());
-    if (gpu_) return gpu_->compare(bands.data(), count, number, stream);
-    if (compare_bands(bands.data(), count, number, rows_)) rows_->launch = number;
+  // Do a job on memory of the device. On a GPU nothing waits for that. False: it was not done.
+  bool act(MemoryJob& job, void* stream) {
+    if (gpu_) return gpu_->act(job, stream);
+    job.damage = rows_;
+    if (act_on_host(job)) rows_->launch = job.launch;
     return true;
   }
 
@@ -168,21 +169,16 @@ class Places {
     return true;
   }
 
-  bool fill(const Filled* parts, int count, void* stream) {
-    if (gpu_) return gpu_->fill(parts, count, stream);
-    for (int i = 0; i < count; ++i) fill_memory(parts[i].data, parts[i].bytes, parts[i].pattern);
-    return true;
-  }
-
   void synchronize(void* stream) const {
     if (gpu_) gpu_->synchronize(stream);
   }
 
  private:
-  Places(Gpu* gpu, Damage* rows) : gpu_(gpu), rows_(rows) {
+  Places(int device, Gpu* gpu, Damage* rows) : device_(device), gpu_(gpu), rows_(rows) {
     for (int place = most_damaged - 1; place > 0; --place) free_.push_back(place);
   }
 
+  const int device_;
   Gpu* const gpu_;  // null for the host
   Damage* const rows_;
   std::mutex lock_;

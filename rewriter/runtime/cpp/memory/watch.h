@@ -33,108 +33,37 @@ class MemoryOfWrapper : public MemoryWatch {
   AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made) override {
     if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
-    drop(watched, event);  // of an earlier turn of a loop
-    Memory memory;
-    std::string problem = find_memory(made, memory);
-    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
-    if (!places) {
-      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, problem);
-      return nullptr;
-    }
-    note_capture(watched, memory);
-    void* stream = nullptr;
-    if (!memory.on_cpu && !current_stream(&stream, memory.device_index)) {
-      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, "its stream is not known");
-      return nullptr;
-    }
-    Guarded guarded;
-    Buffer buffer;
-    Filled parts[most_filled] = {};  // filled by one launch
-    int filled = 0;
-    if (has_[bounds_probe] && !guard_) {
-      skip(watched, bounds_probe, "REWRITER_GUARD is 0");
-    } else if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
-      skip(watched, bounds_probe, "too many buffers at once");
-      if (buffer.places[0]) places->give(buffer.places[0]);
-    } else if (has_[bounds_probe]) {
-      make_guarded(made, memory, guard_, guarded);
-      memory = guarded.memory;
-      const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
-      const uint64_t guard = static_cast<uint64_t>(guard_), rest = -memory.bytes & 15;
-      parts[filled++] = {memory.address - guard_, guard, edge};
-      parts[filled++] = {memory.address + memory.bytes, guard + rest, edge};
-      buffer.event = event;
-      buffer.memory = memory;
-      buffer.from = places;
-      buffer.whole.handle = std::exchange(guarded.whole.handle, nullptr);
-      const uint32_t size = static_cast<uint32_t>(guard_);
-      const uint8_t item = static_cast<uint8_t>(memory.item);
-      buffer.bands[0] = {
-          memory.address - guard_, edge, size, static_cast<uint16_t>(buffer.places[0]), 1, item};
-      buffer.bands[1] = {
-          memory.address + memory.bytes, edge, size, static_cast<uint16_t>(buffer.places[1]), 0, item};
-      watched.buffers.push_back(std::move(buffer));
-      watched.has_tables = false;
-      ++watched.done[bounds_probe];
-    }
-    if (has_[poison_probe]) {
-      const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
-      parts[filled++] = {memory.address, static_cast<uint64_t>(memory.bytes), inside};
-    }
-    if (filled) {
-      const bool is_done = places->fill(parts, filled, stream);
-      if (has_[poison_probe] && is_done) ++watched.done[poison_probe];
-      if (!is_done) skip(watched, poison_probe, "it could not be filled");
-    }
-    return std::exchange(guarded.buffer.handle, nullptr);
+    AtenTensorHandle const other = guard_and_fill(call, watched, event, made);
+    end_line(call, watched, line_of(event).waits);
+    return other;
   }
 
   void gone(RunningCall& call, int event, AtenTensorHandle handle, bool is_reused) override {
     if (is_off_) return;
     Watched& watched = watched_of(call);
-    Memory memory;
-    std::string problem = find_memory(handle, memory);
-    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
-    Buffer* const buffer = problem.empty() ? find_buffer(watched, memory) : nullptr;
-    if (has_[stale_probe]) {
-      void* stream = nullptr;
-      if (places && !memory.on_cpu && !current_stream(&stream, memory.device_index)) {
-        problem = "its stream is not known";
-      }
-      if (problem.empty() && line_of(event).is_held) problem = "another tensor may have its memory";
-      if (!problem.empty() || !places) {
-        skip(watched, stale_probe, problem);
-      } else {
-        const uint64_t pattern = memory_pattern(stale_probe, fills_[stale_probe], memory.dtype);
-        fill(watched, stale_probe, *places, buffer ? buffer->memory : memory, pattern, stream);
-        if (!is_reused && !watched.is_captured) keep(watched, handle, buffer);
-      }
-    }
-    if (buffer && !is_reused) let_go(watched, *buffer);
+    const Line& line = line_of(event);
+    give_up(call, watched, handle, line.is_held, is_reused);
+    end_line(call, watched, line.waits);
   }
 
   void checked(RunningCall& call, int launch) override {
     if (is_off_) return;
     Watched& watched = watched_of(call);
     watched.launches.push_back(launch);
-    if (!watched.has_tables) make_tables(watched);
-    for (Table& table : watched.tables) {
-      if (table.bands.empty()) continue;
-      void* stream = nullptr;
-      const bool has_stream = table.device < 0 || current_stream(&stream, table.device);
-      if (std::find(table.streams.begin(), table.streams.end(), stream) == table.streams.end()) {
-        table.streams.push_back(stream);
-      }
-      if (!has_stream || !table.places->compare(table.bands, launch, stream)) {
-        skip(watched, bounds_probe, "the bands could not be compared");
-      }
-      if (table.places->has_damage()) report(call, watched);
-    }
+    compare(call, watched, static_cast<uint64_t>(launch) + 1);
+    const inductor_rewriter::Row* const row = recorder_.row_of(launch);
+    end_line(call, watched, row && row->memory_waits);
   }
 
   void finish(RunningCall& call) override {
     std::shared_ptr<Watched> watched = std::move(state_of(call));
     if (!watched) return;
+    // Only an exception leaves something here. What was to be filled may be somebody else's by now.
+    for (int probe = 0; probe < memory_probes; ++probe) {
+      watched->done[probe] -= watched->work.filled(probe);
+    }
+    watched->work.forget_parts();
+    settle(call, *watched);
     bool waits = true;
     // The wrapper may have been on a stream that is not the current one any more.
     for (Table& table : watched->tables) {
@@ -170,6 +99,7 @@ class MemoryOfWrapper : public MemoryWatch {
     int event = -1;
     std::string buffer;
     bool is_held = false;
+    bool waits = false;  // for the next line about memory
   };
   struct Buffer {
     int event = -1;
@@ -187,13 +117,18 @@ class MemoryOfWrapper : public MemoryWatch {
     std::vector<void*> streams;  // on which they were compared
   };
   static constexpr int64_t most_kept = int64_t{16} << 20;  // bytes in a call
+  static constexpr const char* not_compared = "the bands could not be compared";
   struct Kept {
     int64_t bytes = 0;
     Owned whole;
   };
   // What is watched of one call; `launches` are those after which bands were compared, `kept` has
-  // memory that was given back, the oldest first.
+  // memory that was given back, the oldest first, and `released` what goes when the `work` is done,
+  // which is on the device of `places`.
   struct Watched {
+    MemoryWork work;
+    Places* places = nullptr;
+    std::vector<Owned> released;
     std::vector<Buffer> buffers;
     std::deque<Kept> kept;
     int64_t kept_bytes = 0;
@@ -203,6 +138,150 @@ class MemoryOfWrapper : public MemoryWatch {
     int64_t done[memory_probes] = {};
     std::vector<std::pair<std::string, int64_t>> skipped[memory_probes];
   };
+
+  // A buffer with bands in place of one that was allocated, filled; null: that one stays.
+  AtenTensorHandle guard_and_fill(
+      RunningCall& call, Watched& watched, int event, AtenTensorHandle made) {
+    drop(watched, event);  // of an earlier turn of a loop
+    Memory memory;
+    std::string problem = find_memory(made, memory);
+    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
+    if (!places) {
+      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, problem);
+      return nullptr;
+    }
+    note_capture(watched, memory);
+    void* stream = nullptr;
+    if (!memory.on_cpu && !current_stream(&stream, memory.device_index)) {
+      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, "its stream is not known");
+      return nullptr;
+    }
+    Guarded guarded;
+    Buffer buffer;
+    Filled parts[3] = {};  // bands, and what is in between
+    int filled = 0;
+    if (has_[bounds_probe] && !guard_) {
+      skip(watched, bounds_probe, "REWRITER_GUARD is 0");
+    } else if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
+      skip(watched, bounds_probe, "too many buffers at once");
+      if (buffer.places[0]) places->give(buffer.places[0]);
+    } else if (has_[bounds_probe]) {
+      make_guarded(made, memory, guard_, guarded);
+      memory = guarded.memory;
+      const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
+      const uint64_t guard = static_cast<uint64_t>(guard_), rest = -memory.bytes & 15;
+      parts[filled++] = {memory.address - guard_, guard, edge};
+      parts[filled++] = {memory.address + memory.bytes, guard + rest, edge};
+      buffer.event = event;
+      buffer.memory = memory;
+      buffer.from = places;
+      buffer.whole.handle = std::exchange(guarded.whole.handle, nullptr);
+      const uint32_t size = static_cast<uint32_t>(guard_);
+      const uint8_t item = static_cast<uint8_t>(memory.item);
+      buffer.bands[0] = {
+          memory.address - guard_, edge, size, static_cast<uint16_t>(buffer.places[0]), 1, item};
+      buffer.bands[1] = {
+          memory.address + memory.bytes, edge, size, static_cast<uint16_t>(buffer.places[1]), 0, item};
+      watched.buffers.push_back(std::move(buffer));
+      watched.has_tables = false;
+      ++watched.done[bounds_probe];
+    }
+    if (has_[poison_probe]) {
+      const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
+      parts[filled++] = {memory.address, static_cast<uint64_t>(memory.bytes), inside};
+      ++watched.done[poison_probe];
+    }
+    const int probe = has_[poison_probe] ? poison_probe : bounds_probe;
+    if (filled) fill(call, watched, *places, parts, filled, stream, probe);
+    return std::exchange(guarded.buffer.handle, nullptr);
+  }
+
+  // What a buffer holds is filled; its memory, but of one that is reused, goes to nobody for a while.
+  void give_up(
+      RunningCall& call, Watched& watched, AtenTensorHandle handle, bool is_held, bool is_reused) {
+    Memory memory;
+    std::string problem = find_memory(handle, memory);
+    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
+    Buffer* const buffer = problem.empty() ? find_buffer(watched, memory) : nullptr;
+    if (has_[stale_probe]) {
+      void* stream = nullptr;
+      if (places && !memory.on_cpu && !current_stream(&stream, memory.device_index)) {
+        problem = "its stream is not known";
+      }
+      if (problem.empty() && is_held) problem = "another tensor may have its memory";
+      if (!problem.empty() || !places) {
+        skip(watched, stale_probe, problem);
+      } else {
+        const Memory& whole = buffer ? buffer->memory : memory;
+        const uint64_t pattern = memory_pattern(stale_probe, fills_[stale_probe], memory.dtype);
+        const Filled part = {whole.address, static_cast<uint64_t>(whole.bytes), pattern};
+        ++watched.done[stale_probe];
+        fill(call, watched, *places, &part, 1, stream, stale_probe);
+        if (!is_reused && !watched.is_captured) keep(watched, handle, buffer);
+      }
+    }
+    if (buffer && !is_reused) let_go(watched, *buffer);
+  }
+
+  // Compare the bands of what is there behind a launch, whose number plus 1 is given.
+  void compare(RunningCall& call, Watched& watched, uint64_t launch) {
+    if (!watched.has_tables) make_tables(watched);
+    for (Table& table : watched.tables) {
+      if (table.bands.empty()) continue;
+      void* stream = nullptr;
+      if (table.device >= 0 && !current_stream(&stream, table.device)) {
+        skip(watched, bounds_probe, not_compared);
+        continue;
+      }
+      if (std::find(table.streams.begin(), table.streams.end(), stream) == table.streams.end()) {
+        table.streams.push_back(stream);
+      }
+      const std::size_t count = table.bands.size();
+      if (!watched.work.is_empty()) settle(call, watched);
+      if (watched.work.takes_bands(count)) {
+        watched.places = table.places;
+        watched.work.compare(table.bands.data(), count, launch, table.device, stream);
+        continue;
+      }
+      const auto act = [&](MemoryJob& job) { return table.places->act(job, stream); };
+      if (!compare_all(table.bands.data(), count, launch, act)) {
+        skip(watched, bounds_probe, not_compared);
+      }
+      if (table.places->has_damage()) report(call, watched);
+    }
+  }
+
+  // Fill memory; by one job with what goes before and what follows, if that can be.
+  void fill(
+      RunningCall& call, Watched& watched, Places& places, const Filled* parts, int count,
+      void* stream, int probe) {
+    const int device = places.device();
+    if (!watched.work.takes(parts, count, device, stream)) settle(call, watched);
+    watched.places = &places;
+    watched.work.fill(parts, count, device, stream, probe);
+  }
+
+  // A line is done. What it does waits for that of the next line if nothing runs in between.
+  void end_line(RunningCall& call, Watched& watched, bool waits) {
+    if (!waits || watched.is_captured) settle(call, watched);
+  }
+
+  // Do what waits.
+  void settle(RunningCall& call, Watched& watched) {
+    MemoryWork& work = watched.work;
+    if (work.is_empty()) return;
+    const bool compares = work.compares();
+    if (!watched.places->act(work.job(), work.stream())) {
+      if (compares) skip(watched, bounds_probe, not_compared);
+      for (int probe : {bounds_probe, poison_probe, stale_probe}) {
+        for (int i = 0; i < work.filled(probe); ++i) skip(watched, probe, "it could not be filled");
+        watched.done[probe] -= work.filled(probe);
+      }
+    }
+    work.clear();
+    watched.released.clear();
+    if (compares && watched.places->has_damage()) report(call, watched);
+  }
 
   MemoryOfWrapper(const Options& options, Recorder& recorder) : recorder_(recorder) {
     const std::string names = "," + std::string(options.probes) + ",";
@@ -227,7 +306,7 @@ class MemoryOfWrapper : public MemoryWatch {
     }
   }
 
-  // `7 buf3; 9 buf4 held`
+  // `7 buf3; 9 buf4 held; 11 buf5 waits`
   void read_lines(const std::string& text) {
     for (std::size_t start = 0; start < text.size();) {
       const std::size_t end = std::min(text.find("; ", start), text.size());
@@ -236,7 +315,8 @@ class MemoryOfWrapper : public MemoryWatch {
       Line line;
       line.event = std::atoi(part.c_str());
       line.buffer = part.substr(name, behind - name);
-      line.is_held = behind < part.size();
+      line.is_held = part.find(" held", behind) != std::string::npos;
+      line.waits = part.find(" waits", behind) != std::string::npos;
       lines_.push_back(std::move(line));
       start = end + 2;
     }
@@ -277,14 +357,6 @@ class MemoryOfWrapper : public MemoryWatch {
     watched.skipped[probe].emplace_back(reason, 1);
   }
 
-  void fill(
-      Watched& watched, int probe, Places& places, const Memory& memory, uint64_t pattern,
-      void* stream) const {
-    const Filled part = {memory.address, static_cast<uint64_t>(memory.bytes), pattern};
-    if (places.fill(&part, 1, stream)) ++watched.done[probe];
-    else skip(watched, probe, "it could not be filled");
-  }
-
   // Keep memory that was given back from those who allocate next: a launch that still reads it reads
   // its fill.
   static void keep(Watched& watched, AtenTensorHandle handle, const Buffer* buffer) {
@@ -296,6 +368,7 @@ class MemoryOfWrapper : public MemoryWatch {
     watched.kept.push_back(std::move(kept));
     while (watched.kept_bytes > most_kept) {
       watched.kept_bytes -= watched.kept.front().bytes;
+      release(watched, watched.kept.front().whole);
       watched.kept.pop_front();
     }
   }
@@ -314,9 +387,16 @@ class MemoryOfWrapper : public MemoryWatch {
     return nullptr;
   }
 
+  // Give memory back, once nothing is to be done to it.
+  static void release(Watched& watched, Owned& whole) {
+    if (watched.work.is_empty()) return whole.reset();
+    watched.released.emplace_back();
+    watched.released.back().handle = std::exchange(whole.handle, nullptr);
+  }
+
   // The bands are not compared any more: the memory may go.
   static void let_go(Watched& watched, Buffer& buffer) {
-    buffer.whole.reset();
+    release(watched, buffer.whole);
     watched.has_tables = false;
   }
   static void drop(Watched& watched, int event) {

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+# In every header; to look for these words alone takes a hundredth of the time.
+_IN_HEADER = b" Instrumented by inductor-rewriter "
 # Not `^` and `$`: to `re` a carriage return alone ends no line.
 _HEADER = re.compile(
     rb"(?:\A|(?<=[\r\n]))(?:#|//) Instrumented by inductor-rewriter (?P<version>\S+) "
@@ -44,7 +46,7 @@ class ProbeHeader:
 
 def find_header(data: bytes) -> ProbeHeader | None:
     """The header of an instrumented file, or `None` for a plain one."""
-    match = _HEADER.search(data)
+    match = _HEADER.search(data) if _IN_HEADER in data else None
     if match is None:
         return None
     return ProbeHeader(

@@ -17,6 +17,7 @@ from rewriter.core import json_text, markers
 from rewriter.core.types import Json
 from rewriter.instrumentation.types import Selection
 
+_BEGIN = b" Options: {"
 _LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
 _WHOLE = re.compile(rb"(?:\A|(?<=[\r\n]))" + _LINE.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)")
 # How the line begins.
@@ -75,7 +76,7 @@ def find(data: bytes) -> int:
 
     In a file without the header of probes it says that the header is missing or edited.
     """
-    match = _WHOLE.search(data)
+    match = _WHOLE.search(data) if _BEGIN in data else None
     return 0 if match is None else len(markers.lines(data[: match.start()])) + 1
 
 

@@ -486,7 +486,8 @@ def cpp(data: bytes) -> str:
 
 _HEAD = re.compile(
     r"\bAOTInductorModel\w*::(?:run_impl|_const_run_impl|run_impl_minimal_arrayref_interface\w*)\b"
-    r"|^void inductor_entry_impl\("
+    r"|^void inductor_entry_impl\(",
+    re.MULTILINE,
 )
 _LITERAL = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAUNCH = re.compile(
@@ -499,25 +500,28 @@ _LAUNCH = re.compile(
 def _blank(match: re.Match[str]) -> str:
     """Strings and comments become blanks, but for our marks."""
     ours = match[0].startswith("//") and "rewriter:" in match[0]
-    return "//ours" if ours else re.sub(r"[^\n]", " ", match[0])
+    return "//ours" if ours else "\n".join(" " * len(line) for line in match[0].split("\n"))
 
 
 def bodies(text: str) -> Iterator[list[tuple[int, str]]]:
     """The numbered lines of each entry's body, without strings and comments."""
-    lines = _LITERAL.sub(_blank, text).split("\n")
-    number = 0
-    while number < len(lines):
-        if _HEAD.search(lines[number]):
-            while not lines[number].rstrip().endswith(("{", ";", "{}")):
+    text = _LITERAL.sub(_blank, text)
+    lines = text.split("\n")
+    end = -1  # of the last one
+    for head in _HEAD.finditer(text):
+        number = text.count("\n", 0, head.start())
+        if number <= end:
+            continue
+        while not lines[number].rstrip().endswith(("{", ";", "{}")):
+            number += 1
+        if lines[number].rstrip().endswith("{"):
+            depth, body = 1, []
+            while depth > 0:
                 number += 1
-            if lines[number].rstrip().endswith("{"):
-                depth, body = 1, []
-                while depth > 0:
-                    number += 1
-                    depth += lines[number].count("{") - lines[number].count("}")
-                    body.append((number + 1, lines[number]))
-                yield body
-        number += 1
+                depth += lines[number].count("{") - lines[number].count("}")
+                body.append((number + 1, lines[number]))
+            yield body
+        end = number
 
 
 _DECLARED = re.compile(

@@ -20,6 +20,7 @@ from rewriter.locate.cpp.recognition import EMBEDDED, SUFFIXES
 from rewriter.locate.python import outline
 
 _NAME = "cpp_wrapper_src"
+_BACKSLASH = ord("\\")
 _STRING = re.compile(EMBEDDED.pattern + rb"[ \t]*\(?\s*[rRuU]?(?P<quote>'''|\"\"\")", re.MULTILINE)
 _OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
@@ -135,8 +136,15 @@ def _refused(source: Source, line: int, problem: str) -> RewriterError:
 
 def _end(data: bytes, start: int, quote: bytes) -> int:
     """Where the string ends that starts at `start`; -1 if nowhere. An escaped quote is none."""
-    ends = re.compile(rb"\\.|(?P<end>" + quote + rb")", re.DOTALL)
-    return next((one.start() for one in ends.finditer(data, start) if one.lastgroup), -1)
+    found = data.find(quote, start)
+    while found >= 0:
+        first = found  # of the backslashes before it, which escape one another in pairs
+        while first > start and data[first - 1] == _BACKSLASH:
+            first -= 1
+        if (found - first) % 2 == 0:
+            return found
+        found = data.find(quote, found + 1)
+    return -1
 
 
 @cache

@@ -27,7 +27,7 @@ _INCLUDES = re.compile(
     rb"(?<!\\)\r?\n)*"
 )
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
-_LONG = re.compile(rb"\blong(?=\()")
+_LONG = re.compile(rb"long(?<=\blong)(?=\()")
 # Runs before the model, to fold its constants; often there is nothing in it.
 _FOLDING = "_const_run_impl"
 _CONTINUED = re.compile(rb"\\(?:\r\n|\r|\n)\Z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import hashlib
 import json
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 # As it is before torch is imported, which sets it to its default.
 GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+# What people set in their shells, and does not change the tests.
 OPTIONS = {
     "REWRITER_DUMP",
     "REWRITER_PROBE",
@@ -94,13 +96,6 @@ def _own_caches(
         patch.setenv("REWRITER_CACHE_DIR", str(kept))
         patch.setenv("REWRITER_ENGINE_DIR", str(engine))
         yield
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(request: pytest.FixtureRequest) -> None:
-    """Options that people set in their shells do not change the tests."""
-    for name in OPTIONS & os.environ.keys():
-        request.getfixturevalue("monkeypatch").delenv(name)
 
 
 @pytest.fixture(scope="session")
@@ -265,6 +260,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.SAMPLES_ALONE = "not exhaustive" in config.getoption("markexpr")
+    for name in OPTIONS & os.environ.keys():
+        del os.environ[name]
+    if hasattr(config, "workerinput"):
+        # It has told everything by then; to take all modules apart, one by one, takes a second.
+        atexit.register(os._exit, 0)
     if config.getoption("--times"):
         from file_times import FileTimes
 

@@ -84,8 +84,10 @@ class Plans:
         to `otherwise`; `tell` is called where something could not be written."""
         stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         get_device = getattr(torch._C, "_cuda_getDevice", None) if has_several_gpus() else None
+        captures = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
+        of_device = (stream, get_device, captures)
         self._native = module.Measuring(
-            calls, self._phase, otherwise, tell, stream, get_device, queue.launch_address
+            calls, self._phase, otherwise, tell, *of_device, queue.launch_address
         )
         for index, plan in self._last.items():
             self._keep_native(index, plan)

@@ -144,13 +144,12 @@ gpu::Job job;
 gpu::QuickJob quick_job;
 gpu::MergeJob merge_job;
 MemoryJob memory_job;
-uint32_t filling_blocks;
 enum { all, quick, merging, memory } kernel;
 
 void call() {
   if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
   else if (kernel == merging) inductor_rewriter_merge(merge_job);
-  else if (kernel == memory) inductor_rewriter_memory(memory_job, filling_blocks);
+  else if (kernel == memory) inductor_rewriter_memory(memory_job);
   else inductor_rewriter_measure(job);
 }
 
@@ -362,7 +361,7 @@ namespace {
 
 void run_memory(uint32_t blocks) {
   kernel = memory;
-  filling_blocks = blocks;
+  memory_job.blocks = blocks;
   run(memory_job.bands_count + blocks);
 }
 

@@ -46,6 +46,7 @@ struct MemoryJob {
   Damage* damage;
   uint64_t launch;
   uint32_t bands_count, parts_count;
+  uint32_t blocks, unused;  // that fill
   Band bands[most_bands];
   Filled parts[most_filled];
 };

@@ -375,23 +375,20 @@ class Gpu {
     return damage_;
   }
 
-  // Does what a job says about memory, on a stream, which may be capturing, once what that was given
-  // before is done. False: it was not.
-  bool act(MemoryJob& job, void* stream) {
+  // Does what a job says about memory, on a stream, once what that was given before is done. False: it
+  // was not. The stream may be `captured`.
+  bool act(MemoryJob& job, void* stream, bool captured) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!is_started() || (job.bands_count && !damage_)) return false;
     job.damage = damage_there_;
     const uint64_t most = 8 * static_cast<uint64_t>(processors_);
-    uint32_t blocks = 0;  // those that fill
+    job.blocks = 0;
     for (uint32_t part = 0; part < job.parts_count; ++part) {
       const uint64_t wanted = job.parts[part].bytes / (16 * gpu::threads) + 1;
       const uint32_t some = static_cast<uint32_t>(wanted < most ? wanted : most);
-      if (some > blocks) blocks = some;
+      if (some > job.blocks) job.blocks = some;
     }
-    void* arguments[] = {&job, &blocks};
-    return !driver_.launch(
-        memory_kernel_, job.bands_count + blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments,
-        nullptr);
+    return !launch(memory_kernel_, &job, job.bands_count + job.blocks, stream, !captured);
   }
 
   // Why the last `measure` or `capture` was refused.

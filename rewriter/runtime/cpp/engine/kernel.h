@@ -1782,14 +1782,14 @@ INDUCTOR_REWRITER_DEVICE void fill_share(
 
 // A block for each band, and those behind them fill memory.
 extern "C" __global__ void __launch_bounds__(256)
-inductor_rewriter_memory(
-    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job, const uint32_t blocks) {
+inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job) {
+  inductor_rewriter::gpu::wait_for_launch_before();
   if (blockIdx.x < job.bands_count) {
     inductor_rewriter::gpu::compare_band(job, job.bands[blockIdx.x]);
     return;
   }
   const uint64_t block = blockIdx.x - job.bands_count;
-  const uint64_t thread = block * 256 + threadIdx.x, threads = uint64_t{blocks} * 256;
+  const uint64_t thread = block * 256 + threadIdx.x, threads = uint64_t{job.blocks} * 256;
   for (uint32_t part = 0; part < job.parts_count; ++part) {
     inductor_rewriter::gpu::fill_share(job.parts[part], thread, threads);
   }

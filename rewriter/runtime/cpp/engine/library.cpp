@@ -117,25 +117,24 @@ EXPORTED Damage* inductor_rewriter_damage(int32_t device) {
   return device < 0 ? of_host : gpu(device).damage();
 }
 
-// Does a job; that of a GPU on a stream. Of bands of the host, how many are newly damaged; of a GPU's 0,
+// Does a job; that of a GPU on a stream that is not captured. Of bands of the host, how many are newly damaged; of a GPU's 0,
 // since that is not waited for. -1: it was not done.
 EXPORTED int32_t inductor_rewriter_act_on_memory(int32_t device, MemoryJob* job, void* stream) {
-  if (device >= 0) return gpu(device).act(*job, stream) ? 0 : -1;
+  if (device >= 0) return gpu(device).act(*job, stream, false) ? 0 : -1;
   job->damage = inductor_rewriter_damage(-1);
   return inductor_rewriter::act_on_host(*job);
 }
 
-// Compares bands after a launch, whose number plus 1 is given. The result is as above.
+// Compares bands after a launch, whose number plus 1 is given. The result is as above; the stream may be
+// captured.
 EXPORTED int32_t inductor_rewriter_compare(
     int32_t device, const Band* bands, int32_t count, uint64_t launch, void* stream) {
-  int32_t found = 0;
-  const auto act = [&](MemoryJob& job) {
-    const int32_t some = inductor_rewriter_act_on_memory(device, &job, stream);
-    found = some < 0 ? some : found + some;
-    return some >= 0;
-  };
-  inductor_rewriter::compare_all(bands, static_cast<std::size_t>(count), launch, act);
-  return found;
+  const std::size_t all = static_cast<std::size_t>(count);
+  if (device >= 0) {
+    const auto act = [&](MemoryJob& job) { return gpu(device).act(job, stream, true); };
+    return inductor_rewriter::compare_all(bands, all, launch, act) ? 0 : -1;
+  }
+  return inductor_rewriter::compare_bands(bands, count, launch, inductor_rewriter_damage(-1));
 }
 
 // --- Events (events.h): what is measured and written in order --------------------------------------

@@ -103,7 +103,7 @@ struct Known {
 using Launch = int32_t (*)(const int64_t*);
 
 struct Measuring : Calls {
-  PyObject *tell, *get_stream, *get_device;
+  PyObject *tell, *get_stream, *get_device, *is_capturing;
   Launch launch;
   std::unordered_map<int64_t, Known>* known;
 };
@@ -163,8 +163,8 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
     }
     PyObject* const where = gpu.get();
     if (!number(Object(PyObject_Vectorcall(self.get_stream, &where, 1, nullptr)), stream)) return 0;
-  } else if (truth(attribute(call.get(), name_uses_cuda))) {
-    return 0;  // there may be a capture
+  } else if (const int uses = truth(attribute(call.get(), name_uses_cuda))) {
+    if (uses < 0 || truth(call_nothing(self.is_capturing))) return 0;
   }
   {
     const auto still = self.known->find(index);
@@ -214,11 +214,11 @@ PyObject* measuring_call(
 }
 
 PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *calls, *phase, *otherwise, *tell, *get_stream, *get_device;
+  PyObject *calls, *phase, *otherwise, *tell, *get_stream, *get_device, *is_capturing;
   unsigned long long launch;
   if (!PyArg_ParseTuple(
-          args, "O!UOOOOK", &PyDict_Type, &calls, &phase, &otherwise, &tell, &get_stream,
-          &get_device, &launch)) {
+          args, "O!UOOOOOK", &PyDict_Type, &calls, &phase, &otherwise, &tell, &get_stream,
+          &get_device, &is_capturing, &launch)) {
     return nullptr;
   }
   PyObject* const made = type->tp_alloc(type, 0);
@@ -231,6 +231,7 @@ PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
   Py_INCREF(self.tell = tell);
   Py_INCREF(self.get_stream = get_stream);
   if (get_device != Py_None) Py_INCREF(self.get_device = get_device);
+  Py_INCREF(self.is_capturing = is_capturing);
   self.launch = reinterpret_cast<Launch>(static_cast<uintptr_t>(launch));
   self.known = new (std::nothrow) std::unordered_map<int64_t, Known>;
   if (!self.known) {
@@ -285,6 +286,7 @@ int measuring_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(its.tell);
   Py_VISIT(its.get_stream);
   Py_VISIT(its.get_device);
+  Py_VISIT(its.is_capturing);
   if (its.known) {
     for (auto& [index, known] : *its.known) Py_VISIT(known.check.get());
   }
@@ -297,6 +299,7 @@ int measuring_clear(PyObject* self) {
   Py_CLEAR(its.tell);
   Py_CLEAR(its.get_stream);
   Py_CLEAR(its.get_device);
+  Py_CLEAR(its.is_capturing);
   if (its.known) {
     std::unordered_map<int64_t, Known> gone;
     gone.swap(*its.known);

@@ -152,9 +152,10 @@ class Places {
     free_.push_back(place);
   }
 
-  // Do a job on memory of the device. On a GPU nothing waits for that. False: it was not done.
-  bool act(MemoryJob& job, void* stream) {
-    if (gpu_) return gpu_->act(job, stream);
+  // Do a job on memory of the device. On a GPU nothing waits for that, and the stream may be `captured`.
+  // False: it was not done.
+  bool act(MemoryJob& job, void* stream, bool captured) {
+    if (gpu_) return gpu_->act(job, stream, captured);
     job.damage = rows_;
     if (act_on_host(job)) rows_->launch = job.launch;
     return true;

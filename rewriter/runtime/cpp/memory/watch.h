@@ -243,7 +243,8 @@ class MemoryOfWrapper : public MemoryWatch {
         watched.work.compare(table.bands.data(), count, launch, table.device, stream);
         continue;
       }
-      const auto act = [&](MemoryJob& job) { return table.places->act(job, stream); };
+      const bool captured = watched.is_captured;
+      const auto act = [&](MemoryJob& job) { return table.places->act(job, stream, captured); };
       if (!compare_all(table.bands.data(), count, launch, act)) {
         skip(watched, bounds_probe, not_compared);
       }
@@ -271,7 +272,7 @@ class MemoryOfWrapper : public MemoryWatch {
     MemoryWork& work = watched.work;
     if (work.is_empty()) return;
     const bool compares = work.compares();
-    if (!watched.places->act(work.job(), work.stream())) {
+    if (!watched.places->act(work.job(), work.stream(), watched.is_captured)) {
       if (compares) skip(watched, bounds_probe, not_compared);
       for (int probe : {bounds_probe, poison_probe, stale_probe}) {
         for (int i = 0; i < work.filled(probe); ++i) skip(watched, probe, "it could not be filled");

@@ -163,7 +163,9 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
             yield examine_races(wrapper)
     for wrapper, run in known:
         empty, lines = dataflow.empty_variables(run), run.names.lines
-        lifetimes = examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines, extra=extra)
+        lifetimes = examine_lifetimes(
+            wrapper, run=run.name, empty=empty, graph=run.graph, lines=lines, extra=extra
+        )
         yield lifetimes
         yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
         yield examine_races(wrapper, run=run.name)

@@ -58,7 +58,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     _check_guard(arguments.guard)
     artifact = open_plain(arguments, path)
     if checks == {"race"}:
-        return _report(arguments, checks, _texts([artifact.only], checks), None)
+        return _report(arguments, checks, _texts([(artifact.only, "")], checks), None)
     folder = _folder(arguments, artifact.path)
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     return _sanitize(arguments, checks, runs, [artifact.only])
@@ -169,8 +169,9 @@ def _sanitize(
             hint="Nothing that was chosen ran: see the lines above, and --calls.",
         )
     opened = [open_dump(path) for path in session.dumps]
-    known = {run.sha256: one for dump in opened for run in dump.runs if (one := wrapper_of(run))}
-    texts = list(known.values()) or list(wrappers)
+    called = {run.sha256: run for dump in opened for run in dump.runs}
+    known = [(one, run.graph) for run in called.values() if (one := wrapper_of(run))]
+    texts = known or [(wrapper, "") for wrapper in wrappers]
     session.parts += _texts(texts, checks, opened)
     if checks & set(FILLINGS):
         session.parts.append(sanitized.of_rows(opened, checks))
@@ -257,15 +258,15 @@ def _run_without_filling(session: _Session) -> None:
 
 
 def _texts(
-    wrappers: Sequence[OpenWrapper], checks: set[Check], dumps: Sequence[Dump] = ()
+    wrappers: Sequence[tuple[OpenWrapper, str]], checks: set[Check], dumps: Sequence[Dump] = ()
 ) -> Iterator[Examined]:
-    """What the texts of the wrappers show."""
+    """What the texts of the wrappers show, each with that of its graph, if it is known."""
     empty = {name for dump in dumps for run in dump.runs for name in dataflow.empty_variables(run)}
-    for wrapper in wrappers:
+    for wrapper, graph in wrappers:
         if "race" in checks:
             yield examine_races(wrapper)
         if checks & {"poison", "stale"}:
-            yield examine_lifetimes(wrapper, empty=empty)
+            yield examine_lifetimes(wrapper, empty=empty, graph=graph)
 
 
 def _folder(arguments: argparse.Namespace, path: Path) -> Path:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rewriter.artifact.kernel_sources import kernel_sources
+from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
@@ -23,6 +24,7 @@ from rewriter.locate import kernels
 from rewriter.locate.types import Argument, Hazard, Launch
 
 _SHOWN = "shown by the text of the wrapper"
+_UNKNOWN_GRAPH = "the graph of the model is not known: one that returns torch.empty does so too"
 _KINDS: Mapping[Hazard, FindingKind] = {
     "unwritten": "unwritten",
     "taken": "unwritten",
@@ -44,13 +46,16 @@ def examine_lifetimes(
     *,
     run: str = "",
     empty: Collection[str] = (),
+    graph: str = "",
     lines: Mapping[int, tuple[SourceLine, ...]] = {},
     extra: Mapping[str, bytes] = {},
 ) -> Examined:
     """The launches of a wrapper that read memory without a value of its own.
 
-    `empty` are the buffers that have no elements, as a record says: nothing writes those. `extra`
-    are the sources of kernels in other files, as in a package.
+    `empty` are the buffers that have no elements, as a record says: nothing writes those. `graph`
+    is the text of the graph that the wrapper was compiled from, if it is known: a model may return
+    memory that it does not write. `extra` are the sources of kernels in other files, as in a
+    package.
     """
     launches = wrapper.launches
     sources = _sources(wrapper, launches, extra)
@@ -67,7 +72,7 @@ def examine_lifetimes(
         for launch, argument in reversed(wrong.values())
     ]
     known = {variable(argument.name) for _, argument in wrong.values()}
-    findings += _returned(wrapper, run, known.union(empty))
+    findings += _returned(wrapper, run, known.union(empty), graph)
     if findings:
         return Examined(tuple(findings))
     return Examined(
@@ -231,12 +236,22 @@ def _writes(launch: Launch, argument: Argument) -> bool:
     return any(one.role != "in" and one.hazard in ("", "updated") for one in same)
 
 
-def _returned(wrapper: OpenWrapper, run: str, known: Collection[str]) -> Iterator[Finding]:
-    """What it returns without a value; not of those that are known to be wrong, or to be empty."""
+def _returned(
+    wrapper: OpenWrapper, run: str, known: Collection[str], graph: str
+) -> Iterator[Finding]:
+    """What it returns without a value; not of those that are known to be wrong, or to be empty, or
+    that the model itself leaves as they are."""
+    parsed = parse(graph) if graph else None
     for entry in wrapper.located.entries:
         names = entry.returned or entry.outputs
-        for name, buffer, hazard in zip(names, entry.outputs, entry.hazards, strict=False):
+        meant: Collection[int] = ()
+        if parsed is not None and len(parsed.outputs) == len(names):
+            meant = parsed.unwritten
+        returned = zip(names, entry.outputs, entry.hazards, strict=False)
+        for place, (name, buffer, hazard) in enumerate(returned):
             if not hazard or {name, buffer} & set(known):
+                continue
+            if hazard == "unwritten" and place in meant:
                 continue
             kind = _KINDS[hazard]
             how = {
@@ -251,5 +266,6 @@ def _returned(wrapper: OpenWrapper, run: str, known: Collection[str]) -> Iterato
                 artifact=wrapper.path.name,
                 run=run,
                 kernel="the return of the call",
+                text=() if hazard != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
                 whole=True,
             )

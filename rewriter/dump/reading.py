@@ -19,7 +19,7 @@ from msgspec import structs
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
-from rewriter.dump import event_lines, processes, recorded
+from rewriter.dump import event_lines, graphs, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.document_files import EVENTS, MANIFEST, RUN, RunTables, corrupt, read_manifest
@@ -104,6 +104,11 @@ class RunDump:
     def sha256(self) -> str:
         """The hash of that wrapper without probes; empty in a dump of an early version."""
         return self.facts.sha256
+
+    @property
+    def graph(self) -> str:
+        """The text of the graph that the wrapper was compiled from; empty where it is not known."""
+        return graphs.read(self.path.parent.parent, self.sha256)
 
     @cached_property
     def manifest(self) -> Manifest:

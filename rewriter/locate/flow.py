@@ -52,6 +52,8 @@ class Flow:
     lost: set[str] = field(default_factory=set)
     # Other names of memory, by the variable that owns it.
     aliases: dict[str, set[str]] = field(default_factory=dict)
+    # Owners of memory without elements: nothing has to write it, and Inductor has nothing do so.
+    empty: set[str] = field(default_factory=set)
 
     def branch(self) -> Flow:
         return Flow(
@@ -61,6 +63,7 @@ class Flow:
             dict(self.gone),
             set(self.lost),
             {root: set(names) for root, names in self.aliases.items()},
+            self.empty,
         )
 
     def join(self, other: Flow) -> None:
@@ -75,7 +78,7 @@ class Flow:
         names = set(names)
         known = {name: self.variables[name] for name in names if name in self.variables}
         gone = {name: self.gone[name] for name in names if name in self.gone}
-        return Flow(self.tensors, self.scalars, known, gone, self.lost & names)
+        return Flow(self.tensors, self.scalars, known, gone, self.lost & names, empty=self.empty)
 
     def forget(self, name: str) -> None:
         """`name` was deleted."""
@@ -90,6 +93,8 @@ class Flow:
             return ""
         if name in self.lost:
             return "stale"
+        if known.root in self.empty:
+            return ""
         if declared == "inout":
             return "updated" if known.content is Content.NOTHING else ""
         if known.content is Content.NOTHING:
@@ -118,8 +123,10 @@ class Flow:
         """`name` is an input of the scope."""
         self._bind(name, Variable(name, Content.WRITTEN, self._outside(name)))
 
-    def allocate(self, name: str) -> None:
+    def allocate(self, name: str, *, empty: bool = False) -> None:
+        """`name` is new memory; `empty` where it has no elements."""
         self._bind(name, Variable(name, Content.NOTHING, "tensor"))
+        (self.empty.add if empty else self.empty.discard)(name)
 
     def compute(self, name: str, kind: Type | None) -> None:
         """`name` holds a new value of its own."""

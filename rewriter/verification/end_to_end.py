@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
-from rewriter.dump import dataflow, graphs
+from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -66,7 +66,7 @@ def check_outputs(
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
-    text = graphs.read(run.path.parent.parent, run.sha256)
+    text = run.graph
     wrapper = wrapper_of(run)
     if given is not None and wrapper is not None and not text:
         text = given.of(wrapper.plain.data)

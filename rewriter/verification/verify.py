@@ -15,7 +15,6 @@ from rewriter.artifact.naming.attribution import held_inside, held_values, inner
 from rewriter.artifact.naming.fragment import fragments
 from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
 from rewriter.core.errors import RewriterError
-from rewriter.dump import graphs as dumped_graphs
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -83,7 +82,7 @@ class _Call:
     ) -> None:
         self._run, self._references = run, references
         self._wrapper = wrapper_of(run)
-        text = dumped_graphs.read(run.path.parent.parent, run.sha256)
+        text = run.graph
         if given is not None and self._wrapper is not None and not text:
             text = given.of(self._wrapper.plain.data)
         # What a dump does not say, as that of a C++ wrapper, may be allowed.

@@ -157,6 +157,62 @@ def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:
     assert [one.kind for one in found] in (["unwritten"], [])  # a launch may update it
 
 
+@pytest.mark.parametrize(("size", "is_finding"), [("4, 8", True), ("4, 0", False), ("0,", False)])
+def test_what_has_no_elements_may_be_returned_unwritten(
+    size: str, is_finding: bool, tmp_path: Path
+) -> None:
+    def change(text: str) -> str:
+        text = re.sub(r"return \((?=buf\d+,)", "return (fresh, ", text)
+        return _above("[aten.relu, rewriter_demo.scale]", made)(text)
+
+    made = f"fresh = empty_strided_cpu(({size}), (8, 1), torch.float32)"
+    found = _findings(tmp_path, CUSTOM, change)
+    assert [x.kind for x in found if "returns fresh" in x.headline] == ["unwritten"] * is_finding
+
+
+@pytest.mark.parametrize(("size", "is_finding"), [("4L, 8L", True), ("0L, 8L", False)])
+def test_cpp_may_return_unwritten_what_has_no_elements(
+    size: str, is_finding: bool, tmp_path: Path
+) -> None:
+    def change(text: str) -> str:
+        """Another buffer in the place of the first output."""
+        (old,) = re.findall(r"output_handles\[0\] = (\w+)\.release", text)
+        body = text.index("void inductor_entry_impl")
+        declared = f"static constexpr int64_t none[] = {{{size}}};\n"
+        text = text[:body] + declared + text[body:]
+        out = _line(text, "output_handles[0] = ")
+        made = (
+            "    AtenTensorHandle fresh_handle;\n"
+            "    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(2, none, none, "
+            "cached_torch_dtype_float32, cached_torch_device_type_cpu, 0, &fresh_handle));\n"
+            "    RAIIAtenTensorHandle fresh(fresh_handle);\n"
+        )
+        return text.replace(out, made + out.replace(old, "fresh"))
+
+    found = _findings(tmp_path, CPP, change)
+    assert [x.kind for x in found if "returns fresh" in x.headline] == ["unwritten"] * is_finding
+
+
+@pytest.mark.parametrize("operator", ["aten.empty.memory_format([4, 8])", "aten.cumsum.default(x)"])
+def test_a_model_may_return_what_it_does_not_write(operator: str, tmp_path: Path) -> None:
+    """As `return x.new_empty(4, 8)` is compiled: no launch is missing."""
+    text = get(CUSTOM).path.read_text()
+    count = len(re.findall(r"\w+, ", re.findall(r"return \((buf\d+, .*)\)", text)[-1]))
+    text = re.sub(r"return \((?=buf\d+,)", "return (fresh, ", text)
+    made = "fresh = empty_strided_cpu((4, 8), (8, 1), torch.float32)"
+    path = tmp_path / "output_code.py"
+    path.write_text(_above("[aten.relu, rewriter_demo.scale]", made)(text))
+    graph = (
+        'def forward(self, x: "f32[4, 8]"):\n'
+        f'    a: "f32[4, 8]" = torch.ops.{operator}\n'
+        '    b: "f32[8, 4]" = torch.ops.aten.permute.default(a, [1, 0])\n'
+        f"    return (b, {'x, ' * count})\n"
+    )
+    examined = examine_lifetimes(open_artifact(path).only, graph=graph)
+    found = [one for one in examined.findings if "returns fresh" in one.headline]
+    assert len(found) == ("cumsum" in operator)
+
+
 def test_a_stale_buffer_may_be_returned(tmp_path: Path) -> None:
     change = _instead("buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)", "buf3 = buf0")
     (stale,) = _findings(tmp_path, CUSTOM, change)

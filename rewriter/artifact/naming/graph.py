@@ -31,6 +31,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 # What shows memory of its argument and runs no kernel, as Inductor lowers it.
 _VIEWS = {"alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice"}
 _VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "_unsafe_view", "view"}
+# What has memory whose content nobody has asked for.
+_UNWRITTEN = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
+_UNWRITTEN |= {"new_empty_strided"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,14 @@ class FxGraph:
     def base(self, name: str) -> str:
         """The node or input whose memory a node shows."""
         return self._bases.get(name, name)
+
+    @property
+    def unwritten(self) -> frozenset[int]:
+        """The places of the outputs that the model returns without writing them."""
+        nodes = (self.nodes.get(self.base(name)) for name in self.outputs)
+        return frozenset(
+            place for place, node in enumerate(nodes) if node and node.operator in _UNWRITTEN
+        )
 
     def first_use(self, name: str) -> ModelLine | None:
         """Where the model first uses an input."""

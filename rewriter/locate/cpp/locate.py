@@ -321,7 +321,8 @@ def _outputs(
     for match in _OUTPUT.finditer(outline.read(body.node)):
         if name := match["name"]:
             # Handing it out is what ends it there.
-            unwritten: Hazard = "unwritten" if flow.gone.get(name) is Content.NOTHING else ""
+            is_bare = flow.gone.get(name) is Content.NOTHING and name not in flow.empty
+            unwritten: Hazard = "unwritten" if is_bare else ""
             buffer = flow.get(bases.get(name, name)).root, unwritten
         else:
             buffer = buffers.get(int(match["same"]), ("", ""))

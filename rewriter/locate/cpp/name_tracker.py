@@ -111,7 +111,9 @@ class NameTracker:
                 continue
             name = self._reader.read(argument).name
             if call.effect == "allocation":
-                flow.allocate(name)
+                size = arguments[1] if len(arguments) > 1 else None
+                empty = size is not None and self._outline.read(size) in self._outline.empty_sizes
+                flow.allocate(name, empty=empty)
                 self.memory.made_by(call.callee, name)
             elif call.effect == "view":
                 base = self._reader.read(arguments[0])
@@ -225,6 +227,8 @@ class NameTracker:
         if reuse:
             self.memory.reused(name, self.lasting(old), flow, through=old)
         flow.alias(name, old, reuse=reuse)
+        if root in flow.empty:
+            flow.empty.add(name)
         self.memory.moved(name, old, flow)
         self.bases.pop(name, None)
         if _MADE.match(root):

@@ -27,6 +27,10 @@ _INCLUDES = re.compile(
     rb"(?<!\\)\r?\n)*"
 )
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
+# `static constexpr int64_t int_array_0[] = {0L, 4L};`; a stride of 0 stands in an array of its own.
+_EMPTY_SIZE = re.compile(
+    rb"\bint64_t (?P<name>\w{1,64})\[\] = \{(?=[^{};]{0,999}\b0L*\s*[,}])[^{};]{0,999}\}"
+)
 _LONG = re.compile(rb"long(?<=\blong)(?=\()")
 # Runs before the model, to fold its constants; often there is nothing in it.
 _FOLDING = "_const_run_impl"
@@ -160,6 +164,11 @@ class CppOutline:
         assert leading is not None
         included = list(_LAST_INCLUDE.finditer(self.data, 0, leading.end()))
         return self.position(included[-1].end() if included else leading.end())
+
+    @cached_property
+    def empty_sizes(self) -> frozenset[str]:
+        """The names of arrays with the size of a tensor that has no elements."""
+        return frozenset(one["name"].decode() for one in _EMPTY_SIZE.finditer(self.data))
 
     @cached_property
     def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:

@@ -265,7 +265,7 @@ class PythonLaunchFinder:
             effect = self._classifier.classify(callee(value), value)
             if effect == "allocation":
                 self._note_memory(statement, "allocate", name)
-                flow.allocate(name)
+                flow.allocate(name, empty=_has_no_elements(value))
             elif effect == "view" and (base := view_base(value)):
                 self._reuse(statement, name, base, flow)
                 flow.alias(
@@ -424,6 +424,14 @@ def _targets(statement: ast.stmt) -> tuple[str, ...]:
     target = statement.targets[0]
     parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
     return tuple(ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Subscript)))
+
+
+def _has_no_elements(call: ast.Call) -> bool:
+    """`empty_strided_cpu((0, 4), (4, 1), torch.float32)`"""
+    size = call.args[0] if call.args else None
+    return isinstance(size, ast.Tuple) and any(
+        isinstance(one, ast.Constant) and one.value == 0 for one in size.elts
+    )
 
 
 def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:

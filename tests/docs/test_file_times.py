@@ -33,14 +33,14 @@ def test_small_files_are_one_row_and_what_grew_is_marked() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 def test_seconds_of_processes_that_run_and_of_those_that_ended_count() -> None:
-    work = "import time\nwhile time.process_time() < 0.3: pass\n"
+    work = "import time\nwhile time.process_time() < 0.1: pass\n"
     before = cpu_seconds()
     subprocess.run([sys.executable, "-c", work], check=True)
     ended = cpu_seconds()
-    assert ended - before >= 0.25
+    assert ended - before >= 0.08
     wait = f"{work}print(flush=True); input()"
     command = [sys.executable, "-c", wait]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         running.stdout.readline()
-        assert cpu_seconds() - ended >= 0.25
+        assert cpu_seconds() - ended >= 0.08

@@ -130,9 +130,13 @@ def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
     else:
         assert (found.minimum, found.maximum) == (low, high)
     assert type(found.minimum) is type(found.maximum) is type(low)
-    exact = [Fraction(value) for value in finite]
-    mean = sum(exact, Fraction(0)) / len(exact)
-    largest = max(abs(value) for value in exact)
+    # As integers of one scale: a power of two divides every fraction that is a float.
+    ratios = [value.as_integer_ratio() for value in finite]
+    scale = max(divisor for _, divisor in ratios)
+    exact = [number * (scale // divisor) for number, divisor in ratios]
+    count, total = len(exact), sum(exact)
+    mean = Fraction(total, count * scale)
+    largest = Fraction(max(map(abs, exact)), scale)
     assert type(found.mean) is float
     assert abs(Fraction(found.mean) - mean) <= largest * Fraction(4 * EPSILON) + 4 * TINY
     if len(finite) == 1:
@@ -140,7 +144,8 @@ def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
         return
     assert type(found.std) is float
     # The root of a fraction: scaled to integers, since squares may leave the range of float.
-    variance = sum((value - mean) ** 2 for value in exact) / (len(exact) - 1)
+    squares = count * sum(number * number for number in exact) - total * total
+    variance = Fraction(squares, count * (count - 1) * scale * scale)
     root = Fraction(math.isqrt(int(variance * 4**1200)), 2**1200)
     if dtype in COMPLEX:  # the magnitudes themselves are rounded
         slack = largest * Fraction(8 * EPSILON) + 4 * TINY

@@ -35,9 +35,10 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     releases = _Lines((x.insertion_point.start, x.of or x.buffer) for x in ended)
     uses = _Lines((x.start, x.buffer) for x in located.other_uses)
     lasting = _Lines((x.start, x.buffer) for x in located.other_uses if x.lasts)
-    # What has a known end: a release, or that of the package.
-    kept = own.union(*(entry.weights for entry in located.entries))
-    shared = _shared(located)
+    # What has a known end: a release, maybe of the name that took it over, or that of the package.
+    ending = {owners.get(buffer, buffer) for buffer in own}
+    kept = ending.union(own, *(entry.weights for entry in located.entries))
+    made, shared = _made(located)
     result: set[int] = set()
     waiting: set[str] = set()  # who owns the memory of what waits
     lost: set[str] = set()  # what may be written at any time from now on
@@ -58,7 +59,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             and waiting <= kept
             and not waiting & freed
             and "" not in used
-            and not _may_overlap(waiting, used | lost | _written(following, shared), shared)
+            and not _may_overlap(waiting, used | lost | _written(following, made), shared)
         ):
             result.add(launch.index)
         else:
@@ -97,18 +98,26 @@ def _follows(launch: Launch, following: Launch) -> bool:
     return not any(x.repeats or x.conditional or x.stream for x in (launch, following))
 
 
-def _shared(located: Located) -> dict[str, set[str]]:
-    """The results of calls that allocate by themselves, each with what the call was given: they may
-    be views of it, such as that of `aten.view_as_real`. Those of `extern_kernels` are new."""
+def _made(located: Located) -> tuple[dict[int, set[str]], dict[str, set[str]]]:
+    """The results of calls that allocate by themselves: of each launch by its index, and each with
+    what its call was given. They may be views of that, such as the result of
+    `aten.view_as_real`. Those of `extern_kernels` are new.
+
+    What takes over the memory of a result has another name: whoever writes that makes nothing.
+    """
     allocated = {event.buffer for event in located.memory if event.action != "release"}
+    made: dict[int, set[str]] = {}
     shared: dict[str, set[str]] = {}
     for launch in located.launches:
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
-        made = {x.buffer for x in tensors if x.role == "out"} - allocated
+        outs = [x for x in tensors if x.role == "out" and x.name.partition(".")[0] == x.buffer]
+        results = {x.buffer for x in outs} - allocated
         is_new = launch.kind == "extern_alloc"
-        given = set[str]() if is_new else {x.buffer for x in tensors} - made
-        shared.update(dict.fromkeys(made, given))
-    return shared
+        given = set[str]() if is_new else {x.buffer for x in tensors} - results
+        made[launch.index] = results - shared.keys()
+        for result in results:
+            shared[result] = shared.get(result, set()) | given
+    return made, shared
 
 
 def _may_overlap(one: set[str], other: set[str], shared: Mapping[str, set[str]]) -> bool:
@@ -129,11 +138,11 @@ def _with(buffers: set[str], shared: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _written(launch: Launch, shared: Mapping[str, set[str]]) -> set[str]:
+def _written(launch: Launch, made: Mapping[int, set[str]]) -> set[str]:
     """What a launch writes, but for the results that it makes."""
     return {
         argument.buffer
         for argument in launch.args
         if choosing.may_be_written(launch, argument)
-        and not (argument.role == "out" and argument.buffer in shared)
+        and not (argument.role == "out" and argument.buffer in made[launch.index])
     }

@@ -178,6 +178,23 @@ CASES = {
         _allocate("buf0", "buf1") + _write("arg0_1", "buf0") + _write("buf0.zero_()", "buf1"),
         set(),
     ),
+    "a result of a library that a later launch writes whole": (
+        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
+        + _allocate("buf1")
+        + _write("arg0_1", "buf1")
+        + _write("arg0_1", "buf0")
+        + _write("buf0", "buf1")
+        + "del buf0\n",
+        {0, 2},
+    ),
+    "memory of a result of a library, written in two parts": (
+        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
+        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\n"
+        + _write("arg0_1", "buf2")
+        + _write("arg0_1", "buf2")
+        + "del buf2\n",
+        set(),
+    ),
     "before a call that nobody knows": (CHAIN + "mystery(buf1)\n", set()),
     # Must wait.
     "read by the next launch": (CHAIN, {0}),
@@ -213,6 +230,18 @@ CASES = {
         + _write("arg0_1", "buf1")
         + "buf2 = torch.ops.aten.topk.default(arg0_1, 3)\ndel buf0\n",
         {0, 1},
+    ),
+    "a result of a library, freed by the name that took it over": (
+        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
+        + _allocate("buf1", "buf3")
+        + _write("arg0_1", "buf1")
+        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\n"
+        + _write("arg0_1", "buf2")
+        + _write("buf2", "buf1")
+        + "del buf2\n"
+        + _write("arg0_1", "buf3")
+        + _write("arg0_1", "buf3"),
+        {0, 2},
     ),
     "freed by the name that took it over": (
         CHAIN

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device.h"
 #include "event.h"
 
 namespace {
@@ -32,6 +33,8 @@ struct Python {
   void (*release)(Object) = nullptr;
   // The object of a tensor. No stable interface has it: without it, every input is read.
   Object (*object_of)(const void*) = nullptr;
+  // What a weak reference refers to, for a comparison; null from Python 3.15 on.
+  Object (*referent)(Object) = nullptr;
 
   static const Python& get() {
     static const Python python;
@@ -60,6 +63,7 @@ struct Python {
         find(RTLD_DEFAULT, "PyErr_Clear", clear_error) &&
         find(RTLD_DEFAULT, "Py_DecRef", release) &&
         find(torch, "_Z16THPVariable_WrapRKN2at10TensorBaseE", object_of);
+    find(RTLD_DEFAULT, "PyWeakref_GetObject", referent);
   }
 
   template <class Function>
@@ -71,6 +75,18 @@ struct Python {
   bool is_complete_ = false;
 };
 
+// How often torch knows of a tensor to have been written; -1 where it does not count.
+inline int64_t version_of(AtenTensorHandle tensor) {
+  using Version = int64_t (*)(const void*);
+  static const auto version = find<Version>("_ZNK2at10TensorBase8_versionEv");
+  if (!version) return -1;
+  try {
+    return version(tensor);
+  } catch (...) {
+    return -1;  // an inference tensor: to ask for it takes long
+  }
+}
+
 class KnownTensors {
  public:
   // Of each value a number that stays the same while it is the same tensor and torch knows of no
@@ -81,8 +97,7 @@ class KnownTensors {
     if (!python.is_caller() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
     seen_.resize(contents.size());  // nothing may fail while the lock is held
     const int state = python.lock();
-    if (!version_) {
-      version_ = python.interned("_version");
+    if (!requires_grad_) {
       requires_grad_ = python.interned("requires_grad");
       trust_ = make_trust(python);
     }
@@ -105,7 +120,7 @@ class KnownTensors {
   // The reference is never given up: who destroys this may be no thread of Python's.
   struct Seen {
     Python::Object reference = nullptr;
-    long long version = 0;
+    int64_t version = 0;
     uint64_t number = 0;
   };
 
@@ -178,28 +193,20 @@ def trust():
       return 0;
     }
     // A tensor has one such object while anybody holds it, and no other has one in its place.
-    Python::Object reference = python.weak_reference(tensor, nullptr);
-    const bool is_same = reference && reference == seen.reference;
-    long long version = -1;
-    if (!is_same || seen.number) {
-      if (Python::Object value = python.attribute(tensor, version_)) {
-        version = python.integer(value);
-        python.release(value);
-      } else {
-        python.clear_error();  // an inference tensor has none
+    bool is_same = seen.reference && python.referent && python.referent(seen.reference) == tensor;
+    if (!is_same) {
+      Python::Object reference = python.weak_reference(tensor, nullptr);
+      if (!reference) {
+        python.clear_error();
+        python.release(tensor);
+        return 0;
       }
-    }
-    python.release(tensor);
-    if (!reference) {
-      python.clear_error();
-      return 0;
-    }
-    if (is_same) {
-      python.release(reference);
-    } else {
+      is_same = reference == seen.reference;
       if (seen.reference) python.release(seen.reference);
       seen.reference = reference;
     }
+    const int64_t version = is_same && !seen.number ? -1 : version_of(handle);
+    python.release(tensor);
     if (!is_same || version != seen.version) {
       static std::atomic<uint64_t> numbers{0};
       seen.number = version < 0 ? 0 : ++numbers;
@@ -208,7 +215,7 @@ def trust():
     return seen.number;
   }
 
-  Python::Object version_ = nullptr, requires_grad_ = nullptr;  // names of attributes
+  Python::Object requires_grad_ = nullptr;  // the name of an attribute
   Python::Object trust_ = nullptr;
   std::vector<Seen> seen_;
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;

@@ -321,17 +321,12 @@ class Remembered : public Plans {
   // Who gives the model other constants makes new handles; who keeps the constants may write them, and
   // torch counts that.
   uint64_t number_of(AtenTensorHandle constant, std::size_t place) {
-    using Version = int64_t (*)(const void*);
-    static const auto version = find<Version>("_ZNK2at10TensorBase8_versionEv");
     const uint64_t number = reinterpret_cast<uintptr_t>(constant);
     if (place >= without_version_.size()) without_version_.resize(place + 1);
-    if (!version || without_version_[place] == constant) return number;
-    try {
-      return number ^ static_cast<uint64_t>(version(constant)) << 48;
-    } catch (...) {
-      without_version_[place] = constant;  // an inference tensor: to ask for it takes long
-      return number;
-    }
+    if (without_version_[place] == constant) return number;
+    const int64_t version = version_of(constant);
+    if (version < 0) without_version_[place] = constant;
+    return version < 0 ? number : number ^ static_cast<uint64_t>(version) << 48;
   }
 
   std::shared_ptr<Plan> make(

@@ -246,6 +246,8 @@ class Recorder : public Printer, private Output {
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
     call->start = start(number) + " ";
+    // On the CPU, and where a crash is hunted, all is written at once. A device waits while the host writes.
+    call->is_behind = !prompt && !on_cpu_ && has_device();
     if (dump_) {
       act("dump", [&] { call->directory = dump_->start(number); });
       if (call->directory && !call->directory->has_begun()) begin_files(*call);
@@ -289,7 +291,7 @@ class Recorder : public Printer, private Output {
     const bool is_captured = call.capture;
     if (is_captured && reader_->is_in_capture()) return;
     read_replays();
-    if (!is_captured) put(new EndJob(*this, call));
+    if (!is_captured) put(call, new EndJob(*this, call));
     if (!quiet) finish();
   }
 
@@ -317,7 +319,7 @@ class Recorder : public Printer, private Output {
     }
     if (job) {
       job->event.unexpected = unexpected;
-      put(job);
+      put(call, job);
       if (has_finding_) end_program(call);
     }
     for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
@@ -341,7 +343,7 @@ class Recorder : public Printer, private Output {
     }
     const bool is_mark = before && marks_alone_;
     EventJob* job = is_mark ? nullptr : report(call, event, moment, contents);
-    if (job) put(job);
+    if (job) put(call, job);
     if (has_finding_) end_program(call);
     if (!before || !event.error.empty()) return;
     for (Probe* probe : probes) {
@@ -409,9 +411,8 @@ class Recorder : public Printer, private Output {
     const std::string text_;
   };
 
-  // On the CPU, and where a crash is hunted, all is written at once.
   void begin_files(RunningCall& call) {
-    if (prompt || on_cpu_ || !has_device()) act("dump", [&] { call.directory->begin(); });
+    if (!call.is_behind) act("dump", [&] { call.directory->begin(); });
     else writer_.put_behind(new BeginJob(*this, call));
   }
 
@@ -472,6 +473,10 @@ class Recorder : public Printer, private Output {
   }
 
   void put(Job* job) { writer_.put(job, prompt); }
+  void put(const RunningCall& call, Job* job) {
+    if (call.is_behind) writer_.put_behind(job);
+    else put(job);
+  }
 
   // While a job is emitted.
   void collect(const std::string& text) {

@@ -70,6 +70,7 @@ struct RunningCall {
   std::vector<std::function<void()>> later;  // for the end of the call; they do not throw
   int64_t started = clock_ns();
   bool named = false;  // whether a name was printed
+  bool is_behind = false;  // whether another thread writes all of it
   Session* session = nullptr;  // what switched it on, if probes are dormant
   Capture* capture = nullptr;  // the CUDA graph that it goes into
   // What was last shown before a launch: which one, and the facts of each value, by name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from rewriter.dump.timing import Timed
 from rewriter.dump.where import where
 
 _SHOWN = 30  # launches in a table of times
+_ROOM = 64 << 10  # bytes, with less of which a disk is full: some small files take no more
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,11 @@ def _calls(ran: CacheRun) -> list[Line]:
     """How often each wrapper was called; those that were not only in sum."""
     calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.wrappers}
     asked = ran.placed[0].result.selection if ran.placed else None
+    chosen = asked is not None and bool(asked.calls or asked.last)
+    full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
     # `record` keeps the last ones.
-    chosen = asked is not None and bool(asked.calls or asked.last or "record" in asked.probes)
-    rows = [["wrapper", "graph", "launches", "calls recorded" if chosen else "calls"]]
+    is_part = chosen or full or (asked is not None and "record" in asked.probes)
+    rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
         [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
         for one in ran.wrappers
@@ -137,14 +141,17 @@ def _calls(ran: CacheRun) -> list[Line]:
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
     idle = [slot.short for slot, number in calls.items() if not number]
     if idle:
-        never = "no call among those chosen" if chosen else "never called"
+        never = "no call recorded" if is_part else "never called"
+        never = "no call among those chosen" if chosen else never
         lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
-    if idle and len(idle) == len(calls) and ran.ended.code == 0 and not chosen:
+    if idle and len(idle) == len(calls) and ran.ended.code == 0 and not is_part:
         lines.append(
             "a program that sets force_disable_caches, or a cache of its own where it was not "
             "watched, reads none of these"
         )
     lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
+    if full:
+        lines.append("the disk of the dump is full: what happened after that is not recorded")
     return lines
 
 

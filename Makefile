@@ -3,6 +3,8 @@
 BIN := .venv/bin
 # Tests that compile, or need a device or a browser.
 NOT_UNIT := real gpu browser bench
+# Files that are marked as a whole are left out before they are imported: a quarter of all lines.
+MARKED = $(shell grep -rlE '^pytestmark = pytest\.mark\.(properties|programs)' tests)
 
 .PHONY: help setup format layers check unit slow test exhaustive fuzz bench gpu docs
 
@@ -23,7 +25,7 @@ layers:  ## the rooms and the arrows between them
 	$(BIN)/pytest -q -s tests/core/test_layers.py
 
 unit:  ## tests of single modules: less than a minute on 2 cores
-	.ci/test $(NOT_UNIT:%=--ignore=tests/%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
+	.ci/test $(NOT_UNIT:%=--ignore=tests/%) $(MARKED:%=--ignore=%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
 
 slow:  ## `test`, and the CPU seconds of each file beside those of tests/times.json
 	.ci/test --times show

@@ -13,7 +13,7 @@ from rewriter.commands import _cache_run as report
 from rewriter.commands._cache_run import ProbedRun
 from rewriter.commands._documents.cache import run_document
 from rewriter.commands._output import emit
-from rewriter.commands._selection import check_memory_variables, names_probes, refuse_idle
+from rewriter.commands._selection import check_variables, names_probes, refuse_idle
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message
@@ -111,7 +111,7 @@ def probes_for_cache(arguments: argparse.Namespace, *, default: str = "print") -
     chosen = choose_probes(arguments, default=default)
     if chosen is None:
         raise no_probes()
-    check_memory_variables(chosen)
+    check_variables(chosen)
     return chosen
 
 

@@ -16,7 +16,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import run_document
 from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
-from rewriter.commands._selection import check_memory_variables, refuse_idle, selection
+from rewriter.commands._selection import check_variables, refuse_idle, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite
@@ -110,7 +110,7 @@ def _act(
     arguments: argparse.Namespace, path: str, artifact: Artifact, recorded: RecordedCall | None
 ) -> int:
     chosen = selection(arguments, environment=artifact.only.probes is None)
-    check_memory_variables(chosen)
+    check_variables(chosen)
     command = command_to_repeat(arguments)
     request = replace(
         request_of(arguments, artifact),

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
-from rewriter.instrumentation.select import check_calls, check_number, select
+from rewriter.instrumentation.select import check_bytes, check_calls, check_number, select
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime.sizes import wanted_calls
 
 
 def selection(
@@ -178,11 +179,27 @@ def _indices(text: str) -> list[range]:
     return result
 
 
-def check_memory_variables(chosen: Selection | None) -> None:
-    """Refuse variables that the probes of memory could not use; in a program they only warn."""
+def check_variables(chosen: Selection | None) -> None:
+    """Refuse variables that the probes could not use; in a program they only warn, and some of
+    them leave it without probes."""
+    if chosen is None:
+        return
+    check_calls(os.environ.get("REWRITER_CALLS", ""), option="REWRITER_CALLS is")
+    check_bytes(os.environ.get("REWRITER_MAX_BYTES", ""), option="REWRITER_MAX_BYTES is")
+    if "record" in chosen.probes:
+        check_bytes(os.environ.get("REWRITER_RECORD_BYTES", ""), option="REWRITER_RECORD_BYTES is")
+    try:
+        wanted_calls({})
+    except ValueError as error:
+        hint = "Write a number greater than 0: that many calls of each wrapper are kept."
+        raise RewriterError("bad-number", str(error), hint=hint) from error
+    _check_memory_variables(chosen)
+
+
+def _check_memory_variables(chosen: Selection) -> None:
     from rewriter.runtime.memory.patterns import PROBES, VARIABLE, parse_fills
 
-    if chosen is None or not set(chosen.probes) & set(PROBES):
+    if not set(chosen.probes) & set(PROBES):
         return
     try:
         parse_fills(os.environ.get(VARIABLE, ""))

@@ -159,8 +159,8 @@ def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
     return tuple(role for role in ROLES if role in wanted)
 
 
-def check_calls(text: str) -> str:
-    """The text of `--calls` without spaces; anything but calls and ranges of them is an error."""
+def check_calls(text: str, *, option: str = "--calls") -> str:
+    """The text of an option without spaces; anything but calls and ranges of them is an error."""
     text = "".join(text.split())
     try:
         if text:
@@ -168,7 +168,7 @@ def check_calls(text: str) -> str:
     except ValueError as error:
         raise RewriterError(
             "bad-calls",
-            f"--calls {text!r}: {error}",
+            f"{option} {text!r}: {error}",
             hint="Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-.",
         ) from error
     return text

@@ -47,6 +47,31 @@ def test_run_refuses_variables_that_its_probes_cannot_use(
         assert f"error[{error}]: {variable} is '{value}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "probe", "error"),
+    [
+        ("REWRITER_CALLS", "zz", "hash", "bad-calls"),
+        ("REWRITER_KEEP", "-3", "hash", "bad-number"),
+        ("REWRITER_MAX_BYTES", "much", "save", "bad-size"),
+        ("REWRITER_RECORD_BYTES", "much", "record", "bad-size"),
+    ],
+)
+def test_run_refuses_variables_that_would_leave_a_program_without_probes(
+    variable: str,
+    value: str,
+    probe: str,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, value)
+    for words in ([MLP], ["--", "python", "x.py"]):
+        assert main(["run", "--probe", probe, *words]) == 2
+        said = capsys.readouterr().err
+        assert f"error[{error}]: {variable}" in said
+        assert repr(value) in said
+
+
 @pytest.mark.parametrize("words", [[MLP], ["--", "python", "x.py"]])
 def test_a_width_of_bands_by_the_variable_is_refused(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -105,6 +105,7 @@ def memory_lines(fixture: Fixture) -> tuple[tuple[MemoryLine, ...], frozenset[Me
     return all_lines, waiting(wrapper.plain.data, all_lines, dialect)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
 def test_nothing_runs_before_the_line_that_is_waited_for(fixture: Fixture) -> None:
     located = artifacts.plain(fixture).only.located

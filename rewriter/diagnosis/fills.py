@@ -97,7 +97,8 @@ class Element:
 class UnwrittenRead:
     """A launch that computed from memory that nobody wrote. `count` elements of what it wrote
     differ, `element` is the first. `given` are the names of what it was given that holds a filling,
-    with how many elements do; where there is none, it read outside of all that it was given."""
+    with how many elements do, or else of results of its own that it left so; where there is none,
+    it read outside of all that it was given."""
 
     difference: Difference
     count: int
@@ -277,6 +278,7 @@ def _judged(
     difference: Difference, pair: Pair, one: RunStep, other: RunStep
 ) -> UnwrittenRead | None:
     given: dict[str, tuple[Filling, int]] = {}
+    own: dict[str, tuple[Filling, int]] = {}  # results that it may have read back
     rows = [_tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     count = numel = 0
     element: Element | None = None
@@ -295,7 +297,12 @@ def _judged(
             count += compared.computed
             numel += max(row.size, compared.computed)
             element = element or compared.element
-    return UnwrittenRead(difference, count, numel, element, given) if element is not None else None
+            for filling, elements in compared.filled.items():
+                if filling != "bounds":
+                    own[row.arg] = (filling, elements)
+    if element is None:
+        return None
+    return UnwrittenRead(difference, count, numel, element, given or own)
 
 
 def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:

@@ -191,6 +191,19 @@ def test_what_nothing_given_explains_was_read_outside(tmp_path: Path, factor: in
     assert finding.text[0].startswith("buf1[3, 7]: nan")
 
 
+def test_a_launch_may_read_its_own_result_that_it_did_not_write(tmp_path: Path) -> None:
+    """A kernel of several loops, of which one ends too early: the next reads what it left."""
+    runs = []
+    for fill in (0, 1):
+        sums = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        runs.append([("a", {}, {"sums": sums, "buf1": ONES * (fill + 1)})])
+    compared, (read,) = compare(tmp_path, runs)
+    assert read.given == {"sums": ("poison", 8)}
+    (finding,) = sanitized.of_fills(compared, [read]).findings
+    assert (finding.kind, finding.launch) == ("unwritten", 0)
+    assert "computes from memory that nobody wrote: sums" in finding.headline
+
+
 def test_calls_with_other_inputs_say_nothing(tmp_path: Path) -> None:
     run = [("a", {}, {"buf0": ONES})]
     other = [("a", {}, {"buf0": ONES * 3})]

@@ -23,7 +23,7 @@ from rewriter.diagnosis.fills import (
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump.reading import Dump, RunDump, open_dump
+from rewriter.dump.reading import Dump, RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import MemoryEvent
@@ -284,8 +284,21 @@ def _of_read(read: UnwrittenRead) -> Finding:
     for name, (one, count) in read.given.items():
         held = {"poison": "nobody wrote", "stale": "were given back", "bounds": "lie outside"}[one]
         text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
+        if one == "poison" and (writer := _writer(run, step, name)):
+            text.append(
+                f"      launch {writer} writes {name} and left them out: the fault may be there"
+            )
         text += (f"      {line}" for line in _life(history, name, None))
     return finding_at(run, step, kind, what, _BY_FILLINGS, text=text)
+
+
+def _writer(run: RunDump, step: RunStep, name: str) -> str:
+    """The last launch before this one that wrote to a buffer."""
+    for before in reversed(run.steps[: run.steps.index(step)]):
+        rows = (row for row in run.rows(before) if isinstance(row, TensorRow))
+        if before.launch is not None and any(x.is_result and x.arg == name for x in rows):
+            return f"{label(before.launch, before.iteration)} {before.kernel}"
+    return ""
 
 
 def _of_left(left: LeftUnwritten) -> Finding:

@@ -191,6 +191,17 @@ def test_what_nothing_given_explains_was_read_outside(tmp_path: Path, factor: in
     assert finding.text[0].startswith("buf1[3, 7]: nan")
 
 
+def test_who_left_elements_out_is_named_beside_their_reader(tmp_path: Path) -> None:
+    runs = []
+    for fill in (0, 1):
+        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        runs.append([("a", {}, {"buf0": part}), ("b", {"buf0": part}, {"buf1": part + 1})])
+    compared, reads = compare(tmp_path, runs)
+    (finding,) = sanitized.of_fills(compared, reads).findings
+    assert (finding.launch, finding.kind) == (1, "unwritten")
+    assert "      launch #0 a writes buf0 and left them out: the fault may be there" in finding.text
+
+
 def test_a_launch_may_read_its_own_result_that_it_did_not_write(tmp_path: Path) -> None:
     """A kernel of several loops, of which one ends too early: the next reads what it left."""
     runs = []

@@ -24,10 +24,19 @@ inline uint32_t next_character(const char*& at) {
   return more ? code : 0xdc00 + first;
 }
 
-inline std::string json_string(const char* from) {
-  std::string text = "\"";
+inline bool stands_for_itself(char one) {
+  return one >= 0x20 && one < 0x7f && one != '"' && one != '\\';
+}
+
+inline void append_string(std::string& text, const char* from) {
+  text += '"';
   char escape[16];
-  while (*from) {
+  for (;;) {
+    // Mostly all of it.
+    const char* const start = from;
+    while (stands_for_itself(*from)) ++from;
+    text.append(start, static_cast<std::size_t>(from - start));
+    if (!*from) break;
     uint32_t code = next_character(from);
     if (code == '"' || code == '\\') {
       text += '\\';
@@ -42,8 +51,6 @@ inline std::string json_string(const char* from) {
       text += "\\b";
     } else if (code == '\f') {
       text += "\\f";
-    } else if (code >= 0x20 && code < 0x7f) {
-      text += static_cast<char>(code);
     } else if (code < 0x10000) {
       std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
       text += escape;
@@ -55,7 +62,7 @@ inline std::string json_string(const char* from) {
       text += escape;
     }
   }
-  return text + '"';
+  text += '"';
 }
 
 class Json {
@@ -80,7 +87,8 @@ class Json {
   }
   Json& key(const char* name) {
     separate();
-    text += json_string(name) + ": ";
+    append_string(text, name);
+    text += ": ";
     named_ = true;
     return *this;
   }
@@ -90,13 +98,22 @@ class Json {
     text += value;
     return *this;
   }
-  Json& put(const char* value) { return put(std::string(value)); }
+  Json& put(const char* value) {
+    separate();
+    text += value;
+    return *this;
+  }
   Json& number(int64_t value) { return put(decimal(value)); }
   // JSON has no infinity: a string.
   Json& number(double value) {
     return is_finite(value) ? put(python_repr(value)) : string(name_special(value));
   }
-  Json& string(const std::string& value) { return put(json_string(value.c_str())); }
+  Json& string(const char* value) {
+    separate();
+    append_string(text, value);
+    return *this;
+  }
+  Json& string(const std::string& value) { return string(value.c_str()); }
 
   // The parts of a text between separators; none of an empty text.
   Json& list(const char* joined, const std::string& separator) {
@@ -114,7 +131,7 @@ class Json {
  private:
   void separate() {
     if (!named_ && depth_) {
-      if (!first_) text += indented_ ? "," : ", ";
+      if (!first_) text.append(", ", indented_ ? 1 : 2);
       wrap();
     }
     first_ = named_ = false;

@@ -116,13 +116,56 @@ inline std::string write_decimal(const Decimal& from, int lowest, int highest, b
   return text + from.digits.substr(0, from.point) + "." + from.digits.substr(from.point);
 }
 
+// What Python makes of `1.25e-03`, from `text` to before `end`.
+inline std::string python_notation(const char* text, const char* end, bool fraction) {
+  const bool negative = *text == '-';
+  text += negative;
+  const char* mark = end;
+  while (mark[-1] != 'e') --mark;
+  const int exponent = std::atoi(mark--);
+  const char* const rest = text + (mark - text > 1 ? 2 : 1);  // behind the first digit and the point
+  const int others = static_cast<int>(mark - rest);
+  if (exponent < -4 || exponent >= 16) return std::string(text - negative, end);
+  char made[48];
+  char* to = made;
+  if (negative) *to++ = '-';
+  const auto add = [&](const char* from, int count) {
+    std::memcpy(to, from, static_cast<std::size_t>(count));
+    to += count;
+  };
+  const auto zeros = [&](int count) {
+    std::memset(to, '0', static_cast<std::size_t>(count));
+    to += count;
+  };
+  if (exponent < 0) {
+    add("0.", 2);
+    zeros(-exponent - 1);
+    add(text, 1);
+    add(rest, others);
+  } else {
+    add(text, 1);
+    const int whole = others < exponent ? others : exponent;
+    add(rest, whole);
+    zeros(exponent - whole);
+    if (others > whole) {
+      add(".", 1);
+      add(rest + whole, others - whole);
+    } else if (fraction) {
+      add(".0", 2);
+    }
+  }
+  return std::string(made, to);
+}
+
 // The shortest digits that read back as the same value.
 inline std::string python_repr(double value, bool fraction = true) {
   if (!is_finite(value)) return name_special(value);
   if (ToChars::get().shortest) {
     char text[40];
-    *ToChars::get().shortest(text, text + sizeof text - 1, value, ToChars::scientific).end = 0;
-    return write_decimal(read_decimal(text), -4, 16, fraction);
+    char* const end =
+        ToChars::get().shortest(text, text + sizeof text - 1, value, ToChars::scientific).end;
+    *end = 0;
+    return python_notation(text, end, fraction);
   }
   bool subnormal = (bits_of(value) >> 52 & 0x7ff) == 0;
   Decimal shortest;
@@ -147,10 +190,10 @@ inline std::string complex_repr(double real, double imag) {
 
 // A fingerprint as text.
 inline std::string hexadecimal(const uint64_t (&words)[2]) {
-  char text[40];
-  std::snprintf(
-      text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(words[0]),
-      static_cast<unsigned long long>(words[1]));
+  std::string text(32, '0');
+  for (std::size_t i = 0; i < 32; ++i) {
+    text[i] = "0123456789abcdef"[words[i / 16] >> (60 - 4 * (i % 16)) & 15];
+  }
   return text;
 }
 

@@ -1,6 +1,8 @@
 // Events as rows of a dump: JSON, one line each.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -27,9 +29,12 @@ inline void open_row(Json& json, const Event& event) {
 
 // One line per value, or one line if no value was read.
 inline std::string event_rows(const Event& event, const Values* reader) {
+  constexpr std::size_t usual = 400;  // bytes of a row
   std::string text;
+  text.reserve(usual * std::max<std::size_t>(event.items.size(), 1));
   for (std::size_t i = 0; i == 0 || i < event.items.size(); ++i) {
     Json json(false);
+    json.text.swap(text);
     open_row(json, event);
     if (reader && i < event.items.size()) {
       reader->describe(json, event.items[i]);
@@ -38,7 +43,8 @@ inline std::string event_rows(const Event& event, const Values* reader) {
       }
     }
     if (event.captured) json.key("captured").put("true");
-    text += json.close('}').text + "\n";
+    json.close('}').text += '\n';
+    text.swap(json.text);
   }
   return text;
 }

@@ -12,7 +12,7 @@ class Hash : public Probe {
  public:
   void measured(Event& event, RunningCall& call, Recorder& recorder) override {
     // The lines of print have the fingerprints at their ends.
-    if (recorder.has("print") || event.captured) return;
+    if (recorder.quiet || recorder.has("print") || event.captured) return;
     std::string text;
     Shown shown(event, call, recorder);
     for (const Item& item : event.items) {

@@ -11,6 +11,7 @@ namespace inductor_rewriter {
 class Print : public Probe {
  public:
   void measured(Event& event, RunningCall& call, Recorder& recorder) override {
+    if (recorder.quiet) return;
     std::string text;
     Shown shown(event, call, recorder);
     for (const Item& item : event.items) {

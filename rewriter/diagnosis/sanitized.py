@@ -53,6 +53,10 @@ _READS: Mapping[Filling, tuple[FindingKind, str]] = {
     "bounds": ("bounds", "computes from memory outside of its buffers"),
 }
 _BY_FILLINGS = "shown by two runs that differ in what such memory is filled with"
+_THE_SAME = (
+    "reads of memory that nobody wrote are only found in calls that are the same in both runs: "
+    "seed the random numbers of the program, such as by torch.manual_seed(0)"
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ def of_fills(
     """The launches that read what nobody wrote, and those that left it in what the call returns.
     `varying` are those of which this cannot be told."""
     notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
+    if compared.apart:
+        notes += (_THE_SAME,)
     if varying:
         run, launch, _ = varying[0].place
         them = f"{counted(len(varying), 'launch')}, the first of them #{launch} of {run}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rewriter.core import toml
 from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.types import Json
 
 
 def folder() -> Path:
@@ -13,6 +16,12 @@ def folder() -> Path:
     package = Path(__file__).parent.parent
     installed = package / "grammars"
     return installed if installed.is_dir() else package.parent / "grammars"
+
+
+@cache
+def never_written() -> tuple[Json, ...]:
+    """The results that operators return without having written them: `uninitialised.toml`."""
+    return tuple(toml.read(folder() / "uninitialised.toml")["output"])
 
 
 def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
+from rewriter.locate.declarations import never_written
+
 ATTRIBUTE = "get_attr"  # the operator of a node that is a tensor of the model
 MOST_BYTES = 32 << 20  # of a text that is read at all
 
@@ -31,9 +33,6 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 # What shows memory of its argument and runs no kernel, as Inductor lowers it.
 _VIEWS = {"alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice"}
 _VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "_unsafe_view", "view"}
-# What has memory whose content nobody has asked for.
-_UNWRITTEN = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
-_UNWRITTEN |= {"new_empty_strided"}
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,12 @@ class FxGraph:
     @property
     def unwritten(self) -> frozenset[int]:
         """The places of the outputs that the model returns without writing them."""
+        operators = {
+            operator for known in never_written() for operator in known.get("operators", ())
+        }
         nodes = (self.nodes.get(self.base(name)) for name in self.outputs)
         return frozenset(
-            place for place, node in enumerate(nodes) if node and node.operator in _UNWRITTEN
+            place for place, node in enumerate(nodes) if node and node.operator in operators
         )
 
     def first_use(self, name: str) -> ModelLine | None:

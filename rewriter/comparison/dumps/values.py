@@ -8,7 +8,6 @@ import re
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +15,11 @@ from msgspec import UNSET, UnsetType
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
-from rewriter.core import toml
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
 from rewriter.dump.documents import FingerprintName
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
-from rewriter.locate.declarations import folder
+from rewriter.locate.declarations import never_written
 
 # Types whose elements have no numeric value of their own; these have hashes at best.
 _PACKED = ("quint", "qint", "bits", "float4")
@@ -240,7 +237,7 @@ def _uninitialised(kernel: str, row: TensorRow) -> str:
         return "a pure output holds nothing before its launch"
     if row.role == "in":
         return ""
-    for known in _never_written():
+    for known in never_written():
         if fnmatchcase(kernel, known["kernel"]) and (
             row.dtype in known.get("dtypes", (row.dtype,))
             and _operator(kernel) in known.get("operators", (_operator(kernel),))
@@ -262,8 +259,3 @@ def _unfinished(kernel: str, row: TensorRow) -> str:
 def _operator(kernel: str) -> str:
     """`empty` of `torch.ops.aten.empty.memory_format`."""
     return kernel.removeprefix("torch.ops.").removeprefix("aten.").partition(".")[0]
-
-
-@cache
-def _never_written() -> tuple[Json, ...]:
-    return tuple(toml.read(folder() / "uninitialised.toml")["output"])

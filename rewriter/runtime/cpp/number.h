@@ -32,7 +32,8 @@ inline const char* name_special(double value) {
 // 0.DIGITS times ten to the `point`.
 struct Decimal {
   bool negative = false;
-  std::string digits;
+  char digits[40] = {};
+  int count = 0;
   int point = 0;
   bool exact = false;  // the digits read back as the same value
 };
@@ -69,9 +70,9 @@ inline Decimal read_decimal(const char* text) {
   const char* exponent = std::strchr(text, 'e');
   result.point = std::atoi(exponent + 1) + 1;
   for (const char* at = text; at != exponent; ++at) {  // the decimal mark is the locale's
-    if (*at >= '0' && *at <= '9') result.digits += *at;
+    if (*at >= '0' && *at <= '9') result.digits[result.count++] = *at;
   }
-  while (result.digits.size() > 1 && result.digits.back() == '0') result.digits.pop_back();
+  while (result.count > 1 && result.digits[result.count - 1] == '0') --result.count;
   return result;
 }
 
@@ -99,60 +100,34 @@ inline Decimal to_decimal(double value, int precision) {
 }
 
 inline std::string write_decimal(const Decimal& from, int lowest, int highest, bool fraction) {
-  std::string text = from.negative ? "-" : "";
-  int count = static_cast<int>(from.digits.size());
-  if (from.point <= lowest || from.point > highest) {
-    text += from.digits[0];
-    if (count > 1) text += "." + from.digits.substr(1);
-    char exponent[16];
-    std::snprintf(exponent, sizeof exponent, "e%+03d", from.point - 1);
-    return text + exponent;
-  }
-  if (from.point <= 0) return text + "0." + std::string(-from.point, '0') + from.digits;
-  if (count <= from.point) {
-    text += from.digits + std::string(from.point - count, '0');
-    return fraction ? text + ".0" : text;
-  }
-  return text + from.digits.substr(0, from.point) + "." + from.digits.substr(from.point);
-}
-
-// What Python makes of `1.25e-03`, from `text` to before `end`.
-inline std::string python_notation(const char* text, const char* end, bool fraction) {
-  const bool negative = *text == '-';
-  text += negative;
-  const char* mark = end;
-  while (mark[-1] != 'e') --mark;
-  const int exponent = std::atoi(mark--);
-  const char* const rest = text + (mark - text > 1 ? 2 : 1);  // behind the first digit and the point
-  const int others = static_cast<int>(mark - rest);
-  if (exponent < -4 || exponent >= 16) return std::string(text - negative, end);
-  char made[48];
+  char made[64];
   char* to = made;
-  if (negative) *to++ = '-';
-  const auto add = [&](const char* from, int count) {
-    std::memcpy(to, from, static_cast<std::size_t>(count));
+  const auto add = [&](const char* text, int count) {
+    std::memcpy(to, text, static_cast<std::size_t>(count));
     to += count;
   };
-  const auto zeros = [&](int count) {
+  const auto add_zeros = [&](int count) {
     std::memset(to, '0', static_cast<std::size_t>(count));
     to += count;
   };
-  if (exponent < 0) {
+  if (from.negative) add("-", 1);
+  if (from.point <= lowest || from.point > highest) {
+    add(from.digits, 1);
+    if (from.count > 1) add(".", 1);
+    add(from.digits + 1, from.count - 1);
+    to += std::snprintf(to, 16, "e%+03d", from.point - 1);
+  } else if (from.point <= 0) {
     add("0.", 2);
-    zeros(-exponent - 1);
-    add(text, 1);
-    add(rest, others);
+    add_zeros(-from.point);
+    add(from.digits, from.count);
+  } else if (from.count <= from.point) {
+    add(from.digits, from.count);
+    add_zeros(from.point - from.count);
+    if (fraction) add(".0", 2);
   } else {
-    add(text, 1);
-    const int whole = others < exponent ? others : exponent;
-    add(rest, whole);
-    zeros(exponent - whole);
-    if (others > whole) {
-      add(".", 1);
-      add(rest + whole, others - whole);
-    } else if (fraction) {
-      add(".0", 2);
-    }
+    add(from.digits, from.point);
+    add(".", 1);
+    add(from.digits + from.point, from.count - from.point);
   }
   return std::string(made, to);
 }
@@ -162,10 +137,8 @@ inline std::string python_repr(double value, bool fraction = true) {
   if (!is_finite(value)) return name_special(value);
   if (ToChars::get().shortest) {
     char text[40];
-    char* const end =
-        ToChars::get().shortest(text, text + sizeof text - 1, value, ToChars::scientific).end;
-    *end = 0;
-    return python_notation(text, end, fraction);
+    *ToChars::get().shortest(text, text + sizeof text - 1, value, ToChars::scientific).end = 0;
+    return write_decimal(read_decimal(text), -4, 16, fraction);
   }
   bool subnormal = (bits_of(value) >> 52 & 0x7ff) == 0;
   Decimal shortest;

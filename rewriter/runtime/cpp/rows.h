@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "json.h"
 #include "probe.h"
@@ -30,11 +31,9 @@ inline void open_row(Json& json, const Event& event) {
 // One line per value, or one line if no value was read.
 inline std::string event_rows(const Event& event, const Values* reader) {
   constexpr std::size_t usual = 400;  // bytes of a row
-  std::string text;
-  text.reserve(usual * std::max<std::size_t>(event.items.size(), 1));
+  Json json(false);
+  json.text.reserve(usual * std::max<std::size_t>(event.items.size(), 1));
   for (std::size_t i = 0; i == 0 || i < event.items.size(); ++i) {
-    Json json(false);
-    json.text.swap(text);
     open_row(json, event);
     if (reader && i < event.items.size()) {
       reader->describe(json, event.items[i]);
@@ -44,9 +43,8 @@ inline std::string event_rows(const Event& event, const Values* reader) {
     }
     if (event.captured) json.key("captured").put("true");
     json.close('}').text += '\n';
-    text.swap(json.text);
   }
-  return text;
+  return std::move(json.text);
 }
 
 }  // namespace inductor_rewriter

@@ -155,7 +155,7 @@ class MemoryWork {
     }
     return true;
   }
-  // It is counted for a probe: see `finish`.
+  // It is counted for a probe: see `filled`.
   void fill(const Filled* parts, int count, int device, void* stream, int probe) {
     device_ = device;
     stream_ = stream;

@@ -117,8 +117,8 @@ EXPORTED Damage* inductor_rewriter_damage(int32_t device) {
   return device < 0 ? of_host : gpu(device).damage();
 }
 
-// Does a job; that of a GPU on a stream that is not captured. Of bands of the host, how many are newly damaged; of a GPU's 0,
-// since that is not waited for. -1: it was not done.
+// Does a job; that of a GPU on a stream that is not captured. Of bands of the host, how many are newly
+// damaged; of a GPU's 0, since that is not waited for. -1: it was not done.
 EXPORTED int32_t inductor_rewriter_act_on_memory(int32_t device, MemoryJob* job, void* stream) {
   if (device >= 0) return gpu(device).act(*job, stream, false) ? 0 : -1;
   job->damage = inductor_rewriter_damage(-1);

@@ -354,9 +354,15 @@ class Device:
         return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
 
     def launches(self) -> tuple[int, int]:
-        counts = (ctypes.c_int * 2)()
+        counts = (ctypes.c_int * 3)()
         self.functions.device_launches(counts)
         return counts[0], counts[1]
+
+    def blocks(self) -> int:
+        """Of the last launch of the quick kernel."""
+        counts = (ctypes.c_int * 3)()
+        self.functions.device_launches(counts)
+        return counts[2]
 
 
 @pytest.fixture
@@ -386,6 +392,39 @@ def test_what_may_wait_is_measured_with_the_next(device: Device) -> None:
         assert mine is not None
         list(map(check_close, mine, right))
     assert device.launches() == (before[0] + 1, before[1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "launches"), [([60, 40], 1), ([60, 45], 2), ([110, 10], 2), ([30, 30, 30, 30], 2)]
+)
+def test_what_waits_is_no_more_than_caches_hold(
+    device: Device, sizes: list[int], launches: int
+) -> None:
+    """Sizes are hundredths of a MiB, of which the emulation takes one at once."""
+    before = device.launches()
+    several = [[torch.randn(size * (1 << 18) // 100)] for size in sizes]
+    rows = [device.measure(some, TOGETHER) for some in several]
+    device.functions.device_merge()
+    for first, some in zip(rows, several, strict=True):
+        found = device.read(first, some)
+        assert found is not None
+        list(map(check_close, found, engine.measure(some)))
+    assert device.launches() == (before[0] + launches, before[1])
+
+
+def test_a_tensor_that_is_measured_with_others_is_not_quartered(device: Device) -> None:
+    some = [torch.randn(36 << 15).bfloat16()]  # 36 tiles, each of 64 KiB
+    found = []
+    for when, blocks in ((SOON, 144), (TOGETHER, 36)):
+        first = device.measure(some, when)
+        device.functions.device_merge()
+        assert device.blocks() == blocks
+        measured = device.read(first, some)
+        assert measured is not None
+        found += measured
+    (expected,) = engine.measure(some)
+    for mine in found:
+        check_close(mine, expected)
 
 
 def test_what_waits_is_measured_for_who_asks_for_it(device: Device) -> None:

@@ -248,7 +248,7 @@ extern "C" int emulate_quickly(
   uint32_t blocks = 0;
   for (int i = 0; i < count; ++i) {
     gpu::QuickTask& task = quick_job.tasks[i];
-    if (!gpu::make_quick_task(*layouts[i], data[i], task, quick_job.rows[i])) return -1;
+    if (!gpu::make_quick_task(*layouts[i], data[i], false, task, quick_job.rows[i])) return -1;
     task.row = &rows[static_cast<std::size_t>(i * gpu::row_words)];
     task.sequence = static_cast<uint64_t>(i + 1);
     task.parts = parts.data() + most * static_cast<std::size_t>(i);
@@ -278,7 +278,7 @@ extern "C" int emulate_quickly(
 // A device whose launches run here, at once.
 namespace {
 
-int launched[2];  // by the quick kernel, by the one for all tensors
+int launched[3];  // by the quick kernel, by the one for all tensors; blocks of the last of the quick one
 bool broken;      // launches of the quick kernel fail
 
 int launch_here(
@@ -290,6 +290,7 @@ int launch_here(
   else if (kernel == merging) merge_job = *static_cast<gpu::MergeJob*>(arguments[0]);
   else job = *static_cast<gpu::Job*>(arguments[0]);
   if (kernel != merging) ++launched[kernel == all];
+  if (kernel == quick) launched[2] = static_cast<int>(blocks);
   run(blocks);
   return 0;
 }
@@ -320,6 +321,7 @@ Gpu& device_here() {
     made->quick_kernel_ = &kernels[1];
     made->merging_kernel_ = &kernels[2];
     made->processors_ = 3;
+    made->most_gathered_ = (1 << 20) / fingerprint::vector_bytes;
     made->tried_ = true;
     made->problem_ = made->take_memory();
     return made;
@@ -351,7 +353,7 @@ extern "C" int device_read(uint64_t first, int count, int64_t waited, Measured* 
 extern "C" void device_merge() { device_here().merge(); }
 extern "C" void device_break(int yes) { broken = yes; }
 
-// Launches so far of the quick kernel, and of that for all tensors.
+// Launches so far of the quick kernel, and of that for all tensors, and blocks of the last of the first.
 extern "C" void device_launches(int* to) { std::memcpy(to, launched, sizeof launched); }
 
 // The library for Python (library.cpp) has it as the first device.

@@ -240,7 +240,7 @@ class Gpu {
     for (int done = 0; done < count; done += gpu::quick_tasks) {
       const int some = count - done < gpu::quick_tasks ? count - done : gpu::quick_tasks;
       const uint64_t first = first_row + static_cast<uint64_t>(done);
-      if (gather(layouts + done, data + done, some, stream, first)) continue;
+      if (gather(layouts + done, data + done, some, stream, first, when)) continue;
       if (!issue(layouts + done, data + done, some, stream, false, first)) return false;
     }
     return (when == When::together && keeps_memory()) || launch_gathered();
@@ -441,6 +441,9 @@ class Gpu {
       driver_.get_attribute(&processors_, 16, device);
       driver_.get_attribute(&major, 75, device);
       driver_.get_attribute(&minor, 76, device);
+      int cache = 0;
+      driver_.get_attribute(&cache, 38, device);
+      if (cache > 0) most_gathered_ = cache / 2 / fingerprint::vector_bytes;
     }
     if (processors_ <= 0 || processors_ > 512) processors_ = 128;
     const std::string target = driver_.is_hip ? "" : std::to_string(10 * major + minor);
@@ -633,10 +636,11 @@ class Gpu {
   }
 
   // Adds tensors to what the next launch of the quick kernel measures. False for what that kernel does
-  // not take: then none of these is added.
+  // not take: then none of these is added. How a tensor is shared among blocks depends on nothing but
+  // itself and `when`: numbers of two runs are the same to the last bit.
   bool gather(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
-      uint64_t first) {
+      uint64_t first, When when) {
     if (!is_started() || count > gpu::quick_tasks) return false;
     gpu::QuickJob& job = quick_job_;
     Region* const region = find_region(stream, false);
@@ -646,19 +650,25 @@ class Gpu {
       return false;
     }
     uint32_t blocks = 0, parted = 0;
+    int64_t vectors = 0;
     for (int i = 0; i < count; ++i) {
       const uint32_t place = job.count + static_cast<uint32_t>(i);
       gpu::QuickTask& task = job.tasks[place];
-      if (!gpu::make_quick_task(*layouts[i], data[i], task, job.rows[place])) return false;
+      const bool with_others = when == When::together;
+      if (!gpu::make_quick_task(*layouts[i], data[i], with_others, task, job.rows[place])) return false;
       if (task.split == gpu::carried) continue;
       blocks += task.blocks;
+      vectors += task.whole;
       ++parted;
     }
     if (blocks > quick_parts) return false;
+    const uint32_t before = job.count;
+    if (gathered_vectors_ + vectors > most_gathered_ && !launch_gathered()) return false;
     if (region->parted + parted > gpu::most_parted || region->used_parts + blocks > quick_parts) {
       // What is to be merged has to be measured before.
-      const uint32_t before = job.count;
       if (!launch_gathered() || !merge(*region)) return false;
+    }
+    if (before && !job.count) {
       for (int i = 0; i < count; ++i) {
         job.tasks[i] = job.tasks[before + static_cast<uint32_t>(i)];
         job.rows[i] = job.rows[before + static_cast<uint32_t>(i)];
@@ -668,6 +678,7 @@ class Gpu {
       gathering_ = region;
       gathered_from_ = region->parted;
     }
+    gathered_vectors_ += vectors;
     for (int i = 0; i < count; ++i) {
       gpu::QuickTask& task = job.tasks[job.count++];
       task.sequence = first + static_cast<uint64_t>(i);
@@ -712,6 +723,7 @@ class Gpu {
     const bool done =
         !launch(quick_kernel_, &quick_job_, gathered_blocks_, gathering_->stream, true);
     quick_job_.count = gathered_blocks_ = 0;
+    gathered_vectors_ = 0;
     if (done) return true;
     // There are no parts to merge.
     for (uint32_t i = gathered_from_; i < gathering_->parted; ++i) gathering_->found |= 1u << i;
@@ -836,6 +848,9 @@ class Gpu {
   void* memory_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
+  // Vectors of 16 bytes that one launch measures, unless one line hands over more. Each launch costs
+  // 2.3 µs, but what was written last is still in the L2 cache: half of that is a good limit.
+  int64_t most_gathered_ = (25 << 20) / fingerprint::vector_bytes;
   Region regions_[regions];
   std::atomic<bool> late_{false};  // of any
   int used_ = 0;
@@ -848,6 +863,7 @@ class Gpu {
   gpu::Job job_;
   gpu::QuickJob quick_job_{};      // what was gathered
   uint32_t gathered_blocks_ = 0, gathered_from_ = 0;  // of the region's tasks
+  int64_t gathered_vectors_ = 0;
   Region* gathering_ = nullptr;                       // of its stream
   gpu::MergeJob merge_job_;
 };

@@ -14,6 +14,10 @@ namespace gpu {
 constexpr int blocks_per_processor = 2;  // that run at a time, by the kernel's launch bounds
 constexpr int few = threads;             // parts that the last block merges at once
 constexpr int64_t large_bytes = 64 << 20;
+// Tiles of a tensor that are quartered even if others are measured by the same launch. Quarters fill a
+// device that measures one tensor alone, but beginning and ending a block takes longer than reading one:
+// by whole tiles a pass of the GPT of benchmarks/probes.py is measured in 843 µs, before 951 (H200).
+constexpr int64_t few_tiles = 32;
 
 inline int most_blocks(int processors) {
   return processors * blocks_per_processor > few ? processors * blocks_per_processor : few;
@@ -86,8 +90,9 @@ inline void make_factors(uint32_t vectors, const QuickRows& rows, uint32_t (&fac
 }
 
 // The tensor's part of a quick task. False for what that kernel does not take, or takes too long for.
+// `with_others`: it is measured together with others, which fill the device.
 inline bool make_quick_task(
-    const Layout& layout, const void* data, QuickTask& task, QuickRows& rows) {
+    const Layout& layout, const void* data, bool with_others, QuickTask& task, QuickRows& rows) {
   int64_t step = 1;
   bool is_contiguous = true;
   for (int i = layout.dim; i-- > 0;) {
@@ -122,7 +127,7 @@ inline bool make_quick_task(
   task.numel = layout.numel;
   task.whole = bytes / fingerprint::vector_bytes;
   task.dtype = layout.dtype;
-  task.split = 4 * tiles <= few ? 2 : 0;
+  task.split = tiles <= (with_others ? few_tiles : few / 4) ? 2 : 0;
   const int64_t unit = fingerprint::tile_bytes >> task.split;
   task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
   task.blocks = task.units;  // each has one

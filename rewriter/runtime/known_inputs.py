@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -156,7 +158,7 @@ class KnownInputs:
             and len(tensors) == len(plan.forms)
             and all(version >= 0 for _, version, _ in tensors)
         ):
-            self._all = _SameTensors(*map(list, zip(*tensors, strict=True)))
+            self._all = _SameTensors(tensors)
 
     def _as_known(self, x: Tensor) -> _Known:
         # An inference tensor has no version: nobody knows whether it was written.
@@ -173,19 +175,18 @@ def _nobody() -> None:
 class _SameTensors:
     """Compares all inputs with known ones at once: mostly all are the same again."""
 
-    def __init__(self, tensors: list[Any], versions: list[int], addresses: list[int]) -> None:
-        self._tensors = tensors
-        self._versions = versions
-        self._addresses = addresses
-        self.addresses = [0] * len(tensors)  # that say that all are known
+    def __init__(self, known: Sequence[_Known]) -> None:
+        self._tensors = tuple(tensor for tensor, _, _ in known)
+        self._facts = [(version, address) for _, version, address in known]
+        self._packed = struct.pack(f"={2 * len(known)}q", *chain.from_iterable(self._facts))
+        self.addresses = [0] * len(known)  # that say that all are known
 
     def are(self, values: tuple[Any, ...]) -> bool:
         if (module := native_calls.module()) is not None:
-            same: bool = module.same(values, self._tensors, self._versions, self._addresses)
+            same: bool = module.same(values, self._tensors, self._packed)
             return same
         return (
             len(values) == len(self._tensors)
             and all(map(operator.is_, values, [known() for known in self._tensors]))
-            and [value._version for value in values] == self._versions
-            and [value.data_ptr() for value in values] == self._addresses
+            and [(value._version, value.data_ptr()) for value in values] == self._facts
         )

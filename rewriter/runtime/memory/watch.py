@@ -297,7 +297,7 @@ class Memory:
         if watched is None:
             watched = call.states[self] = _Watched()
             if self._lines is not None:
-                call.watch = watched.native = self._lines.open(watched.launches)
+                call.watch = watched.native = self._lines.open(watched.launches, call.uses_cuda)
         if call.uses_cuda and not watched.is_captured and device.is_capturing():
             watched.is_captured = True
         return watched

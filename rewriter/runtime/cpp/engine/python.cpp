@@ -425,32 +425,43 @@ void naming_free(PyObject* self) {
 
 // --- Inputs ----------------------------------------------------------------------------------------------
 
-// same(values, references, versions, addresses): whether these are the tensors that were seen, of
-// the same versions and at the same addresses.
+// The object of a weak reference, which is no reference to it; null where it is gone.
+const PyObject* target_of(PyObject* reference) {
+#if PY_VERSION_HEX >= 0x030d0000
+  PyObject* target = nullptr;
+  PyWeakref_GetRef(reference, &target);
+  const Object held(target);
+  return target;
+#else
+  return PyWeakref_GetObject(reference);
+#endif
+}
+
+// same(values, references, known): whether these are the tensors that were seen. `known` are the version
+// and the address of each, as packed numbers of 64 bits.
 PyObject* same(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 4 || !PyTuple_Check(given[0]) || !PyList_Check(given[1]) ||
-      !PyList_Check(given[2]) || !PyList_Check(given[3])) {
-    PyErr_SetString(PyExc_TypeError, "a tuple and three lists");
+  if (count != 3 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1]) || !PyBytes_Check(given[2])) {
+    PyErr_SetString(PyExc_TypeError, "two tuples and bytes");
     return nullptr;
   }
   const Py_ssize_t size = PyTuple_GET_SIZE(given[0]);
-  if (PyList_GET_SIZE(given[1]) != size) Py_RETURN_FALSE;
-  for (Py_ssize_t i = 0; i < size; ++i) {
+  int64_t known[2];
+  if (PyTuple_GET_SIZE(given[1]) != size ||
+      PyBytes_GET_SIZE(given[2]) != size * static_cast<Py_ssize_t>(sizeof known)) {
+    Py_RETURN_FALSE;
+  }
+  const char* at = PyBytes_AS_STRING(given[2]);
+  for (Py_ssize_t i = 0; i < size; ++i, at += sizeof known) {
     PyObject* const value = PyTuple_GET_ITEM(given[0], i);
-    const Object reference = Object::of(PyList_GetItem(given[1], i));
-    if (!reference) return nullptr;
-    const Object target = call_nothing(reference.get());
-    if (!target) return nullptr;
-    if (target.get() != value) Py_RETURN_FALSE;
-    int64_t version, address, known_version, known_address;
-    if (!number(Object::of(PyList_GetItem(given[2], i)), known_version) ||
-        !number(Object::of(PyList_GetItem(given[3], i)), known_address) ||
-        !number(attribute(value, name_version), version)) {
-      return nullptr;
-    }
-    if (version != known_version) Py_RETURN_FALSE;
+    PyObject* const reference = PyTuple_GET_ITEM(given[1], i);
+    if (!PyWeakref_Check(reference)) Py_RETURN_FALSE;
+    if (target_of(reference) != value) Py_RETURN_FALSE;
+    std::memcpy(known, at, sizeof known);
+    int64_t version, address;
+    if (!number(attribute(value, name_version), version)) return nullptr;
+    if (version != known[0]) Py_RETURN_FALSE;
     if (!number(call_method(value, name_data_ptr), address)) return nullptr;
-    if (address != known_address) Py_RETURN_FALSE;
+    if (address != known[1]) Py_RETURN_FALSE;
   }
   Py_RETURN_TRUE;
 }

@@ -9,14 +9,14 @@
 namespace {
 namespace regions {
 
-PyObject *name_watch, *name_call_uses_cuda, *name_lease, *name_set, *name_shape, *name_stride,
+PyObject *name_watch, *name_lease, *name_set, *name_shape, *name_stride,
     *name_is_inference, *name_is_view, *name_storage;
 
 bool make_names() {
   const std::pair<PyObject**, const char*> names[] = {
       {&name_cdata, "_cdata"}, {&name_use_count, "_use_count"},
       {&name_requires_grad, "requires_grad"}, {&name_watch, "watch"},
-      {&name_call_uses_cuda, "uses_cuda"}, {&name_lease, "lease"}, {&name_set, "set_"},
+      {&name_lease, "lease"}, {&name_set, "set_"},
       {&name_shape, "shape"}, {&name_stride, "stride"},
       {&name_is_inference, "is_inference"}, {&name_is_view, "_is_view"},
       {&name_storage, "untyped_storage"}};
@@ -120,6 +120,16 @@ void fill(
   watch.work.fill(parts, count, device, on, probe);
 }
 
+// What is captured into a CUDA graph is a whole function of the wrapper, so it is asked once for that.
+bool is_captured(const Lines& self, Watch& watch) {
+  if (!watch.uses_cuda) return false;
+  const Frame frame = Frame::current();
+  if (watch.not_captured == frame) return false;
+  if (truth(self.call(is_capturing))) return true;  // or it could not be asked
+  watch.not_captured = frame;
+  return false;
+}
+
 // The state of the call that runs in this thread, if its lines can go this way.
 std::shared_ptr<Watch> watch_of(const Lines& self, Object& call) {
   call = call_of_this_thread(self.calls);
@@ -128,11 +138,9 @@ std::shared_ptr<Watch> watch_of(const Lines& self, Object& call) {
   if (watching && watching.get() == Py_None) watching = self.call(open_call, call.get());
   if (!watching || Py_TYPE(watching.get()) != watching_type) return nullptr;
   const std::shared_ptr<Watch> watch = *reinterpret_cast<Watching*>(watching.get())->watch;
-  if (const int uses = truth(attribute(call.get(), name_call_uses_cuda))) {
-    if (uses < 0 || truth(self.call(is_capturing))) {
-      settle(self, *watch);
-      return nullptr;
-    }
+  if (is_captured(self, *watch)) {
+    settle(self, *watch);
+    return nullptr;
   }
   return watch;
 }
@@ -550,9 +558,9 @@ PyObject* lines_count(PyObject* lines, PyObject* const* given, Py_ssize_t count)
   Py_RETURN_NONE;
 }
 
-// open(launches): the state of a call that begins.
+// open(launches, whether CUDA is in use): the state of a call that begins.
 PyObject* lines_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (!takes(count, 1)) return nullptr;
+  if (!takes(count, 2)) return nullptr;
   if (!PyList_Check(given[0])) {
     PyErr_SetString(PyExc_TypeError, "expected a list");
     return nullptr;
@@ -562,6 +570,7 @@ PyObject* lines_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   acts([&] {
     auto watch = std::make_shared<Watch>();
     watch->launches = Object::of(given[0]);
+    watch->uses_cuda = given[1] == Py_True;
     reinterpret_cast<Watching*>(made.get())->watch = new std::shared_ptr<Watch>(std::move(watch));
   });
   if (!reinterpret_cast<Watching*>(made.get())->watch) return PyErr_NoMemory();

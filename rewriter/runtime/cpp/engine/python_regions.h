@@ -265,6 +265,8 @@ struct Table {
 
 struct Watch {
   MemoryWork work;
+  bool uses_cuda = false;  // a CUDA graph may be captured
+  Frame not_captured;      // which function of the wrapper was last asked for that, and is not captured
   const Damage* damage = nullptr;  // where damage of its bands is known
   bool is_damaged = false;         // bands are, which was not reported yet
   Object launches;  // a list: those after which bands were compared

@@ -14,6 +14,7 @@ namespace {
 namespace inductor_rewriter {
 
 constexpr int most_bands = 120;     // of one launch of the kernel
+constexpr int few_bands = 24;       // of one that takes fewer bytes by value, and is issued faster
 constexpr int most_damaged = 4096;  // places for damage; the first one counts bands
 
 struct Band {
@@ -42,14 +43,17 @@ constexpr int most_filled = 16;  // of one launch of the kernel
 
 // What one launch of the kernel does: compares bands behind a launch of the model, and fills memory,
 // in no order.
-struct MemoryJob {
+template <int most>
+struct MemoryJobOf {
   Damage* damage;
   uint64_t launch;
   uint32_t bands_count, parts_count;
   uint32_t blocks, unused;  // that fill
-  Band bands[most_bands];
   Filled parts[most_filled];
+  Band bands[most];
 };
+using MemoryJob = MemoryJobOf<most_bands>;
+using SmallMemoryJob = MemoryJobOf<few_bands>;  // how a MemoryJob begins
 static_assert(sizeof(MemoryJob) <= 4096, "what a launch takes by value");
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)

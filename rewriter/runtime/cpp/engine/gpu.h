@@ -388,7 +388,8 @@ class Gpu {
       const uint32_t some = static_cast<uint32_t>(wanted < most ? wanted : most);
       if (some > job.blocks) job.blocks = some;
     }
-    return !launch(memory_kernel_, &job, job.bands_count + job.blocks, stream, !captured);
+    void* const kernel = job.bands_count <= few_bands ? small_memory_kernel_ : memory_kernel_;
+    return !launch(kernel, &job, job.bands_count + job.blocks, stream, !captured);
   }
 
   // Why the last `measure` or `capture` was refused.
@@ -454,18 +455,16 @@ class Gpu {
     if (int error = driver_.load(&module, code.data())) {
       return driver_.describe("the kernel cannot be loaded", error);
     }
-    if (int error = driver_.get_function(&kernel_, module, "inductor_rewriter_measure")) {
-      return driver_.describe("the kernel is not there", error);
-    }
-    if (int error =
-            driver_.get_function(&quick_kernel_, module, "inductor_rewriter_measure_quickly")) {
-      return driver_.describe("the kernel is not there", error);
-    }
-    if (int error = driver_.get_function(&merging_kernel_, module, "inductor_rewriter_merge")) {
-      return driver_.describe("the kernel is not there", error);
-    }
-    if (int error = driver_.get_function(&memory_kernel_, module, "inductor_rewriter_memory")) {
-      return driver_.describe("the kernel is not there", error);
+    const std::pair<void**, const char*> kernels[] = {
+        {&kernel_, "inductor_rewriter_measure"},
+        {&quick_kernel_, "inductor_rewriter_measure_quickly"},
+        {&merging_kernel_, "inductor_rewriter_merge"},
+        {&memory_kernel_, "inductor_rewriter_memory"},
+        {&small_memory_kernel_, "inductor_rewriter_memory_few"}};
+    for (const auto& one : kernels) {
+      if (int error = driver_.get_function(one.first, module, one.second)) {
+        return driver_.describe("the kernel is not there", error);
+      }
     }
     return take_memory();
   }
@@ -846,6 +845,7 @@ class Gpu {
   void* quick_kernel_ = nullptr;
   void* merging_kernel_ = nullptr;
   void* memory_kernel_ = nullptr;
+  void* small_memory_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   // Vectors of 16 bytes that one launch measures, unless one line hands over more. Each launch costs

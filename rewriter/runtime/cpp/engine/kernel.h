@@ -1710,7 +1710,8 @@ namespace inductor_rewriter {
 namespace gpu {
 
 // Compares a band by one block. The places for damage are in memory of the host.
-INDUCTOR_REWRITER_DEVICE void compare_band(const MemoryJob& job, const Band& band) {
+INDUCTOR_REWRITER_DEVICE void compare_band(
+    Damage* const all_damage, uint64_t launch, const Band& band) {
   __shared__ int nearest;  // bytes of the band, less the distance to the nearest damage; 0 if none
   __shared__ uint32_t count, is_damaged;
   if (threadIdx.x == 0) {
@@ -1741,7 +1742,7 @@ INDUCTOR_REWRITER_DEVICE void compare_band(const MemoryJob& job, const Band& ban
     atomicAdd(&count, 1u);
   }
   __syncthreads();
-  Damage& damage = job.damage[band.slot];
+  Damage& damage = all_damage[band.slot];
   if (threadIdx.x != 0 || damage.launch) return;
   const uint64_t distance = band.bytes - static_cast<uint32_t>(nearest);
   const uint64_t item = band.item_bytes ? band.item_bytes : 1, element = distance / item;
@@ -1753,8 +1754,8 @@ INDUCTOR_REWRITER_DEVICE void compare_band(const MemoryJob& job, const Band& ban
   damage.distance = distance;
   damage.count = count;
   __threadfence();
-  damage.launch = job.launch;
-  job.damage[0].launch = job.launch;
+  damage.launch = launch;
+  all_damage[0].launch = launch;
 }
 
 struct alignas(16) TwoWords {
@@ -1776,21 +1777,30 @@ INDUCTOR_REWRITER_DEVICE void fill_share(
   *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(part.pattern >> (at % 8 * 8));
 }
 
-}  // namespace gpu
-}  // namespace inductor_rewriter
-}  // namespace
-
 // A block for each band, and those behind them fill memory.
-extern "C" __global__ void __launch_bounds__(256)
-inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job) {
-  inductor_rewriter::gpu::wait_for_launch_before();
+template <class Job>
+INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job) {
+  wait_for_launch_before();
   if (blockIdx.x < job.bands_count) {
-    inductor_rewriter::gpu::compare_band(job, job.bands[blockIdx.x]);
+    compare_band(job.damage, job.launch, job.bands[blockIdx.x]);
     return;
   }
   const uint64_t block = blockIdx.x - job.bands_count;
   const uint64_t thread = block * 256 + threadIdx.x, threads = uint64_t{job.blocks} * 256;
-  for (uint32_t part = 0; part < job.parts_count; ++part) {
-    inductor_rewriter::gpu::fill_share(job.parts[part], thread, threads);
-  }
+  for (uint32_t part = 0; part < job.parts_count; ++part) fill_share(job.parts[part], thread, threads);
+}
+
+}  // namespace gpu
+}  // namespace inductor_rewriter
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256)
+inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job) {
+  inductor_rewriter::gpu::act_on_memory(job);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+inductor_rewriter_memory_few(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::SmallMemoryJob job) {
+  inductor_rewriter::gpu::act_on_memory(job);
 }

@@ -243,7 +243,8 @@ class Gpu {
       if (gather(layouts + done, data + done, some, stream, first, when)) continue;
       if (!issue(layouts + done, data + done, some, stream, false, first)) return false;
     }
-    return (when == When::together && keeps_memory()) || launch_gathered();
+    const bool waits = when == When::together && keeps_memory() && gathered_vectors_ < most_gathered_;
+    return waits || launch_gathered();
   }
 
   // Has measured what waits for that: its memory may be written or freed now.
@@ -444,7 +445,7 @@ class Gpu {
       driver_.get_attribute(&minor, 76, device);
       int cache = 0;
       driver_.get_attribute(&cache, 38, device);
-      if (cache > 0) most_gathered_ = cache / 2 / fingerprint::vector_bytes;
+      if (cache > 0) most_gathered_ = cache / 16 * 7 / fingerprint::vector_bytes;
     }
     if (processors_ <= 0 || processors_ > 512) processors_ = 128;
     const std::string target = driver_.is_hip ? "" : std::to_string(10 * major + minor);
@@ -661,13 +662,10 @@ class Gpu {
       ++parted;
     }
     if (blocks > quick_parts) return false;
-    const uint32_t before = job.count;
-    if (gathered_vectors_ + vectors > most_gathered_ && !launch_gathered()) return false;
     if (region->parted + parted > gpu::most_parted || region->used_parts + blocks > quick_parts) {
       // What is to be merged has to be measured before.
+      const uint32_t before = job.count;
       if (!launch_gathered() || !merge(*region)) return false;
-    }
-    if (before && !job.count) {
       for (int i = 0; i < count; ++i) {
         job.tasks[i] = job.tasks[before + static_cast<uint32_t>(i)];
         job.rows[i] = job.rows[before + static_cast<uint32_t>(i)];
@@ -848,9 +846,9 @@ class Gpu {
   void* small_memory_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
-  // Vectors of 16 bytes that one launch measures, unless one line hands over more. Each launch costs
-  // 2.3 µs, but what was written last is still in the L2 cache: half of that is a good limit.
-  int64_t most_gathered_ = (25 << 20) / fingerprint::vector_bytes;
+  // Vectors of 16 bytes that wait at most. Each launch costs 2.3 µs, but what was written last is still
+  // in the L2 cache: a bit less than half of that is a good limit (an H200 has 50 MiB).
+  int64_t most_gathered_ = (21 << 20) / fingerprint::vector_bytes;
   Region regions_[regions];
   std::atomic<bool> late_{false};  // of any
   int used_ = 0;

@@ -846,7 +846,7 @@ class Gpu {
   void* small_memory_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
-  // Vectors of 16 bytes that wait at most. Each launch costs 2.3 µs, but what was written last is still
+  // Vectors of 16 bytes that wait at most. Each launch costs 2.3 us, but what was written last is still
   // in the L2 cache: a bit less than half of that is a good limit (an H200 has 50 MiB).
   int64_t most_gathered_ = (21 << 20) / fingerprint::vector_bytes;
   Region regions_[regions];

@@ -16,7 +16,7 @@ constexpr int few = threads;             // parts that the last block merges at 
 constexpr int64_t large_bytes = 64 << 20;
 // Tiles of a tensor that are quartered even if others are measured by the same launch. Quarters fill a
 // device that measures one tensor alone, but beginning and ending a block takes longer than reading one:
-// by whole tiles a pass of the GPT of benchmarks/probes.py is measured in 843 µs, before 951 (H200).
+// by whole tiles a pass of the GPT of benchmarks/probes.py is measured in 843 us, before 951 (H200).
 constexpr int64_t few_tiles = 32;
 
 inline int most_blocks(int processors) {

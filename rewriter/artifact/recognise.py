@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,9 +99,16 @@ def _form_of(data: bytes) -> OtherForm | None:
 def not_a_wrapper(path: Path, data: bytes) -> RewriterError:
     """The error of a file that is no wrapper: what it is, as far as can be told."""
     why = languages.of_suffix(path.suffix).explain(Source(str(path), data))
-    return RewriterError(
-        "not-a-wrapper",
-        f"{path} is no wrapper of Inductor's: {why}",
-        hint="Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) or "
-        "the wrapper.cpp of AOTInductor.",
+    hint = (
+        "Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) or "
+        "the wrapper.cpp of AOTInductor."
     )
+    if path.suffix == ".py":
+        hint += f"\n{program_hint(path)}"
+    return RewriterError("not-a-wrapper", f"{path} is no wrapper of Inductor's: {why}", hint=hint)
+
+
+def program_hint(path: Path, command: str = "run") -> str:
+    """How a command takes a file that is the user's program, and no artifact."""
+    words = shlex.join(["rewriter", command, "--", "python", str(path)])
+    return f"If it is a program that calls torch.compile: {words}"

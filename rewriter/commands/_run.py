@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import run_document
@@ -45,8 +46,7 @@ def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
     except RewriterError as error:
         if error.slug != "not-a-wrapper" or not path.endswith(".py"):
             raise
-        command = shlex.join(["rewriter", arguments.words[0], "--", "python", path])
-        hint = f"If it is a program that calls torch.compile: {command}"
+        hint = program_hint(Path(path), arguments.words[0])
         raise RewriterError(error.slug, error.message, hint=hint) from error
     return artifact.choose(arguments.wrappers)
 

@@ -61,6 +61,15 @@ def test_damaged_files_are_refused(
     _refused(command, plain, slug, says, capsys)
 
 
+@pytest.mark.parametrize("command", ["list", "instrument", "strip", "run", "doctor"])
+def test_a_program_is_told_how_it_is_recorded(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import torch\n\n\n@torch.compile\ndef f(x):\n    return x.half()\n")
+    _refused(command, program, "not-a-wrapper", f"rewriter run -- python {program}", capsys)
+
+
 # --- C++ ----------------------------------------------------------------------------------------
 
 CPP = SAMPLE.parent.parent / "aoti/wrapper.cpp"

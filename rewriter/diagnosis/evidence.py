@@ -93,9 +93,9 @@ class Evidence:
         """The producers that the values of the record show, by the argument's name."""
         nodes = self._flow.nodes
         producers = {}
-        for name, sources in nodes[self._step.position].given.items():
-            if sources:
-                last = max(sources, key=lambda source: source.step)
+        node = nodes[self._step.position]
+        for name in node.given:
+            if (last := node.writer(name)) is not None:
                 producers[name] = self._made(nodes[last.step].step, self._flow.origin(last))
         return producers
 

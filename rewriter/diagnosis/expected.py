@@ -101,8 +101,8 @@ def compare_outputs(
     seen = []
     for run in sorted(dump.runs, key=lambda run: (run.number, run.rank)):
         nodes = dataflow.trace(run)
-        last = nodes[-1] if nodes else None
-        if last is None or last.place.kernel != dataflow.OUTPUTS:
+        last = dataflow.outputs(nodes)
+        if last is None:
             continue
         sizes = [one.size if isinstance(one, TensorRow) else None for one in last.returned]
         seen.append(f"{run.name}: {', '.join(map(_words, last.returned))}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rewriter.dump import saved
+from rewriter.dump import dataflow, saved
 from rewriter.dump.reading import Dump, RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import TensorRow
 
@@ -177,7 +177,7 @@ def _left(
 ) -> Iterator[LeftUnwritten]:
     """What the launch left unwritten of results of the call that no later launch writes."""
     returned = _written_last(difference)
-    rows = [_tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
+    rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     for row in rows[0]:
         match = [x for x in rows[1] if x.is_result and x.arg == row.arg]
         if not match or row.role != "out" or row.phase == "before" or row.arg not in returned:
@@ -190,20 +190,12 @@ def _left(
 
 
 def _written_last(difference: Difference) -> set[str]:
-    """The results of the call that this launch is the last to write."""
-    run, step = difference.pair.first, difference.steps[0]
-    scopes = run.facts.outputs
-    facts = run.launch_row(step.launch)
-    names = {name for name in scopes.get(facts.scope, ()) if name}
-    buffers = {name: facts.buffers.get(name, name) for name in names}
-    for later in run.steps[run.steps.index(step) + 1 :]:
-        if later.launch is None or not names:
-            continue
-        roots = run.launch_row(later.launch).buffers
-        written = {x.arg for x in _tensors(run.rows(later)) if x.is_result}
-        written |= {roots.get(name, name) for name in written}
-        names = {name for name in names if not {name, buffers[name]} & written}
-    return names
+    """The results of a launch that the call returns as this launch left them."""
+    nodes, step = dataflow.trace(difference.pair.first), difference.steps[0].position
+    outputs = dataflow.outputs(nodes)
+    origins = outputs.origins if outputs is not None else ()
+    slots = {origin.slot for origin in origins if origin.step == step}
+    return {name for name, slot in nodes[step].slots.items() if slot in slots}
 
 
 def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
@@ -230,7 +222,7 @@ def _apart(pair: Pair) -> str | None:
     shapes = [[(x.launch, x.iteration) for x in run.steps] for run in pair]
     if shapes[0] != shapes[1]:
         return "the two runs did not launch the same"
-    first, second = ({row.arg: row.digest for row in _tensors(run.inputs)} for run in pair)
+    first, second = ({row.arg: row.digest for row in dataflow.tensors(run.inputs)} for run in pair)
     if names := [name for name, digest in first.items() if second.get(name) != digest]:
         return f"the two runs were given other inputs ({', '.join(names[:3])})"
     return None
@@ -250,13 +242,9 @@ def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
     """The fingerprints of what a launch was given and wrote, by phase and name."""
     return {
         (row.phase, row.arg): row.digest
-        for row in _tensors(run.rows(step))
+        for row in dataflow.tensors(run.rows(step))
         if row.digest and (row.phase == "before") != row.is_result
     }
-
-
-def _tensors(rows: Sequence[object]) -> list[TensorRow]:
-    return [row for row in rows if isinstance(row, TensorRow)]
 
 
 def _step(run: RunDump, launch: int, iteration: int) -> RunStep | None:
@@ -279,7 +267,7 @@ def _judged(
 ) -> UnwrittenRead | None:
     given: dict[str, tuple[Filling, int]] = {}
     own: dict[str, tuple[Filling, int]] = {}  # results that it may have read back
-    rows = [_tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
+    rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     count = numel = 0
     element: Element | None = None
     for row in rows[0]:

@@ -23,7 +23,8 @@ from rewriter.diagnosis.fills import (
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump.reading import Dump, RunDump, RunStep, label, open_dump
+from rewriter.dump import dataflow
+from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import MemoryEvent
@@ -275,7 +276,7 @@ def _beside(run: RunDump, index: int) -> tuple[int, ...]:
 
 def _of_read(read: UnwrittenRead) -> Finding:
     run, step = read.difference.pair.first, read.difference.steps[0]
-    history = _history(run)
+    history, nodes = _history(run), dataflow.trace(run)
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
     filling: Filling = next((one for one in order if one in fillings), "bounds")
@@ -290,21 +291,13 @@ def _of_read(read: UnwrittenRead) -> Finding:
     for name, (one, count) in read.given.items():
         held = {"poison": "nobody wrote", "stale": "were given back", "bounds": "lie outside"}[one]
         text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
-        if one == "poison" and (writer := _writer(run, step, name)):
+        writer = nodes[step.position].writer(name) if one == "poison" else None
+        if writer is not None and not (place := nodes[writer.step].place).is_inputs:
             text.append(
-                f"      launch {writer} writes {name} and left them out: the fault may be there"
+                f"      launch {place} writes {name} and left them out: the fault may be there"
             )
         text += (f"      {line}" for line in _life(history, name, None))
     return finding_at(run, step, kind, what, _BY_FILLINGS, text=text)
-
-
-def _writer(run: RunDump, step: RunStep, name: str) -> str:
-    """The last launch before this one that wrote to a buffer."""
-    for before in reversed(run.steps[: run.steps.index(step)]):
-        rows = (row for row in run.rows(before) if isinstance(row, TensorRow))
-        if before.launch is not None and any(x.is_result and x.arg == name for x in rows):
-            return f"{label(before.launch, before.iteration)} {before.kernel}"
-    return ""
 
 
 def _of_left(left: LeftUnwritten) -> Finding:
@@ -327,14 +320,11 @@ def _of_left(left: LeftUnwritten) -> Finding:
 def _outputs(dump: Dump) -> Iterator[tuple[tuple[str, int, str], str]]:
     """The fingerprints of what calls return, by wrapper, call and name."""
     for run in dump.runs:
-        last: dict[str, str] = {}
-        for row in run.events():
-            if isinstance(row, TensorRow) and row.digest and row.is_result:
-                last[row.arg] = row.digest
-        for names in run.facts.outputs.values():
-            for name in names:
-                if name in last:
-                    yield (run.sha256, run.facts.call or 0, name), last[name]
+        outputs = dataflow.outputs(dataflow.trace(run))
+        for row in outputs.returned if outputs is not None else ():
+            if isinstance(row, TensorRow) and row.digest:
+                name = dataflow.output_variable(row.arg)
+                yield (run.sha256, run.facts.call or 0, name), row.digest
 
 
 def _history(run: RunDump) -> tuple[MemoryEvent, ...]:

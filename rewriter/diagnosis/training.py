@@ -80,12 +80,12 @@ class Forward:
 
     def _producer(self, variable: str) -> Producer | None:
         """Who wrote a variable of the forward, by its record, or else by its text."""
-        for node in self._flow.nodes:
-            for label, sources in node.given.items():
-                if node.returned and label.partition(": ")[2] == variable and sources:
-                    source = max(sources, key=lambda one: one.step)
-                    place = self._flow.nodes[source.step].place
-                    return Producer.of(place, self._flow.origin(source))
+        nodes = self._flow.nodes
+        if (outputs := dataflow.outputs(nodes)) is not None:
+            for label in outputs.given:
+                source = outputs.writer(label)
+                if source is not None and dataflow.output_variable(label) == variable:
+                    return Producer.of(nodes[source.step].place, self._flow.origin(source))
         assert self.run is not None
         if variable in _inputs(self.run):
             return Producer(None)
@@ -118,7 +118,7 @@ def _last(flow: Flow, variable: str) -> TensorRow | None:
     """A variable as the call returned it; an input as it was given."""
     for node in flow.nodes:
         for row in node.returned:
-            if isinstance(row, TensorRow) and row.arg.partition(": ")[2] == variable:
+            if isinstance(row, TensorRow) and dataflow.output_variable(row.arg) == variable:
                 return row
         if node.step.launch is None and not node.returned:
             for row in dataflow.tensors(flow.rows(node)):

@@ -122,6 +122,10 @@ class FlowNode:
         """Everything that it was given, by where it came from."""
         return chain.from_iterable(self.given.values())
 
+    def writer(self, name: str) -> ValueOrigin | None:
+        """The last of those who wrote what it was given under a name; `None` if nobody knows."""
+        return max(self.given.get(name, ()), key=lambda source: source.step, default=None)
+
 
 def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
     """The rows of what a launch was given: before it, or after it where only that was recorded.
@@ -257,8 +261,19 @@ def trace(run: RunDump) -> list[FlowNode]:
     """
     tracer = _Tracer()
     nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
-    outputs = tracer.outputs(run, nodes)
-    return [*nodes, outputs] if outputs else nodes
+    last = tracer.outputs(run, nodes)
+    return [*nodes, last] if last else nodes
+
+
+def outputs(nodes: Sequence[FlowNode]) -> FlowNode | None:
+    """The node of these, which `trace` returned, that stands for the outputs of the call."""
+    last = nodes[-1] if nodes else None
+    return last if last is not None and last.place.kernel == OUTPUTS else None
+
+
+def output_variable(label: str) -> str:
+    """The variable that a call returns: `buf3` of the label `0: buf3`."""
+    return label.partition(": ")[2]
 
 
 def _no_keys(name: str) -> Keys:

@@ -110,8 +110,8 @@ def _elements(graph: FxGraph, sizes: Mapping[str, int]) -> int:
 
 
 def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[OutputCheck], str]:
-    last = dataflow.trace(run)[-1]
-    if last.place.kernel != dataflow.OUTPUTS or len(last.returned) != len(graph.outputs):
+    last = dataflow.outputs(dataflow.trace(run))
+    if last is None or len(last.returned) != len(graph.outputs):
         return [], "what it returned was not recorded"
     found, reasons = [], []
     for position, (row, node) in enumerate(zip(last.returned, graph.outputs, strict=True)):
@@ -123,7 +123,7 @@ def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[O
             reasons.append(str(error))
             continue
         call = graph.nodes[node].call
-        name = row.arg.partition(": ")[2]
+        name = dataflow.output_variable(row.arg)
         found.append(OutputCheck(position, name, f"{node} = {call}" if call else node, comparison))
     return found, next(iter(reasons), "")
 

@@ -243,6 +243,37 @@ def test_outputs_that_nobody_would_have_seen_change(tmp_path: Path) -> None:
     assert note == "outputs differ with what memory holds: buf0 of call 0"
 
 
+def test_an_output_is_what_was_written_to_its_memory_last(tmp_path: Path) -> None:
+    """`buf1 = buf0; del buf0  # reuse`: the call returns the memory of buf0, under another name."""
+    paths = []
+    for name, factor in (("plain", 2), ("0", 2), ("1", 3)):
+        run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES * factor})]
+        paths.append(_taking_over(write(tmp_path / name, run)))
+    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    assert note == "outputs differ with what memory holds: buf0 of call 0"
+
+
+def test_what_is_left_unwritten_of_memory_that_was_taken_over_is_returned(tmp_path: Path) -> None:
+    paths = []
+    for fill in (0, 1):
+        part = torch.cat([ONES[:3], filled("stale", fill)[3:]])
+        run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": part})]
+        paths.append(_taking_over(write(tmp_path / str(fill), run)))
+    compared = fills.compare_fills(*paths)
+    (finding,) = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
+    assert (finding.kind, finding.launch) == ("unwritten", 1)
+    assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
+
+
+def _taking_over(dump: Path) -> Path:
+    """A dump whose second launch writes buf1 into the memory of buf0, which is returned."""
+    path = dump / "rank0/run0/run.json"
+    facts = json.loads(path.read_text())
+    facts["launches"][1]["buffers"] = {"buf1": "buf0"}
+    path.write_text(json.dumps(facts | {"outputs": {"Runner.call": ["buf0"]}}))
+    return dump
+
+
 def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
     dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})])
     store = {

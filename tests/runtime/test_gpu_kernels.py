@@ -353,16 +353,28 @@ class Device:
         rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
         return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
 
-    def launches(self) -> tuple[int, int]:
-        counts = (ctypes.c_int * 3)()
-        self.functions.device_launches(counts)
-        return counts[0], counts[1]
+    def launches(self) -> tuple[int, ...]:
+        return self._counts()[:2]
 
     def blocks(self) -> int:
         """Of the last launch of the quick kernel."""
-        counts = (ctypes.c_int * 3)()
+        return self._counts()[2]
+
+    def of_memory(self) -> tuple[int, ...]:
+        """Launches that act on memory: behind measuring, and alone."""
+        return self._counts()[3:]
+
+    def _counts(self) -> tuple[int, ...]:
+        counts = (ctypes.c_int * 5)()
         self.functions.device_launches(counts)
-        return counts[2]
+        return tuple(counts)
+
+    def fill(self, tensor: torch.Tensor, stream: int = 0) -> None:
+        self.functions.device_fill.argtypes = [
+            ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int
+        ]  # fmt: skip
+        size = tensor.nbytes
+        assert self.functions.device_fill(tensor.data_ptr(), size, 0x7FC0 << 48, stream)
 
 
 @pytest.fixture
@@ -452,6 +464,46 @@ def test_who_waited_for_one_row_has_all_that_were_merged_with_it(device: Device)
         list(map(check_close, found, engine.measure(some)))
     after = [torch.randn(1000)]
     assert device.read(device.measure(after, SOON), after) is None
+
+
+def test_memory_is_filled_behind_measuring_by_one_launch(device: Device) -> None:
+    some = [torch.randn(40_000), torch.randn(3, 5), torch.randn(700).half()]
+    expected = engine.measure(some)
+    before, of_memory = device.launches(), device.of_memory()
+    for _ in range(2):  # blocks are counted on from launch to launch
+        first = device.measure(some, TOGETHER)
+        assert device.functions.device_waits()
+        device.fill(some[0])
+        assert not device.functions.device_waits()
+    device.functions.device_merge()
+    assert device.launches() == before
+    assert device.of_memory() == (of_memory[0] + 2, of_memory[1])
+    assert some[0].view(torch.int64).eq(0x7FC0 << 48).all()
+    found = device.read(first, some)
+    assert found is not None
+    list(map(check_close, found[1:], expected[1:]))  # the other one is what was filled before
+    other = [torch.randn(40_000)]
+    right = engine.measure(other)
+    first = device.measure(other, TOGETHER)
+    device.fill(other[0])
+    device.functions.device_merge()
+    found = device.read(first, other)
+    assert found is not None
+    check_close(found[0], right[0])
+
+
+def test_what_waits_on_another_stream_is_measured_before_memory_is_filled(device: Device) -> None:
+    some = [torch.randn(3000)]
+    expected = engine.measure(some)
+    before, of_memory = device.launches(), device.of_memory()
+    first = device.measure(some, TOGETHER, stream=1)
+    device.fill(some[0], stream=2)
+    device.functions.device_merge()
+    found = device.read(first, some)
+    assert found is not None
+    check_close(found[0], expected[0])
+    assert device.launches() == (before[0] + 1, before[1])
+    assert device.of_memory() == (of_memory[0], of_memory[1] + 1)
 
 
 @pytest.mark.parametrize("when", [AT_ONCE, SOON])

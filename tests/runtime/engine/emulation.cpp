@@ -101,7 +101,7 @@ uint32_t __ballot_sync(unsigned, bool value) {
 }
 int __ffs(int bits) { return __builtin_ffs(bits); }
 int __popc(uint32_t bits) { return __builtin_popcount(bits); }
-void atomicAdd(uint32_t* at, uint32_t value) { *at += value; }
+uint32_t atomicAdd(uint32_t* at, uint32_t value) { return (*at += value) - value; }
 void atomicMax(int* at, int value) { *at = value > *at ? value : *at; }
 void __threadfence() {}
 uint32_t atomicInc(uint32_t* at, uint32_t most) {
@@ -144,12 +144,14 @@ gpu::Job job;
 gpu::QuickJob quick_job;
 gpu::MergeJob merge_job;
 MemoryJob memory_job;
-enum { all, quick, merging, memory } kernel;
+gpu::JoinedJob joined_job;
+enum { all, quick, merging, memory, both } kernel;
 
 void call() {
   if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
   else if (kernel == merging) inductor_rewriter_merge(merge_job);
   else if (kernel == memory) inductor_rewriter_memory(memory_job);
+  else if (kernel == both) inductor_rewriter_measure_and_act(joined_job);
   else inductor_rewriter_measure(job);
 }
 
@@ -278,26 +280,31 @@ extern "C" int emulate_quickly(
 // A device whose launches run here, at once.
 namespace {
 
-int launched[3];  // by the quick kernel, by the one for all tensors; blocks of the last of the quick one
+// By the quick kernel, by the one for all tensors; blocks of the last of the quick one; by that which acts on
+// memory behind measuring, and by that which acts alone.
+int launched[5];
 bool broken;      // launches of the quick kernel fail
 
 int launch_here(
     void* function, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
     void*, void** arguments, void**) {
   kernel = *static_cast<decltype(kernel)*>(function);
-  if (kernel == quick && broken) return 1;
+  if ((kernel == quick || kernel == both) && broken) return 1;
   if (kernel == quick) quick_job = *static_cast<gpu::QuickJob*>(arguments[0]);
   else if (kernel == merging) merge_job = *static_cast<gpu::MergeJob*>(arguments[0]);
+  else if (kernel == both) joined_job = *static_cast<gpu::JoinedJob*>(arguments[0]);
+  else if (kernel == memory) memory_job = *static_cast<MemoryJob*>(arguments[0]);
   else job = *static_cast<gpu::Job*>(arguments[0]);
-  if (kernel != merging) ++launched[kernel == all];
+  if (kernel == quick || kernel == all) ++launched[kernel == all];
   if (kernel == quick) launched[2] = static_cast<int>(blocks);
+  if (kernel == both || kernel == memory) ++launched[3 + (kernel == memory)];
   run(blocks);
   return 0;
 }
 
 Gpu& device_here() {
   static Gpu* const gpu = [] {
-    static decltype(kernel) kernels[] = {all, quick, merging};
+    static decltype(kernel) kernels[] = {all, quick, merging, memory, both};
     auto* made = new Gpu;
     gpu::Driver& driver = made->driver_;
     driver.get_context = [](void** context) { return *context = nullptr, 0; };
@@ -320,6 +327,8 @@ Gpu& device_here() {
     made->kernel_ = &kernels[0];
     made->quick_kernel_ = &kernels[1];
     made->merging_kernel_ = &kernels[2];
+    made->memory_kernel_ = made->small_memory_kernel_ = &kernels[3];
+    made->joined_kernel_ = &kernels[4];
     made->processors_ = 3;
     made->most_gathered_ = (1 << 20) / fingerprint::vector_bytes;
     made->tried_ = true;
@@ -350,10 +359,19 @@ extern "C" int device_read(uint64_t first, int count, int64_t waited, Measured* 
   return found;
 }
 
+// Fills memory, once what waits on that stream is measured: 1, or 0 if that was not done.
+extern "C" int device_fill(unsigned char* data, uint64_t bytes, uint64_t pattern, int stream) {
+  MemoryJob wanted = {};
+  wanted.parts_count = 1;
+  wanted.parts[0] = {data, bytes, pattern};
+  return device_here().act(wanted, reinterpret_cast<void*>(static_cast<uintptr_t>(stream)), false);
+}
+
+extern "C" int device_waits() { return Gpu::gathering; }
 extern "C" void device_merge() { device_here().merge(); }
 extern "C" void device_break(int yes) { broken = yes; }
 
-// Launches so far of the quick kernel, and of that for all tensors, and blocks of the last of the first.
+// Launches so far by kernel (`launched`).
 extern "C" void device_launches(int* to) { std::memcpy(to, launched, sizeof launched); }
 
 // The library for Python (library.cpp) has it as the first device.

@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -257,6 +258,8 @@ class Gpu {
 
   static constexpr int64_t patience = 1000000;  // nanoseconds
 
+  inline static std::atomic<int> gathering{0};  // GPUs that have something to `settle`
+
   // Has measured and merged, on their streams, what waits for that.
   void merge() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -376,19 +379,24 @@ class Gpu {
     return damage_;
   }
 
-  // Does what a job says about memory, on a stream, once what that was given before is done. False: it
-  // was not. The stream may be `captured`.
+  // Does what a job says about memory, on a stream, once what that was given before is done. What waits
+  // to be measured there is measured before, by the same launch if that can be. False: it was not done.
+  // The stream may be `captured`.
   bool act(MemoryJob& job, void* stream, bool captured) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!is_started() || (job.bands_count && !damage_)) return false;
+    const bool joined = !captured && quick_job_.count && gathering_->stream == stream &&
+        job.bands_count <= few_bands;
+    if (!joined) launch_gathered();
     job.damage = damage_there_;
-    const uint64_t most = 8 * static_cast<uint64_t>(processors_);
+    const uint64_t most = (joined ? 1 : 8) * static_cast<uint64_t>(processors_);
     job.blocks = 0;
     for (uint32_t part = 0; part < job.parts_count; ++part) {
       const uint64_t wanted = job.parts[part].bytes / (16 * gpu::threads) + 1;
       const uint32_t some = static_cast<uint32_t>(wanted < most ? wanted : most);
       if (some > job.blocks) job.blocks = some;
     }
+    if (joined) return launch_gathered(&job);
     void* const kernel = job.bands_count <= few_bands ? small_memory_kernel_ : memory_kernel_;
     return !launch(kernel, &job, job.bands_count + job.blocks, stream, !captured);
   }
@@ -401,7 +409,8 @@ class Gpu {
     void* stream = nullptr;
     bool captured = false;
     gpu::Part* parts = nullptr;
-    uint32_t* counters = nullptr;
+    uint32_t* counters = nullptr;  // of tasks, and of blocks of launches that act on memory, too
+    uint32_t measured = 0;         // what that is once all are through
     // The tensors whose parts wait to be merged.
     gpu::Vector* quick_parts = nullptr;
     gpu::QuickTask tasks[gpu::most_parted];
@@ -461,7 +470,8 @@ class Gpu {
         {&quick_kernel_, "inductor_rewriter_measure_quickly"},
         {&merging_kernel_, "inductor_rewriter_merge"},
         {&memory_kernel_, "inductor_rewriter_memory"},
-        {&small_memory_kernel_, "inductor_rewriter_memory_few"}};
+        {&small_memory_kernel_, "inductor_rewriter_memory_few"},
+        {&joined_kernel_, "inductor_rewriter_measure_and_act"}};
     for (const auto& one : kernels) {
       if (int error = driver_.get_function(one.first, module, one.second)) {
         return driver_.describe("the kernel is not there", error);
@@ -580,7 +590,7 @@ class Gpu {
   std::string take_memory() {
     const std::size_t parts = std::size_t(gpu::most_tasks) *
         static_cast<std::size_t>(gpu::most_blocks(processors_)) * sizeof(gpu::Part);
-    const std::size_t counters = gpu::most_tasks * sizeof(uint32_t);
+    const std::size_t counters = (gpu::most_tasks + 1) * sizeof(uint32_t);
     const std::size_t quick = std::size_t(quick_parts) * gpu::quick_vectors * sizeof(gpu::Vector);
     const std::size_t region = (parts + quick + counters + 255) / 256 * 256;
     const std::size_t bytes = region * regions + captured_rows * sizeof(uint64_t);
@@ -674,6 +684,7 @@ class Gpu {
     if (!job.count) {
       gathering_ = region;
       gathered_from_ = region->parted;
+      ++gathering;
     }
     gathered_vectors_ += vectors;
     for (int i = 0; i < count; ++i) {
@@ -714,16 +725,31 @@ class Gpu {
     return false;
   }
 
-  // Has measured what was gathered.
-  bool launch_gathered() {
+  // Has measured what was gathered, and done behind that what a job says about memory.
+  bool launch_gathered(const MemoryJob* then = nullptr) {
     if (!quick_job_.count) return true;
-    const bool done =
-        !launch(quick_kernel_, &quick_job_, gathered_blocks_, gathering_->stream, true);
+    const uint32_t blocks = gathered_blocks_;
+    Region& region = *gathering_;
+    bool done;
+    if (then) {
+      gpu::JoinedJob& job = joined_job_;
+      const std::size_t bands = sizeof(Band) * then->bands_count;
+      std::memcpy(&job.memory, then, offsetof(SmallMemoryJob, bands) + bands);
+      job.measured = region.counters + gpu::most_tasks;
+      job.blocks = blocks;
+      job.until = region.measured + blocks;
+      const uint32_t more = then->bands_count + then->blocks;
+      done = !launch(joined_kernel_, &job, blocks + more, region.stream, true);
+      if (done) region.measured = job.until;
+    } else {
+      done = !launch(quick_kernel_, &quick_job_, blocks, region.stream, true);
+    }
     quick_job_.count = gathered_blocks_ = 0;
     gathered_vectors_ = 0;
+    --gathering;
     if (done) return true;
     // There are no parts to merge.
-    for (uint32_t i = gathered_from_; i < gathering_->parted; ++i) gathering_->found |= 1u << i;
+    for (uint32_t i = gathered_from_; i < region.parted; ++i) region.found |= 1u << i;
     return false;
   }
 
@@ -844,6 +870,7 @@ class Gpu {
   void* merging_kernel_ = nullptr;
   void* memory_kernel_ = nullptr;
   void* small_memory_kernel_ = nullptr;
+  void* joined_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   // Vectors of 16 bytes that wait at most. Each launch costs 2.3 us, but what was written last is still
@@ -859,7 +886,8 @@ class Gpu {
   Damage* damage_ = nullptr;
   Damage* damage_there_ = nullptr;
   gpu::Job job_;
-  gpu::QuickJob quick_job_{};      // what was gathered
+  gpu::JoinedJob joined_job_{};
+  gpu::QuickJob& quick_job_ = joined_job_.quick;      // what was gathered
   uint32_t gathered_blocks_ = 0, gathered_from_ = 0;  // of the region's tasks
   int64_t gathered_vectors_ = 0;
   Region* gathering_ = nullptr;                       // of its stream

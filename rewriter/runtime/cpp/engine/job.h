@@ -5,6 +5,7 @@
 #include <cstdint>
 #endif
 
+#include "bands.h"
 #include "elements.h"
 
 namespace {
@@ -112,6 +113,16 @@ struct QuickJob {
   QuickRows rows[quick_tasks];
 };
 static_assert(sizeof(QuickJob) <= 4096, "what a launch takes by value");
+
+// What a launch measures, and then does about memory. `measured` counts blocks of all such launches on
+// one stream: there are `until` when those of this one, its first `blocks`, are through.
+struct JoinedJob {
+  QuickJob quick;
+  SmallMemoryJob memory;
+  uint32_t* measured;
+  uint32_t blocks, until;
+};
+static_assert(sizeof(JoinedJob) <= 4096, "what a launch takes by value");
 
 // If it `checks`, parts may not have come so far, or later ones be in their places: then there is no
 // row.

@@ -1607,23 +1607,14 @@ INDUCTOR_REWRITER_DEVICE void wait_for_launch_before() {
 #endif
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-inductor_rewriter_measure_quickly(
-    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::QuickJob job) {
-  using namespace inductor_rewriter;
-  using namespace inductor_rewriter::gpu;
+// What one block does of a job.
+INDUCTOR_REWRITER_DEVICE void measure_block(const QuickJob& job, uint32_t number) {
   __shared__ Shared shared;
   __shared__ QuickShared quick_shared;
-  wait_for_launch_before();
   uint32_t place = 0;
-  while (place + 1 < job.count && blockIdx.x >= job.tasks[place + 1].first_block) ++place;
+  while (place + 1 < job.count && number >= job.tasks[place + 1].first_block) ++place;
   const QuickTask& task = job.tasks[place];
-  const uint32_t block = blockIdx.x - task.first_block;
+  const uint32_t block = number - task.first_block;
   const QuickRows& rows = job.rows[place];
   if (task.split == carried) {
     if (threadIdx.x < 32) carry_elements(task);
@@ -1634,6 +1625,18 @@ inductor_rewriter_measure_quickly(
     case dtypes::bfloat16: measure_quickly<BFloat16>(task, rows, block, shared, quick_shared); break;
     default: measure_quickly<Float16>(task, rows, block, shared, quick_shared); break;
   }
+}
+
+}  // namespace gpu
+
+}  // namespace inductor_rewriter
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+inductor_rewriter_measure_quickly(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::QuickJob job) {
+  inductor_rewriter::gpu::wait_for_launch_before();
+  inductor_rewriter::gpu::measure_block(job, blockIdx.x);
 }
 
 // A block for each tensor whose parts are merged.
@@ -1758,6 +1761,12 @@ INDUCTOR_REWRITER_DEVICE void compare_band(
   all_damage[0].launch = launch;
 }
 
+INDUCTOR_REWRITER_DEVICE void wait_a_moment() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+  asm volatile("nanosleep.u32 100;");
+#endif
+}
+
 struct alignas(16) TwoWords {
   uint64_t one, other;
 };
@@ -1777,15 +1786,15 @@ INDUCTOR_REWRITER_DEVICE void fill_share(
   *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(part.pattern >> (at % 8 * 8));
 }
 
-// A block for each band, and those behind them fill memory.
-template <class Job>
-INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job) {
-  wait_for_launch_before();
-  if (blockIdx.x < job.bands_count) {
-    compare_band(job.damage, job.launch, job.bands[blockIdx.x]);
+// A block for each band, and those behind them fill memory, once what it held `was_read`.
+template <class Job, class Read>
+INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job, uint32_t number, Read was_read) {
+  if (number < job.bands_count) {
+    compare_band(job.damage, job.launch, job.bands[number]);
     return;
   }
-  const uint64_t block = blockIdx.x - job.bands_count;
+  was_read();
+  const uint64_t block = number - job.bands_count;
   const uint64_t thread = block * 256 + threadIdx.x, threads = uint64_t{job.blocks} * 256;
   for (uint32_t part = 0; part < job.parts_count; ++part) fill_share(job.parts[part], thread, threads);
 }
@@ -1796,11 +1805,39 @@ INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job) {
 
 extern "C" __global__ void __launch_bounds__(256)
 inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job) {
-  inductor_rewriter::gpu::act_on_memory(job);
+  inductor_rewriter::gpu::wait_for_launch_before();
+  inductor_rewriter::gpu::act_on_memory(job, blockIdx.x, [] {});
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 inductor_rewriter_memory_few(
     const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::SmallMemoryJob job) {
-  inductor_rewriter::gpu::act_on_memory(job);
+  inductor_rewriter::gpu::wait_for_launch_before();
+  inductor_rewriter::gpu::act_on_memory(job, blockIdx.x, [] {});
+}
+
+// Measures, and does what is to be done about memory behind that: one launch in place of two. Blocks that
+// fill wait until all that measure are through. These come first, so each of them runs or has run by
+// then; and the others are too few to keep them from it in any order.
+extern "C" __global__ void __launch_bounds__(256, 2)
+inductor_rewriter_measure_and_act(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::JoinedJob job) {
+  using namespace inductor_rewriter::gpu;
+  wait_for_launch_before();
+  if (blockIdx.x < job.blocks) {
+    measure_block(job.quick, blockIdx.x);
+    __syncthreads();  // all threads have read what they read
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(job.measured, 1u);
+    }
+    return;
+  }
+  act_on_memory(job.memory, blockIdx.x - job.blocks, [&job] {
+    if (threadIdx.x == 0) {
+      while (static_cast<int>(atomicAdd(job.measured, 0u) - job.until) < 0) wait_a_moment();
+      __threadfence();
+    }
+    __syncthreads();
+  });
 }

@@ -303,6 +303,9 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   return !issued ? 0 : events.output.has_problem() ? 2 : 1;
 }
 
+// Whether something waits for the values of the next launch.
+EXPORTED int32_t inductor_rewriter_is_waiting() { return Gpu::gathering; }
+
 // Has measured what waits for the values of the next launch (`Gpu::settle`).
 EXPORTED void inductor_rewriter_settle() {
   for (int device = 0; device < most_devices; ++device) {

@@ -29,7 +29,8 @@ class FastPaths:
 
     `calls` are those that run, by thread. Anything that a short way cannot do goes `otherwise`, the
     way of all probes, of which there is one for each phase. `written` are the names of what
-    launches write, and of the memory behind them.
+    launches write, and of the memory behind them; `joins_memory` is whether lines about memory
+    follow each launch, and keep what the wrapper gives up.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class FastPaths:
         *,
         written: Set[str],
         rechecks: bool,
+        joins_memory: bool,
     ) -> None:
         self._probes = probes
         self._printer = printer
@@ -58,9 +60,12 @@ class FastPaths:
         style = printer.style
         self._plans: dict[str, Plans] = {}
         if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
+            held = {label.name for label in inputs} if joins_memory else None
             names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
             self._plans = {
-                x: Plans(x, names[x], style, findings, written=written, rechecks=rechecks)
+                x: Plans(
+                    x, names[x], style, findings, written=written, rechecks=rechecks, held=held
+                )
                 for x in names
                 if names[x]
             }
@@ -143,6 +148,11 @@ class FastPaths:
         if call.queued and self._queue is not None:
             self._queue.close(call.queued)
             call.queued = 0
+
+    def settle(self) -> None:
+        """Have measured what waits for lines about memory."""
+        if self._queue is not None:
+            self._queue.settle()
 
     def _settle(self, call: RunningCall | None) -> None:
         """The memory of what waits to be measured may be written or freed."""

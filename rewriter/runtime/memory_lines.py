@@ -37,6 +37,9 @@ class CallKeeper(Protocol):
     def warn(self, about: str, message: str) -> None:
         """Write a warning, once."""
 
+    def settle(self) -> None:
+        """Have measured what waits for lines about memory."""
+
 
 class TakesMemoryLines(Protocol):
     """What lines about memory call."""
@@ -103,6 +106,7 @@ class MemoryLines:
 
     def allocated(self, event: int, tensor: Any) -> Any:
         """A buffer was allocated; the wrapper goes on with the result, which may be another."""
+        self._calls.settle()
         if not isinstance(tensor, torch.Tensor):
             return tensor
         if (call := self._calls.undisturbed_call()) is not None:
@@ -128,6 +132,7 @@ class MemoryLines:
 
     def checked(self, launch: int) -> None:
         """The launch was issued, and its values were handed over."""
+        self._calls.settle()
         if (call := self._calls.undisturbed_call()) is None:
             self._calls.guarded("memory", self._check, launch)
             return
@@ -138,6 +143,7 @@ class MemoryLines:
                 self._failed(error)
 
     def _give_up(self, event: int, tensor: Any, is_held: bool, is_reused: bool) -> None:
+        self._calls.settle()
         if (call := self._calls.undisturbed_call()) is None:
             self._calls.guarded("memory", self._gone, event, tensor, is_held, is_reused)
             return

@@ -32,7 +32,8 @@ class Plan:
     the values. `written` are the places of inputs that launches write. `check`, if there is one,
     takes the values, all tensors, and tells whether they have these facts; `freed` are those whose
     memory may have been freed: place, bytes to the end, bytes of an element. Values that go
-    `together` may wait to be measured with those of the next launch.
+    `together` may wait to be measured with those of the next launch. `held` are the places of those
+    that have to stay until the lines about memory behind them, which have them measured.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Plan:
     check: Callable[..., bool] | None
     freed: tuple[tuple[int, int, int], ...]
     together: bool
+    held: tuple[int, ...]
 
     def stream(self, call: RunningCall) -> int | None:
         """The stream that the values are measured on, 0 on the CPU; `None` where they cannot be:

@@ -44,7 +44,9 @@ class Plans:
     """The plans of one phase of all launches of a wrapper, or of its inputs.
 
     `probes` are the names of those that act there, of `print`, `hash`, `nan` and `record`;
-    `findings` says what `nan` makes of a value.
+    `findings` says what `nan` makes of a value. If lines about memory follow each launch, and keep
+    what the wrapper gives up, its values are measured by what these lines have the GPU do: `held`
+    are then the names of what others may have freed by then, otherwise None.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Plans:
         *,
         written: Set[str] = frozenset(),
         rechecks: bool = False,
+        held: Set[str] | None = None,
     ) -> None:
         self._phase = phase
         self._style = style
@@ -69,6 +72,7 @@ class Plans:
         self._known: dict[int, dict[tuple[object, ...], Plan | None]] = {}
         self._last: dict[int, Plan] = {}
         self._written = written
+        self._held = held if phase == "after" else None
         self._native: Any = None
         self._inputs = KnownInputs(rechecks=rechecks)
 
@@ -103,6 +107,7 @@ class Plans:
                 len(plan.ends),
                 plan.freed,
                 plan.together,
+                plan.held,
             )
 
     def measure_as_before(
@@ -130,7 +135,7 @@ class Plans:
         result = launch(plan.pack(call.queued, plan.number, iteration, stream, *addresses))
         if result:
             runs[index] = iteration + 1
-            call.hold(values, plan.together)
+            call.hold(values, plan)
         return result
 
     def measure(
@@ -185,7 +190,7 @@ class Plans:
         result = int(queue.launch(packed))
         if result:
             runs[index] = iteration + 1
-            call.hold(values, plan.together)
+            call.hold(values, plan)
             self._last[index] = plan
             if self._native is not None:
                 self._keep_native(index, plan)
@@ -234,7 +239,9 @@ class Plans:
         if len(devices) > 1 or any(map(start, devices)):
             return None
         flags = self._flags | _REPEATS * bool(launch and launch.repeats)
-        flags |= _TOGETHER * bool(launch and launch.together and self._phase == "after")
+        is_together = bool(launch and launch.together and self._phase == "after")
+        is_together = is_together and self._held is None
+        flags |= _TOGETHER * (is_together or self._held is not None)
         ends = tuple(map(end_of, tensors))
         can_check = launch is not None and len(tensors) == len(contents)
         return Plan(
@@ -252,7 +259,12 @@ class Plans:
                 # What a kernel has just written as a whole has its memory.
                 if value.label.role != "out" or launch is None or launch.kind not in _WRITERS
             ),
-            together=bool(flags & _TOGETHER),
+            together=is_together,
+            held=tuple(
+                place
+                for place, label in enumerate(labels)
+                if self._held is not None and label.name in self._held
+            ),
         )
 
     def _packed(self, event: Event, flags: int, numbers: Mapping[torch.dtype, int]) -> bytes:

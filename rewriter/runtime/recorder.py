@@ -118,6 +118,7 @@ class Recorder:
             self._exchange,
             written=written_names(launches),
             rechecks=bool(options.get("recheck")),
+            joins_memory=self._memory is not None and {"bounds", "stale"} <= set(options["probes"]),
         )
         self.before: Callable[..., None] = self._fast.at("before", self._before)
         self.after: Callable[..., None] = self._fast.at("after", self._after)
@@ -155,6 +156,10 @@ class Recorder:
         """No call follows: write what is left, and let go."""
         self._finish()
         atexit.unregister(self._finish)
+
+    def settle(self) -> None:
+        """Have measured what waits for lines about memory."""
+        self._fast.settle()
 
     def _take_lines(self, lines: TakesMemoryLines) -> None:
         """Lines about memory go another way from now on."""

@@ -13,6 +13,7 @@ from .statistics import has_memory
 if TYPE_CHECKING:
     from .capture import Capture
     from .dump import CallDirectory
+    from .plan import Plan
     from .printer import Stdout
 
 
@@ -65,11 +66,13 @@ class RunningCall:
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
 
-    def hold(self, values: tuple[Any, ...], together: bool) -> None:
-        """Values of a launch were handed over to be measured: with those of the next one, or now,
-        and all that waited."""
-        if together:
+    def hold(self, values: tuple[Any, ...], plan: Plan) -> None:
+        """Values of a launch were handed over to be measured: with those of the next one, by the
+        lines about memory that follow, or now, and all that waited."""
+        if plan.together:
             self.held.append(values)
+        elif plan.held:
+            self.held[:] = [tuple(values[place] for place in plan.held)]
         elif self.held:
             self.held.clear()
 

@@ -49,6 +49,8 @@ def make_lines(
         *(getattr(ctypes.CDLL(torch._C.__file__), f"aoti_torch_get_{name}") for name in _SHIM),
         functions.inductor_rewriter_compare,
         functions.inductor_rewriter_act_on_memory,
+        functions.inductor_rewriter_is_waiting,
+        functions.inductor_rewriter_settle,
     )
     core: Any = torch._C
     stream = getattr(core, "_cuda_getCurrentRawStream", None)

@@ -98,6 +98,7 @@ struct Known {
   Py_ssize_t tensors = 0;
   bool together = false;
   std::vector<Freed> freed;
+  std::vector<Py_ssize_t> held;
 };
 
 using Launch = int32_t (*)(const int64_t*);
@@ -119,18 +120,21 @@ bool has_memory(PyObject* value, const Freed& freed) {
 }
 
 // `RunningCall.hold`. False: an exception.
-bool hold(PyObject* call, PyObject* const* values, Py_ssize_t count, bool together) {
+bool hold(
+    PyObject* call, PyObject* const* values, Py_ssize_t count, bool together,
+    const std::vector<Py_ssize_t>& places) {
   const Object held = attribute(call, name_held);
   if (!held || !PyList_Check(held.get())) return false;
-  if (!together) {
-    const Py_ssize_t all = PyList_GET_SIZE(held.get());
-    return !all || !PyList_SetSlice(held.get(), 0, all, nullptr);
-  }
-  const Object some(PyTuple_New(count));
+  const Py_ssize_t before = PyList_GET_SIZE(held.get());
+  if (!together && before && PyList_SetSlice(held.get(), 0, before, nullptr)) return false;
+  const Py_ssize_t wanted = together ? count : static_cast<Py_ssize_t>(places.size());
+  if (!wanted) return true;
+  const Object some(PyTuple_New(wanted));
   if (!some) return false;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    Py_INCREF(values[i]);
-    PyTuple_SET_ITEM(some.get(), i, values[i]);
+  for (Py_ssize_t i = 0; i < wanted; ++i) {
+    PyObject* const value = values[together ? i : places[static_cast<std::size_t>(i)]];
+    Py_INCREF(value);
+    PyTuple_SET_ITEM(some.get(), i, value);
   }
   return !PyList_Append(held.get(), some.get());
 }
@@ -146,6 +150,7 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   const Object check = Object::of(found->second.check.get());
   const Object gpu = Object::of(found->second.gpu.get());
   const bool together = found->second.together;
+  const std::vector<Py_ssize_t> held = found->second.held;
   if (found->second.tensors != size - 1) return 0;
   const Object call = self.call();
   if (!call) return 0;
@@ -203,7 +208,7 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   Py_END_ALLOW_THREADS
   // It is counted whether or not there is memory for that.
   if (result && PyDict_SetItem(runs.get(), given[0], next.get())) PyErr_Clear();
-  if (result && !hold(call.get(), given + 1, size - 1, together)) PyErr_Clear();
+  if (result && !hold(call.get(), given + 1, size - 1, together, held)) PyErr_Clear();
   return result;
 }
 
@@ -241,15 +246,15 @@ PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return made;
 }
 
-// keep(launch, plan, device, check, tensors, ((place, end, size), ...), together)
+// keep(launch, plan, device, check, tensors, ((place, end, size), ...), together, (place held, ...))
 PyObject* measuring_keep(PyObject* self, PyObject* args) {
   long long index, plan, device;
   Py_ssize_t tensors;
-  PyObject *check, *all;
+  PyObject *check, *all, *held;
   int together;
   if (!PyArg_ParseTuple(
-          args, "LLLOnO!p", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all,
-          &together)) {
+          args, "LLLOnO!pO!", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all,
+          &together, &PyTuple_Type, &held)) {
     return nullptr;
   }
   Known known;
@@ -269,6 +274,14 @@ PyObject* measuring_keep(PyObject* self, PyObject* args) {
       return nullptr;
     }
     known.freed.push_back({place, end, size});
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(held); ++i) {
+    const Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(held, i));
+    if (place < 0 || place >= tensors) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such tensor");
+      return nullptr;
+    }
+    known.held.push_back(place);
   }
   // What was known before may run code when it goes.
   std::swap((*reinterpret_cast<Measuring*>(self)->known)[index], known);

@@ -36,6 +36,8 @@ PyTypeObject* watching_type;
 
 using Compare = int32_t (*)(int32_t, const Band*, int32_t, uint64_t, void*);
 using Act = int32_t (*)(int32_t, MemoryJob*, void*);
+using IsWaiting = int32_t (*)();
+using Settle = void (*)();
 
 // What is known of the line of an allocation: what it made last, and where.
 struct Line {
@@ -61,6 +63,8 @@ struct Lines {
     Shim shim;
     Compare compare;
     Act act;
+    IsWaiting is_waiting;  // whether something waits to be measured, and what has it measured
+    Settle settle;
     std::unordered_set<int64_t> waiting_events, waiting_launches;  // whose lines wait for the next
     int64_t guard = 0;
     Py_ssize_t references = 0;  // to what only the variable has that a wrapper gives up
@@ -109,6 +113,14 @@ void settle(const Lines& self, Watch& watch) {
   watch.is_damaged |= work.compares() && (damaged > 0 || (work.device() >= 0 && watch.damage->launch));
   work.clear();
   watch.let_go_of_most();
+}
+
+// Has measured what waits for lines about memory, if none of these had the GPU do anything.
+void settle_measured(const Lines& self) {
+  if (!self.state->is_waiting()) return;
+  Py_BEGIN_ALLOW_THREADS
+  self.state->settle();
+  Py_END_ALLOW_THREADS
 }
 
 // Fills memory of the watched call, or has that wait.
@@ -479,15 +491,19 @@ bool takes(Py_ssize_t count, Py_ssize_t wanted) {
 template <class F>
 bool take_line(
     Lines& self, const std::unordered_set<int64_t>& waiting, PyObject* number, bool& is_done, F act) {
-  return acts([&] {
+  bool waits = false;
+  const bool is_well = acts([&] {
     Object call;
     const std::shared_ptr<Watch> watch = watch_of(self, call);
     const int64_t index = watch ? PyLong_AsLongLong(number) : -1;
     if (index < 0) return;
     is_done = act(watch, index);
-    if (!is_done || watch->has_others || !waiting.count(index)) settle(self, *watch);
+    waits = is_done && !watch->has_others && waiting.count(index);
+    if (!waits) settle(self, *watch);
     if (is_done && std::exchange(watch->is_damaged, false)) self.call(report, call.get());
   });
+  if (!waits) settle_measured(self);
+  return is_well;
 }
 
 PyObject* take(Object& result) {
@@ -685,7 +701,7 @@ void read_numbers(PyObject* tuple, std::unordered_set<int64_t>& to) {
 PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *calls, *functions, *addresses, *events, *launches;
   long long guard;
-  constexpr Py_ssize_t all = 11;
+  constexpr Py_ssize_t all = 13;
   if (!PyArg_ParseTuple(
           args, "O!O!O!LO!O!", &PyDict_Type, &calls, &PyTuple_Type, &functions, &PyTuple_Type,
           &addresses, &guard, &PyTuple_Type, &events, &PyTuple_Type, &launches)) {
@@ -720,6 +736,8 @@ PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
   shim.device_index = reinterpret_cast<Shim::Get<int32_t>>(at[8]);
   self.state->compare = reinterpret_cast<Compare>(at[9]);
   self.state->act = reinterpret_cast<Act>(at[10]);
+  self.state->is_waiting = reinterpret_cast<IsWaiting>(at[11]);
+  self.state->settle = reinterpret_cast<Settle>(at[12]);
   self.state->guard = guard;
   if (!acts([&] {
         read_numbers(events, self.state->waiting_events);

@@ -2,12 +2,9 @@
 // rewriter/runtime/memory/watch.py.
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -15,11 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "../convert.h"
-#include "../json.h"
 #include "../recorder.h"
 #include "guarded.h"
 #include "patterns.h"
+#include "rows.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -51,7 +47,7 @@ class MemoryOfWrapper : public MemoryWatch {
     Watched& watched = watched_of(call);
     watched.launches.push_back(launch);
     compare(call, watched, static_cast<uint64_t>(launch) + 1);
-    const inductor_rewriter::Row* const row = recorder_.row_of(launch);
+    const Row* const row = recorder_.row_of(launch);
     end_line(call, watched, row && row->memory_waits);
   }
 
@@ -136,7 +132,7 @@ class MemoryOfWrapper : public MemoryWatch {
     bool has_tables = false, is_captured = false;
     std::vector<int> launches;
     int64_t done[memory_probes] = {};
-    std::vector<std::pair<std::string, int64_t>> skipped[memory_probes];
+    LeftOut skipped[memory_probes];
   };
 
   // A buffer with bands in place of one that was allocated, filled; null: that one stays.
@@ -423,126 +419,64 @@ class MemoryOfWrapper : public MemoryWatch {
 
   // Write what is known of damage, the first launch first, each band once.
   void report(RunningCall& call, Watched& watched) {
-    struct Row {
+    struct Found {
       Damage damage;
       Buffer* buffer;
       int side;
     };
-    std::vector<Row> found;
+    std::vector<Found> found;
     for (Buffer& buffer : watched.buffers) {
       for (int side = 0; side < 2; ++side) {
-        Row row{Damage(), &buffer, side};
-        if (buffer.reported[side] || !buffer.from->read(buffer.places[side], row.damage)) continue;
+        Found one{Damage(), &buffer, side};
+        if (buffer.reported[side] || !buffer.from->read(buffer.places[side], one.damage)) continue;
         buffer.reported[side] = true;
-        found.push_back(row);
+        found.push_back(one);
       }
     }
-    std::stable_sort(found.begin(), found.end(), [](const Row& a, const Row& b) {
+    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
       return a.damage.launch < b.damage.launch;
     });
-    for (const Row& row : found) write(call, watched, row.damage, *row.buffer, row.side);
+    for (const Found& one : found) write(call, watched, one.damage, *one.buffer, one.side);
   }
 
   void write(
       RunningCall& call, const Watched& watched, const Damage& damage, const Buffer& buffer,
       int side) {
-    const int launch = static_cast<int>(damage.launch) - 1;
-    const inductor_rewriter::Row* const row = recorder_.row_of(launch);
-    const auto at = std::find(watched.launches.begin(), watched.launches.end(), launch);
+    Store store;
+    store.launch = static_cast<int>(damage.launch) - 1;
+    const Row* const row = recorder_.row_of(store.launch);
+    if (row) store.kernel = row->kernel;
+    const auto at = std::find(watched.launches.begin(), watched.launches.end(), store.launch);
+    if (at != watched.launches.begin()) store.since = *(at - 1);
+    store.buffer = line_of(buffer.event).buffer;
+    store.allocated = buffer.event;
+    store.side = side ? "behind" : "before";
     const int64_t item = buffer.memory.item;
-    const int64_t distance = static_cast<int64_t>(damage.distance) / item;
-    const int64_t count = (static_cast<int64_t>(damage.count) + item - 1) / item;
-    const std::string value = value_text(damage, buffer.memory), name = line_of(buffer.event).buffer;
-    const char* const where = side ? "behind" : "before";
-    Json json(false);
-    json.open('{').key("event").string("memory").key("probe").string("bounds");
-    json.key("what").string("store out of bounds").key("launch").number(int64_t{launch});
-    if (row) json.key("kernel").string(row->kernel);
-    if (at != watched.launches.begin()) json.key("since").number(int64_t{*(at - 1)});
-    json.key("buffer").string(name).key("allocated").number(int64_t{buffer.event});
-    json.key("side").string(where).key("distance").number(distance).key("count").number(count);
-    json.key("dtype").string(dtype_info(buffer.memory.dtype).name);
-    if (!value.empty()) json.key("value").string(value);
-    if (watched.is_captured) json.key("captured").put("true");
-    append(call, json.close('}').text + "\n");
-    std::string line = recorder_.start(call.number) + " #" + std::to_string(launch);
-    if (row) line += " " + std::string(row->kernel);
-    line += " wrote outside " + name + ": ";
-    line += count == 1 ? "1 element" : std::to_string(count) + " elements";
-    line += ", the nearest ";
-    line += distance ? std::to_string(distance) + " elements " + where : "right " + std::string(where);
-    line += side ? " its end" : " its start";
-    if (!value.empty()) line += ", " + value;
-    line += "\n";
+    store.distance = static_cast<int64_t>(damage.distance) / item;
+    store.count = (static_cast<int64_t>(damage.count) + item - 1) / item;
+    store.dtype = buffer.memory.dtype;
+    store.value = stored_value(damage, buffer.memory);
+    store.is_captured = watched.is_captured;
+    append(call, store_row(store));
+    const std::string line = store_line(recorder_.start(call.number), store);
     recorder_.write_now(line.data(), line.size());
   }
 
   void write_coverage(RunningCall& call, const Watched& watched) {
+    const int64_t launches = static_cast<int64_t>(watched.launches.size());
     std::string rows;
     for (int probe = 0; probe < memory_probes; ++probe) {
       if (!has_[probe]) continue;
-      Json json(false);
-      json.open('{').key("event").string("coverage").key("probe").string(memory_probe_name(probe));
-      json.key("done").number(watched.done[probe]);
-      if (probe == bounds_probe) {
-        json.key("launches").number(static_cast<int64_t>(watched.launches.size()));
-      }
-      int64_t skipped = 0;
-      for (const auto& [reason, count] : watched.skipped[probe]) skipped += count;
-      if (skipped) {
-        json.key("skipped").number(skipped).key("why").open('{');
-        for (const auto& [reason, count] : watched.skipped[probe]) json.key(reason.c_str()).number(count);
-        json.close('}');
-      }
-      rows += json.close('}').text + "\n";
+      rows += coverage_row(
+          memory_probe_name(probe), watched.done[probe], probe == bounds_probe ? launches : -1,
+          watched.skipped[probe]);
     }
     append(call, rows);
   }
 
-  // Append rows at once: the program may crash next.
   void append(RunningCall& call, const std::string& rows) {
     if (!call.directory || rows.empty()) return;
-    recorder_.act("dump", [&] {
-      const std::string path = call.directory->path + "/memory.jsonl";
-      const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-      if (file < 0) fail("write", path);
-      for (std::size_t done = 0; done < rows.size();) {
-        const ssize_t some = ::write(file, rows.data() + done, rows.size() - done);
-        if (some < 0 && errno == EINTR) continue;
-        if (some <= 0) {
-          ::close(file);
-          fail("write", path);
-        }
-        done += static_cast<std::size_t>(some);
-      }
-      ::close(file);
-    });
-  }
-
-  // The element that was written; empty where that is not known as a whole.
-  static std::string value_text(const Damage& damage, const Memory& memory) {
-    if (memory.item > static_cast<int>(sizeof damage.element)) return "";
-    const char* const from = reinterpret_cast<const char*>(damage.element);
-    const int32_t dtype = memory.dtype;
-    int64_t whole = 0;
-    std::memcpy(&whole, from, sizeof whole);
-    if (dtype == dtypes::int64) return std::to_string(whole);
-    if (dtype == dtypes::uint64) return std::to_string(static_cast<uint64_t>(whole));
-    if (!dtype_info(dtype).plain) {
-      std::string text;
-      for (int i = 0; i < memory.item; ++i) {
-        for (int shift : {4, 0}) text += "0123456789abcdef"[damage.element[i] >> shift & 15];
-      }
-      return text;
-    }
-    alignas(64) double parts[16];
-    char padded[128] = {};
-    std::memcpy(padded, from, static_cast<std::size_t>(memory.item));
-    convert(dtype, padded, 1, parts);
-    if (dtype == dtypes::boolean) return parts[0] != 0 ? "True" : "False";
-    if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
-    if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
-    return python_repr(parts[0]);
+    recorder_.act("dump", [&] { write_rows(call.directory->path, rows); });
   }
 
   Recorder& recorder_;

@@ -1,0 +1,131 @@
+// What is written about memory: lines of print, and rows of `memory.jsonl` beside the events. As
+// rewriter/runtime/memory/rows.py has them.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../convert.h"
+#include "../json.h"
+#include "../rotation.h"
+#include "guarded.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// What a launch wrote outside of a buffer: counts are of elements, `distance` from its edge.
+struct Store {
+  int launch = -1;
+  const char* kernel = nullptr;  // null where it is not known
+  int since = -1;  // the launch behind which the band was still whole; -1: none
+  std::string buffer;
+  int allocated = -1;  // by which event
+  const char* side = "";  // `before` the buffer, or `behind` it
+  int64_t distance = 0, count = 0;
+  int32_t dtype = 0;
+  std::string value;  // empty where it is not known
+  bool is_captured = false;
+};
+
+// The element that was written; empty where that is not known as a whole.
+inline std::string stored_value(const Damage& damage, const Memory& memory) {
+  if (memory.item > static_cast<int>(sizeof damage.element)) return "";
+  const char* const from = reinterpret_cast<const char*>(damage.element);
+  const int32_t dtype = memory.dtype;
+  int64_t whole = 0;
+  std::memcpy(&whole, from, sizeof whole);
+  if (dtype == dtypes::int64) return std::to_string(whole);
+  if (dtype == dtypes::uint64) return std::to_string(static_cast<uint64_t>(whole));
+  if (!dtype_info(dtype).plain) {
+    std::string text;
+    for (int i = 0; i < memory.item; ++i) {
+      for (int shift : {4, 0}) text += "0123456789abcdef"[damage.element[i] >> shift & 15];
+    }
+    return text;
+  }
+  alignas(64) double parts[16];
+  char padded[128] = {};
+  std::memcpy(padded, from, static_cast<std::size_t>(memory.item));
+  convert(dtype, padded, 1, parts);
+  if (dtype == dtypes::boolean) return parts[0] != 0 ? "True" : "False";
+  if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
+  if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
+  return python_repr(parts[0]);
+}
+
+inline std::string store_row(const Store& store) {
+  Json json(false);
+  json.open('{').key("event").string("memory").key("probe").string("bounds");
+  json.key("what").string("store out of bounds").key("launch").number(int64_t{store.launch});
+  if (store.kernel) json.key("kernel").string(store.kernel);
+  if (store.since >= 0) json.key("since").number(int64_t{store.since});
+  json.key("buffer").string(store.buffer).key("allocated").number(int64_t{store.allocated});
+  json.key("side").string(store.side).key("distance").number(store.distance);
+  json.key("count").number(store.count).key("dtype").string(dtype_info(store.dtype).name);
+  if (!store.value.empty()) json.key("value").string(store.value);
+  if (store.is_captured) json.key("captured").put("true");
+  return json.close('}').text + "\n";
+}
+
+// `#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`, behind how each
+// line starts.
+inline std::string store_line(const std::string& start, const Store& store) {
+  const std::string side = store.side;
+  std::string line = start + " #" + std::to_string(store.launch);
+  if (store.kernel) line += " " + std::string(store.kernel);
+  line += " wrote outside " + store.buffer + ": ";
+  line += store.count == 1 ? "1 element" : std::to_string(store.count) + " elements";
+  line += ", the nearest ";
+  line += store.distance ? std::to_string(store.distance) + " elements " : "right ";
+  line += side + (side == "behind" ? " its end" : " its start");
+  if (!store.value.empty()) line += ", " + store.value;
+  return line + "\n";
+}
+
+// Why a probe left buffers out, each with how many.
+using LeftOut = std::vector<std::pair<std::string, int64_t>>;
+
+// How many buffers a probe guarded or filled in a call; `launches`, after how many bands were
+// compared, is -1 of a probe that compares none.
+inline std::string coverage_row(
+    const char* probe, int64_t done, int64_t launches, const LeftOut& left_out) {
+  Json json(false);
+  json.open('{').key("event").string("coverage").key("probe").string(probe);
+  json.key("done").number(done);
+  if (launches >= 0) json.key("launches").number(launches);
+  int64_t skipped = 0;
+  for (const auto& [reason, count] : left_out) skipped += count;
+  if (skipped) {
+    json.key("skipped").number(skipped).key("why").open('{');
+    for (const auto& [reason, count] : left_out) json.key(reason.c_str()).number(count);
+    json.close('}');
+  }
+  return json.close('}').text + "\n";
+}
+
+// Append rows at once: the program may crash next.
+inline void write_rows(const std::string& directory, const std::string& rows) {
+  const std::string path = directory + "/memory.jsonl";
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) fail("write", path);
+  for (std::size_t done = 0; done < rows.size();) {
+    const ssize_t some = ::write(file, rows.data() + done, rows.size() - done);
+    if (some < 0 && errno == EINTR) continue;
+    if (some <= 0) {
+      ::close(file);
+      fail("write", path);
+    }
+    done += static_cast<std::size_t>(some);
+  }
+  ::close(file);
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -472,6 +472,21 @@ def inputs(packaged: Callable[..., Packaged], tmp_path: Path) -> Path:
     return tmp_path / "inputs.pt"
 
 
+def test_a_package_is_loaded_without_asking_a_compiler_what_the_host_can_do(
+    packaged: Callable[..., Packaged],
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`torch._inductor.package.load_package` compiles and loads several programs for that."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    monkeypatch.delenv("TORCHINDUCTOR_VEC_ISA_OK", raising=False)
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # another process than that of all tests
+    outputs_of([packaged("mlp").path, "--args", inputs])
+    assert files_of(cache) == {}
+
+
 def test_an_unpacked_package(
     packaged: Callable[..., Packaged], inputs: Path, tmp_path: Path
 ) -> None:

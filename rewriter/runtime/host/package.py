@@ -51,14 +51,19 @@ def _load(bindings: Any, package: str, model: str) -> tuple[Any, str]:
 
     `aoti_load_package` would hide that behind "Loading outdated pt2 file".
     """
-    make = bindings._aoti.AOTIModelPackageLoader
     try:
-        try:
-            return make(package, model, False, 1, -1), ""
-        except TypeError:  # before torch 2.7
-            return make(package, model), ""
+        return loader_of(bindings, package, model), ""
     except Exception as error:
         return None, f"{error}".partition("\nException raised from")[0].strip()
+
+
+def loader_of(bindings: Any, package: str, model: str) -> Any:
+    """Torch's loader of a model. `bindings` are `torch._C`."""
+    make = bindings._aoti.AOTIModelPackageLoader
+    try:
+        return make(package, model, False, 1, -1)
+    except TypeError:  # before torch 2.7
+        return make(package, model)
 
 
 def _has(bindings: Any, device: str) -> bool:

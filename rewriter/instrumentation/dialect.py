@@ -74,9 +74,10 @@ class Dialect(Protocol):
     def encode(self, line: str) -> str:
         """A line as the file has to hold it."""
 
-    def is_quiet(self, lines: bytes, indent: bytes) -> bool:
-        """Whether lines of a wrapper, which have an indent, run to their end and nothing in them
-        reads or writes a tensor: buffers are named, allocated and given up there."""
+    def is_bookkeeping(self, lines: bytes, indent: bytes) -> bool:
+        """Whether lines of a wrapper only name, allocate and give up buffers, so that nothing in
+        them reads or writes a tensor, and all of them run if the first one does: `indent` is that
+        of the line before them."""
 
 
 class DialectModule(Protocol):

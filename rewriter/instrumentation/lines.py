@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rewriter.core import markers
 from rewriter.core.edit import Insertion
@@ -20,6 +21,14 @@ from rewriter.version import __version__
 HEADER = "header"  # the origin of the insertion in front of the first scope
 
 
+class _Line(NamedTuple):
+    """A line that is put in `behind` the statement that ends there, or in front of the next one."""
+
+    insertion: Insertion
+    behind: bool
+    memory: MemoryLine | None
+
+
 class Lines:
     """Collects lines for one file: marked, with its own line ends, in order."""
 
@@ -29,21 +38,26 @@ class Lines:
         self.needs_releases = dialect.needs_releases
         self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
         self._header: tuple[Insertion, ...] = ()
-        # By where it belongs to the line before (0) or behind it (1).
-        self._insertions: list[tuple[int, Insertion]] = []
+        self._lines: list[_Line] = []
         name = "_rw"
         while name.encode() in source.data:
             name += "_"
         self._variable = name
         self._is_dormant = is_dormant
         self.handed: dict[LineKey, tuple[str, ...]] = {}
-        self._of_memory: list[tuple[int, MemoryLine]] = []  # as `_insertions`
 
     def _add(
-        self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
+        self,
+        offset: int,
+        indent: bytes,
+        line: str,
+        origin: str,
+        *,
+        behind: bool = True,
+        memory: MemoryLine | None = None,
     ) -> None:
         """A line at an offset. It belongs `behind` the statement that ends there, or in front of
-        the one that starts there."""
+        the one that starts there. `memory` is what it does if it is about memory."""
         self._require_line(offset)
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
@@ -52,7 +66,7 @@ class Lines:
             self._source.newline_at(offset),
             at_end=at_end,
         )
-        self._insertions.append((0 if behind else 1, Insertion(offset, text, origin)))
+        self._lines.append(_Line(Insertion(offset, text, origin), behind, memory))
 
     def _require_line(self, offset: int) -> None:
         """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
@@ -91,8 +105,9 @@ class Lines:
     def checked(self, launch: Launch) -> None:
         point = launch.insertion_point
         line = self._dialect.statement(f"{self._variable}.checked({launch.index})")
-        self._add(point.end, point.indent, line, f"#{launch.index} memory {launch.kernel}")
-        self._of_memory.append((0, MemoryLine(point.end, point.indent, launch=launch.index)))
+        memory = MemoryLine(point.end, point.indent, launch=launch.index)
+        origin = f"#{launch.index} memory {launch.kernel}"
+        self._add(point.end, point.indent, line, origin, memory=memory)
 
     def memory(self, event: MemoryEvent) -> None:
         """The line of a memory event: in front of a release, behind everything else."""
@@ -104,9 +119,9 @@ class Lines:
             call = f"{self._variable}.{called}({event.index}, {event.buffer})"
             line = self._dialect.statement(call)
         offset = point.end if behind else point.start
-        self._add(offset, point.indent, line, f"{event.action} {event.buffer}", behind=behind)
-        placed = MemoryLine(offset, point.indent, event=event.index)
-        self._of_memory.append((0 if behind else 1, placed))
+        memory = MemoryLine(offset, point.indent, event=event.index)
+        origin = f"{event.action} {event.buffer}"
+        self._add(offset, point.indent, line, origin, behind=behind, memory=memory)
 
     def header(
         self,
@@ -134,10 +149,12 @@ class Lines:
 
     def insertions(self) -> tuple[Insertion, ...]:
         """All lines in the order in which they stand in the file."""
-        ordered = sorted(self._insertions, key=lambda row: (row[1].offset, row[0]))
-        return (*self._header, *(insertion for _, insertion in ordered))
+        return (*self._header, *(line.insertion for line in self._in_order()))
 
     def of_memory(self) -> tuple[MemoryLine, ...]:
         """The lines about memory in the order in which they stand in the file."""
-        ordered = sorted(self._of_memory, key=lambda row: (row[1].offset, row[0]))
-        return tuple(line for _, line in ordered)
+        return tuple(line.memory for line in self._in_order() if line.memory is not None)
+
+    def _in_order(self) -> list[_Line]:
+        """At one offset, what belongs to the line before comes first."""
+        return sorted(self._lines, key=lambda line: (line.insertion.offset, not line.behind))

@@ -37,5 +37,5 @@ def waiting(data: bytes, lines: Iterable[MemoryLine], dialect: Dialect) -> froze
         for line, following in pairwise(lines)
         if following.launch is None
         and line.indent == following.indent
-        and dialect.is_quiet(data[line.offset : following.offset], line.indent)
+        and dialect.is_bookkeeping(data[line.offset : following.offset], line.indent)
     )

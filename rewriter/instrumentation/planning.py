@@ -82,6 +82,7 @@ def plan_probes(
 def _marked(
     rows: Sequence[Json], key: str, mark: str, which: Container[int | None]
 ) -> tuple[Json, ...]:
+    """The rows of a table, of which those with one of these under `key` have the mark."""
     return tuple({**row, mark: True} if row[key] in which else row for row in rows)
 
 

@@ -26,12 +26,12 @@ _COMMENT = re.compile(rb"//[^\r\n]*")
 _DECLARED = re.compile(rb"\bRAIIAtenTensorHandle +\w+ *\(")
 _CALLED = re.compile(rb"\b(\w+) *\(")
 # What names, allocates or gives up buffers.
-_QUIET = frozenset(
+_BOOKKEEPING = frozenset(
     b"RAIIAtenTensorHandle AOTI_TORCH_ERROR_CODE_CHECK aoti_torch_empty_strided reset move"
     b" reinterpret_tensor_wrapper wrap_with_raii_handle_if_needed".split()
 )
-# A block, a directive, or a statement that may go on elsewhere.
-_TURNS = re.compile(
+# Also a directive, and where a block begins or ends.
+_CONTROL_FLOW = re.compile(
     rb"^\s*#|\{\s*$|^\s*\}|\b(?:if|else|for|while|do|switch|goto|return|throw|try)\b", re.MULTILINE
 )
 
@@ -90,10 +90,10 @@ class Cpp:
     def encode(self, line: str) -> str:
         return self.text.encode(line)
 
-    def is_quiet(self, lines: bytes, indent: bytes) -> bool:
+    def is_bookkeeping(self, lines: bytes, indent: bytes) -> bool:
         code = _COMMENT.sub(b"", lines)
         called = _CALLED.findall(_DECLARED.sub(b"", code))
-        return not _TURNS.search(code) and _QUIET.issuperset(called)
+        return not _CONTROL_FLOW.search(code) and _BOOKKEEPING.issuperset(called)
 
 
 def dialect(source: Source, *, standalone: bool) -> Cpp:

@@ -25,7 +25,7 @@ AT_LAUNCH = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
 CARRIED = _PACKAGE.encode()
 # A statement that names, allocates or gives up buffers, or compares their sizes.
-_QUIET = re.compile(
+_BOOKKEEPING = re.compile(
     rb"(?:del \w+(?:, \w+)*"
     rb"|(?:\w+ = )?(?:empty_strided\w*|reinterpret_tensor|alloc_from_pool|assert_size_stride"
     rb"|assert_alignment|get_raw_stream)\([^()]*(?:(?<!\w)\([^()]*\)[^()]*)*\)"
@@ -87,7 +87,7 @@ class Python:
             )
         )
 
-    def is_quiet(self, lines: bytes, indent: bytes) -> bool:
+    def is_bookkeeping(self, lines: bytes, indent: bytes) -> bool:
         for line in lines.splitlines():
             text = line.lstrip(b" \t")
             if not text or text.startswith(b"#"):
@@ -95,7 +95,7 @@ class Python:
             if line != indent + text:
                 return False
             code = text.removesuffix(b"# reuse").rstrip(b" ;")
-            if not all(map(_QUIET.fullmatch, re.split(rb"; *", code))):
+            if not all(map(_BOOKKEEPING.fullmatch, re.split(rb"; *", code))):
                 return False
         return True
 

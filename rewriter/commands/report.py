@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message
+from rewriter.core.types import TrendStatistic
 
 if TYPE_CHECKING:
     from rewriter.report.trends import Trends
 
 
-# Those of `rewriter.report.trends`; the parser loads no reports.
-_STATISTICS = ("std", "mean", "min", "max", "magnitude", "nan", "inf", "time")
+_STATISTICS: tuple[TrendStatistic, ...] = get_args(TrendStatistic)
 
 
 def add(parser: Parser) -> None:

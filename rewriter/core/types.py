@@ -9,6 +9,8 @@ Type = Literal["tensor", "scalar", "other"]
 Phase = Literal["before", "after"]
 When = Literal["before", "after", "both"]
 Which = Literal["written", "all", "ends"]  # of the arguments of launches
+# What `report --trend` shows of each launch.
+TrendStatistic = Literal["std", "mean", "min", "max", "magnitude", "nan", "inf", "time"]
 Format = Literal["text", "upstream"]
 Language = Literal["python", "cpp"]
 Json = dict[str, Any]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.diagnosis.nonfinite import Follow, Where, infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
@@ -15,7 +16,6 @@ from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.report import findings, overview, trends, verdicts
-from rewriter.report.trends import Statistic
 from rewriter.report.types import (
     Bins,
     Finding,
@@ -37,7 +37,7 @@ def report(
     histogram: Histogram | None = None,
     where: Where | None = None,
     follow: Follow | None = None,
-    trend: Statistic | None = None,
+    trend: TrendStatistic | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from rewriter.core import parallel
 from rewriter.core.dtypes import is_floating
+from rewriter.core.types import TrendStatistic
 from rewriter.dump.light_rows import LightRow, Number, finite, light_rows
 from rewriter.dump.reading import RunDump
 
-Statistic = Literal["std", "mean", "min", "max", "magnitude", "nan", "inf", "time"]
-STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-DEFAULT: Statistic = "std"
+DEFAULT: TrendStatistic = "std"
 SAMPLES = 256  # calls of a wrapper that are read
 _LEAST = 3  # calls that have a trend
 _SIZE = 1 << 16  # the work of a call, for `parallel`
@@ -63,7 +61,7 @@ class Trends:
     """The trends of the wrappers that `rank` called several times. `calls` are those that were
     read, of `total`, by wrapper."""
 
-    statistic: Statistic
+    statistic: TrendStatistic
     rank: int
     calls: Mapping[str, tuple[str, ...]]
     total: Mapping[str, int]
@@ -78,7 +76,7 @@ class Trends:
         return tuple(trend for trend in self.rows if id(trend) in chosen)
 
 
-def trends(runs: Sequence[RunDump], statistic: Statistic) -> Trends:
+def trends(runs: Sequence[RunDump], statistic: TrendStatistic) -> Trends:
     """Of the calls of the first rank, or of some from the first to the last where they are many."""
     rank = min((run.rank for run in runs), default=0)
     by_wrapper: dict[tuple[str, str, object, object], list[RunDump]] = {}
@@ -108,7 +106,7 @@ def _sampled(runs: Sequence[RunDump]) -> list[RunDump]:
     return [runs[at * (len(runs) - 1) // (SAMPLES - 1)] for at in range(SAMPLES)]
 
 
-def _of_wrapper(name: str, runs: Sequence[RunDump], statistic: Statistic) -> Iterator[Trend]:
+def _of_wrapper(name: str, runs: Sequence[RunDump], statistic: TrendStatistic) -> Iterator[Trend]:
     def work(run: RunDump) -> dict[tuple[int, str, str], float | None]:
         return dict(_values(run, statistic))
 
@@ -121,7 +119,7 @@ def _of_wrapper(name: str, runs: Sequence[RunDump], statistic: Statistic) -> Ite
 
 
 def _values(
-    run: RunDump, statistic: Statistic
+    run: RunDump, statistic: TrendStatistic
 ) -> Iterator[tuple[tuple[int, str, str], float | None]]:
     """Of the first run of each launch in a call."""
     rows, _ = light_rows(run) or ([], False)

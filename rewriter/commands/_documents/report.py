@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from rewriter.core.documents import Count, Document, Entry, Number
-from rewriter.core.types import Role
+from rewriter.core.types import Role, TrendStatistic
 from rewriter.diagnosis.documents import SourceLineEntry, VerdictEntry, source_lines, verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.rows import RowPhase
@@ -144,7 +144,7 @@ class TrendEntry(Entry, frozen=True, kw_only=True):
 class TrendsEntry(Entry, frozen=True, kw_only=True):
     """A statistic of what launches write, over calls."""
 
-    statistic: trends.Statistic
+    statistic: TrendStatistic
     rank: Count
     calls: Annotated[
         dict[str, tuple[str, ...]],

@@ -58,6 +58,10 @@ class Ring(Protocol):
     path: str
     memory: mmap.mmap
 
+    @property
+    def words(self) -> memoryview:
+        """The file as whole numbers of 64 bits."""
+
     def start(self, number: int, table: int) -> bytes:
         """A call of a wrapper begins in this thread: the call, as it is packed in records."""
 
@@ -252,7 +256,7 @@ class PythonRing(_Words):
             _WORD.pack_into(memory, _HEAD_AT, head + whole)
 
 
-def open_ring(root: str, rank: int) -> NativeRing | PythonRing:
+def open_ring(root: str, rank: int) -> Ring:
     """That of this process in the folder of a dump. Raises `OSError` where there can be none."""
     library = load()
     if isinstance(library, EngineUnavailable):

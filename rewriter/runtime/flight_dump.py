@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from . import flight
 from .dump import CallDirectory, DumpWriter
 from .event_queue import drain_queue
-from .flight import NativeRing, PythonRing
+from .flight import NativeRing, Ring
 from .process import say
 from .rows import event_rows, note_row
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .event import Event, Value
     from .running_call import RunningCall
 
-_rings: dict[tuple[str, int], NativeRing | PythonRing | OSError] = {}
+_rings: dict[tuple[str, int], Ring | OSError] = {}
 
 
 class RecordWriter(DumpWriter):
@@ -38,7 +38,7 @@ class RecordWriter(DumpWriter):
 
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
         super().__init__(root, rank, options, table)
-        self._ring: NativeRing | PythonRing | None = None
+        self._ring: Ring | None = None
         self._problem: OSError | None = None
         self._number = 0
         self._rank = rank
@@ -95,9 +95,7 @@ class RecordWriter(DumpWriter):
 class RecordedCall(CallDirectory):
     """One call in a ring. `triggers` looks at its values, 0 for nothing."""
 
-    def __init__(
-        self, name: str, ring: NativeRing | PythonRing, packed: bytes, *, triggers: int = 0
-    ) -> None:
+    def __init__(self, name: str, ring: Ring, packed: bytes, *, triggers: int = 0) -> None:
         self.name = name
         self.ring = ring
         self._packed = packed
@@ -171,7 +169,7 @@ def _numbers(value: Value) -> tuple[int, int, int, float, float, int]:
     return known.numel, known.nan, known.inf, largest, float(known.std or 0), print_
 
 
-def _ring_of(root: Path, rank: int) -> NativeRing | PythonRing:
+def _ring_of(root: Path, rank: int) -> Ring:
     key = (str(root), os.getpid())
     if key not in _rings:
         try:
@@ -186,7 +184,7 @@ def _ring_of(root: Path, rank: int) -> NativeRing | PythonRing:
     return known
 
 
-def _finish(key: tuple[str, int], ring: NativeRing | PythonRing) -> None:
+def _finish(key: tuple[str, int], ring: Ring) -> None:
     if key[1] == os.getpid():  # not a fork
         drain_queue()
         # Set by who prints the traceback of what nobody handled.

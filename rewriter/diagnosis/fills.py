@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rewriter.dump import dataflow, saved
-from rewriter.dump.reading import Dump, RunDump, RunStep, label, open_dump
+from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
 
 if TYPE_CHECKING:
@@ -96,9 +96,12 @@ class Element:
 @dataclass(frozen=True)
 class UnwrittenRead:
     """A launch that computed from memory that nobody wrote. `count` elements of what it wrote
-    differ, `element` is the first. `given` are the names of what it was given that holds a filling,
-    with how many elements do, or else of results of its own that it left so; where there is none,
-    it read outside of all that it was given."""
+    differ, `element` is the first.
+
+    `given` says which of its arguments hold a filling, and how many elements do. Where no input
+    does, these are results: it left elements unwritten, and may have read them back. Where no
+    argument does, it read outside of all of them.
+    """
 
     difference: Difference
     count: int
@@ -308,7 +311,7 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     """A value in both runs, element by element and bit by bit."""
     import torch
 
-    from rewriter.runtime.memory.patterns import pattern
+    from rewriter.runtime.memory.patterns import FILLS, pattern
 
     size, dtype = a.element_size(), str(a.dtype).removeprefix("torch.")
     first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))
@@ -319,7 +322,7 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
     seen: set[tuple[bytes, ...]] = set()
     for filling in fillings:
-        patterns = tuple(pattern(filling, fill, dtype) * 2 for fill in (0, 1))
+        patterns = tuple(pattern(filling, fill, dtype) * 2 for fill in FILLS)
         if patterns in seen:
             continue  # of bool all are the same: what was allocated and not written comes first
         seen.add(patterns)
@@ -365,9 +368,3 @@ def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:
     launches = sorted({one.place[1] for one in differences})
     calls = sorted({one.pair.first.facts.call or 0 for one in differences})
     return [range(n, n + 1) for n in launches], ",".join(map(str, calls))
-
-
-def name_of(difference: Difference) -> str:
-    """Such as `#12 triton_poi_fused_0`."""
-    step = difference.steps[0]
-    return f"{label(step.launch or 0, step.iteration)} {step.kernel}"

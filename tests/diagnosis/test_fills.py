@@ -135,7 +135,7 @@ def test_what_was_computed_from_it_names_the_launch(
              ("b", {"buf1": memory + 1}, {"buf2": memory + 2})]
         )  # fmt: skip
     _, reads = compare(tmp_path, runs)
-    assert [fills.name_of(one.difference) for one in reads] == ["#0 a"]
+    assert [one.difference.place for one in reads] == [("rank0/run0", 0, 0)]
     (finding,) = sanitized.of_fills(_, reads).findings
     assert (finding.kind, finding.launch, finding.what) == (kind, 0, what)
     assert finding.text[0].startswith("buf1[0, 0]: nan with the first filling, -1234")

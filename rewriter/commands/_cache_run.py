@@ -34,7 +34,7 @@ from rewriter.dump.timing import Timed
 from rewriter.dump.where import where
 
 _SHOWN = 30  # launches in a table of times
-_ROOM = 64 << 10  # bytes, with less of which a disk is full: some small files take no more
+_ROOM = 64 << 10  # bytes: a disk with less of them is full, though small files may still fit
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ def _calls(ran: CacheRun) -> list[Line]:
     calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.wrappers}
     asked = ran.placed[0].result.selection if ran.placed else None
     chosen = asked is not None and bool(asked.calls or asked.last)
-    full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
+    is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
     # `record` keeps the last ones.
-    is_part = chosen or full or (asked is not None and "record" in asked.probes)
+    is_part = chosen or is_full or (asked is not None and "record" in asked.probes)
     rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
         [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
@@ -141,8 +141,10 @@ def _calls(ran: CacheRun) -> list[Line]:
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
     idle = [slot.short for slot, number in calls.items() if not number]
     if idle:
-        never = "no call recorded" if is_part else "never called"
-        never = "no call among those chosen" if chosen else never
+        if chosen:
+            never = "no call among those chosen"
+        else:
+            never = "no call recorded" if is_part else "never called"
         lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
     if idle and len(idle) == len(calls) and ran.ended.code == 0 and not is_part:
         lines.append(
@@ -150,7 +152,7 @@ def _calls(ran: CacheRun) -> list[Line]:
             "watched, reads none of these"
         )
     lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
-    if full:
+    if is_full:
         lines.append("the disk of the dump is full: what happened after that is not recorded")
     return lines
 

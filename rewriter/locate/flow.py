@@ -52,7 +52,7 @@ class Flow:
     lost: set[str] = field(default_factory=set)
     # Other names of memory, by the variable that owns it.
     aliases: dict[str, set[str]] = field(default_factory=dict)
-    # Owners of memory without elements: nothing has to write it, and Inductor has nothing do so.
+    # Owners of memory without elements: nothing has to write it, and no launch does.
     empty: set[str] = field(default_factory=set)
 
     def branch(self) -> Flow:
@@ -126,7 +126,10 @@ class Flow:
     def allocate(self, name: str, *, empty: bool = False) -> None:
         """`name` is new memory; `empty` where it has no elements."""
         self._bind(name, Variable(name, Content.NOTHING, "tensor"))
-        (self.empty.add if empty else self.empty.discard)(name)
+        if empty:
+            self.empty.add(name)
+        else:
+            self.empty.discard(name)
 
     def compute(self, name: str, kind: Type | None) -> None:
         """`name` holds a new value of its own."""

@@ -27,10 +27,11 @@ _INCLUDES = re.compile(
     rb"(?<!\\)\r?\n)*"
 )
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
-# `static constexpr int64_t int_array_0[] = {0L, 4L};`; a stride of 0 stands in an array of its own.
+# `static constexpr int64_t int_array_0[] = {0L, 4L};`: as a size that of a tensor without elements.
 _EMPTY_SIZE = re.compile(
     rb"\bint64_t (?P<name>\w{1,64})\[\] = \{(?=[^{};]{0,999}\b0L*\s*[,}])[^{};]{0,999}\}"
 )
+# `\blong(?=\()`, which `re` finds slowly: see EMBEDDED.
 _LONG = re.compile(rb"long(?<=\blong)(?=\()")
 # Runs before the model, to fold its constants; often there is nothing in it.
 _FOLDING = "_const_run_impl"

@@ -98,11 +98,6 @@ class Json {
     text += value;
     return *this;
   }
-  Json& put(const char* value) {
-    separate();
-    text += value;
-    return *this;
-  }
   Json& number(int64_t value) { return put(decimal(value)); }
   // JSON has no infinity: a string.
   Json& number(double value) {

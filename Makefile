@@ -3,7 +3,7 @@
 BIN := .venv/bin
 # Tests that compile, or need a device or a browser.
 NOT_UNIT := real gpu browser bench
-# Files that are marked as a whole are left out before they are imported: a quarter of all lines.
+# Files that are marked as a whole are not even imported: they are a quarter of all lines.
 MARKED = $(shell grep -rlE '^pytestmark = pytest\.mark\.(properties|programs)' tests)
 
 .PHONY: help setup format layers check unit slow test exhaustive fuzz bench gpu docs

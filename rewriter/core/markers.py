@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# In every header; to look for these words alone takes a hundredth of the time.
+# In every header: looking for these words first takes a hundredth of the time of the pattern.
 _IN_HEADER = b" Instrumented by inductor-rewriter "
 # Not `^` and `$`: to `re` a carriage return alone ends no line.
 _HEADER = re.compile(

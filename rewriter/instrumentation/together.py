@@ -99,11 +99,12 @@ def _follows(launch: Launch, following: Launch) -> bool:
 
 
 def _made(located: Located) -> tuple[dict[int, set[str]], dict[str, set[str]]]:
-    """The results of calls that allocate by themselves: of each launch by its index, and each with
-    what its call was given. They may be views of that, such as the result of
-    `aten.view_as_real`. Those of `extern_kernels` are new.
+    """The results of calls that allocate by themselves: which ones each launch makes, by its index,
+    and what each of them may be a view of, which is what its call was given, as that of
+    `aten.view_as_real` is. Results of `extern_kernels` are new.
 
-    What takes over the memory of a result has another name: whoever writes that makes nothing.
+    A launch that writes a buffer which took over the memory of such a result, under a name of its
+    own, does not make the result.
     """
     allocated = {event.buffer for event in located.memory if event.action != "release"}
     made: dict[int, set[str]] = {}

@@ -7,8 +7,8 @@ import re
 SUFFIXES = (".cpp", ".cc", ".cxx")
 # The entry of a wrapper of AOTInductor.
 ENTRY = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
-# Names the string of a Python file that holds C++, perhaps: it may stand in another string. What is
-# before the name is looked at behind it: `re` finds a pattern that begins with a word much faster.
+# Names the string of a Python file that holds C++, perhaps: it may stand in another string. That
+# it begins a line is checked behind it: `re` finds a pattern that begins with a word much faster.
 EMBEDDED = re.compile(
     rb"cpp_wrapper_src(?:(?<=^cpp_wrapper_src)|(?<=\rcpp_wrapper_src))\s*=(?!=)", re.MULTILINE
 )

@@ -100,7 +100,7 @@ inline Decimal to_decimal(double value, int precision) {
 }
 
 inline std::string write_decimal(const Decimal& from, int lowest, int highest, bool fraction) {
-  char made[64];
+  char made[64];  // a sign, 17 digits and 16 zeros, or an exponent
   char* to = made;
   const auto add = [&](const char* text, int count) {
     std::memcpy(to, text, static_cast<std::size_t>(count));

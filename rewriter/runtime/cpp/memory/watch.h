@@ -153,35 +153,8 @@ class MemoryOfWrapper : public MemoryWatch {
       return nullptr;
     }
     Guarded guarded;
-    Buffer buffer;
     Filled parts[3] = {};  // bands, and what is in between
-    int filled = 0;
-    if (has_[bounds_probe] && !guard_) {
-      skip(watched, bounds_probe, "REWRITER_GUARD is 0");
-    } else if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
-      skip(watched, bounds_probe, "too many buffers at once");
-      if (buffer.places[0]) places->give(buffer.places[0]);
-    } else if (has_[bounds_probe]) {
-      make_guarded(made, memory, guard_, guarded);
-      memory = guarded.memory;
-      const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
-      const uint64_t guard = static_cast<uint64_t>(guard_), rest = -memory.bytes & 15;
-      parts[filled++] = {memory.address - guard_, guard, edge};
-      parts[filled++] = {memory.address + memory.bytes, guard + rest, edge};
-      buffer.event = event;
-      buffer.memory = memory;
-      buffer.from = places;
-      buffer.whole.handle = std::exchange(guarded.whole.handle, nullptr);
-      const uint32_t size = static_cast<uint32_t>(guard_);
-      const uint8_t item = static_cast<uint8_t>(memory.item);
-      buffer.bands[0] = {
-          memory.address - guard_, edge, size, static_cast<uint16_t>(buffer.places[0]), 1, item};
-      buffer.bands[1] = {
-          memory.address + memory.bytes, edge, size, static_cast<uint16_t>(buffer.places[1]), 0, item};
-      watched.buffers.push_back(std::move(buffer));
-      watched.has_tables = false;
-      ++watched.done[bounds_probe];
-    }
+    int filled = has_[bounds_probe] ? guard(watched, event, made, *places, memory, guarded, parts) : 0;
     if (has_[poison_probe]) {
       const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
       parts[filled++] = {memory.address, static_cast<uint64_t>(memory.bytes), inside};
@@ -190,6 +163,44 @@ class MemoryOfWrapper : public MemoryWatch {
     const int probe = has_[poison_probe] ? poison_probe : bounds_probe;
     if (filled) fill(call, watched, *places, parts, filled, stream, probe);
     return std::exchange(guarded.buffer.handle, nullptr);
+  }
+
+  // Make a buffer with bands in place of one that was allocated, whose `memory` is then that of the new
+  // one: the `parts` to be filled, and how many these are, 0 where that one stays.
+  int guard(
+      Watched& watched, int event, AtenTensorHandle made, Places& places, Memory& memory,
+      Guarded& guarded, Filled* parts) {
+    if (!guard_) {
+      skip(watched, bounds_probe, "REWRITER_GUARD is 0");
+      return 0;
+    }
+    Buffer buffer;
+    if (!(places.take(buffer.places[0]) && places.take(buffer.places[1]))) {
+      skip(watched, bounds_probe, "too many buffers at once");
+      if (buffer.places[0]) places.give(buffer.places[0]);
+      return 0;
+    }
+    make_guarded(made, memory, guard_, guarded);
+    memory = guarded.memory;
+    const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
+    const uint64_t bytes = static_cast<uint64_t>(guard_), rest = -memory.bytes & 15;
+    const uint32_t size = static_cast<uint32_t>(guard_);
+    const uint8_t item = static_cast<uint8_t>(memory.item);
+    unsigned char* const starts[] = {memory.address - guard_, memory.address + memory.bytes};
+    parts[0] = {starts[0], bytes, edge};
+    parts[1] = {starts[1], bytes + rest, edge};
+    for (int side = 0; side < 2; ++side) {
+      const uint16_t place = static_cast<uint16_t>(buffer.places[side]);
+      buffer.bands[side] = {starts[side], edge, size, place, !side, item};
+    }
+    buffer.event = event;
+    buffer.memory = memory;
+    buffer.from = &places;
+    buffer.whole.handle = std::exchange(guarded.whole.handle, nullptr);
+    watched.buffers.push_back(std::move(buffer));
+    watched.has_tables = false;
+    ++watched.done[bounds_probe];
+    return 2;
   }
 
   // What a buffer holds is filled; its memory, but of one that is reused, goes to nobody for a while.

@@ -15,7 +15,6 @@ from .device import is_capturing
 
 if TYPE_CHECKING:
     from .event import Value
-    from .running_call import RunningCall
 
 # The facts of a value: its type; of a scalar its text; of a tensor shape, stride, dtype, device,
 # and the bytes up to its end and of an element. A tuple, since that is quick to take apart.
@@ -48,15 +47,16 @@ class Plan:
     together: bool
     held: tuple[int, ...]
 
-    def stream(self, call: RunningCall) -> int | None:
+    def stream(self, uses_cuda: bool) -> int | None:
         """The stream that the values are measured on, 0 on the CPU; `None` where they cannot be:
-        another GPU is current, or a CUDA graph is captured."""
+        another GPU is current, or a CUDA graph is captured, which only a call that `uses_cuda`
+        can be part of."""
         if self.device >= 0:
             if has_several_gpus() and torch.cuda.current_device() != self.device:
                 return None
             stream: int = torch._C._cuda_getCurrentRawStream(self.device)
             return stream
-        return None if call.uses_cuda and is_capturing() else 0
+        return None if uses_cuda and is_capturing() else 0
 
 
 def forms_of(values: Sequence[Any], ends: Sequence[tuple[int, int]]) -> Iterator[Form | None]:

@@ -128,7 +128,7 @@ class Plans:
             addresses = [value.data_ptr() for value in values]
         elif (addresses := addresses_of(values, plan.forms)) is None:
             return 0
-        if (stream := plan.stream(call)) is None:
+        if (stream := plan.stream(call.uses_cuda)) is None:
             return 0
         runs = call.runs[self._phase]
         iteration = runs.get(index, 0)
@@ -179,7 +179,7 @@ class Plans:
                 or (plan.has_complex and tensor.is_conj())
             ):
                 return 0
-        if (stream := plan.stream(call)) is None:
+        if (stream := plan.stream(call.uses_cuda)) is None:
             return 0
         if launch is None:
             return self._inputs.measure(queue.launch, call.queued, plan, stream, tensors)

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .package_loader import loader_of
+
 
 def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
     """Load each model as `aoti_load_package` does, and say which libraries that mapped."""
@@ -55,15 +57,6 @@ def _load(bindings: Any, package: str, model: str) -> tuple[Any, str]:
         return loader_of(bindings, package, model), ""
     except Exception as error:
         return None, f"{error}".partition("\nException raised from")[0].strip()
-
-
-def loader_of(bindings: Any, package: str, model: str) -> Any:
-    """Torch's loader of a model. `bindings` are `torch._C`."""
-    make = bindings._aoti.AOTIModelPackageLoader
-    try:
-        return make(package, model, False, 1, -1)
-    except TypeError:  # before torch 2.7
-        return make(package, model)
 
 
 def _has(bindings: Any, device: str) -> bool:

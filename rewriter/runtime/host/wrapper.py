@@ -36,7 +36,7 @@ import torch
 from ..digest import digest
 from . import recorded_values, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
-from .package import loader_of
+from .package_loader import loader_of
 
 
 class ProblemError(Exception):

@@ -24,7 +24,6 @@ class Block:
     echo: bool
     calls: Counter[str] = field(default_factory=Counter)
     latest: float = field(default_factory=time.monotonic)
-    is_over: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
     _notes: dict[str, None] = field(default_factory=dict)
     # Of wrappers that were called: how many have a launch that was asked for, the error of one that

@@ -107,7 +107,7 @@ class Exchange:
             with self._lock:
                 self._inside.subtract(blocks)
                 for block in blocks:
-                    if block.is_over:
+                    if block not in self._blocks:
                         self._close_unused(block)
             for block in running.recordings:
                 block.count(self.path)

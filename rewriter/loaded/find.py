@@ -10,8 +10,12 @@ from typing import Any
 
 # What the entry of a wrapper is called: `Runner.call` since torch 2.9, and that of a C++ wrapper.
 _ENTRIES = frozenset({"call", "Runner.call", "_wrap_func.<locals>.g"})
-# What the module of a wrapper has imported.
-_SIGNS = ("AsyncCompile", "CppWrapperCodeCache", "extern_kernels")
+# What the module of a wrapper has imported, and from where.
+_SIGNS = {
+    "AsyncCompile": "torch._inductor.async_compile",
+    "CppWrapperCodeCache": "torch._inductor.codecache",
+    "extern_kernels": "torch._inductor.select_algorithm",
+}
 
 
 def loaded_entries() -> list[FunctionType]:
@@ -42,7 +46,15 @@ def _listed() -> Iterator[FunctionType]:
 
 
 def _alive() -> Iterator[FunctionType]:
-    return (one for one in gc.get_objects() if type(one) is FunctionType and _is_entry(one))
+    """Those in the names of a module that imported what wrappers import.
+
+    Not by a list of all objects: as long as it is there, a thread of the program that is making a
+    tuple fails, because Python 3.13 and before finds another reference to what it has to resize.
+    """
+    imported = [getattr(sys.modules.get(module), name, None) for name, module in _SIGNS.items()]
+    for one in gc.get_referrers(*(sign for sign in imported if sign is not None)):
+        if type(one) is dict and (entry := entry_of(one)) is not None:
+            yield entry
 
 
 def _is_entry(function: FunctionType) -> bool:

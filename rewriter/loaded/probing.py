@@ -115,7 +115,6 @@ class _Process:
     def remove(self, block: Block) -> None:
         """A block is over."""
         with self._lock:
-            block.is_over = True
             self._blocks = tuple(one for one in self._blocks if one is not block)
             self._set()
             if not self._blocks:

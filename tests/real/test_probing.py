@@ -21,6 +21,7 @@ from capture import Compiled
 from harness import call_module, load
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.loaded import find, probing
 from rewriter.loaded.find import loaded_entries
 from rewriter.loaded.functions import functions_of
 
@@ -483,3 +484,49 @@ def counted() -> Callable[[], int]:
         return sum(isinstance(x, FunctionType | Recorder) for x in alive)
 
     return count
+
+
+def test_a_tuple_that_a_thread_of_the_program_is_making(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the program is held while wrappers are looked for."""
+    inside, go = threading.Event(), threading.Event()
+    is_entry = find._is_entry
+
+    def slow(function: FunctionType) -> bool:
+        inside.set()
+        assert go.wait(30)
+        return is_entry(function)
+
+    monkeypatch.setattr(find, "_is_entry", slow)
+    monkeypatch.setattr(find, "_listed", lambda: iter(()))
+    found: list[list[FunctionType]] = []
+    thread = threading.Thread(target=lambda: found.append(loaded_entries()))
+
+    def elements() -> Iterator[int]:
+        yield 1
+        thread.start()
+        assert inside.wait(30)
+        yield 2
+
+    try:
+        assert tuple(elements()) == (1, 2)
+    finally:
+        go.set()
+        thread.join()
+    assert found[0]
+
+
+def test_calls_while_a_block_ends(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What begins before the probes are out is recorded, also behind a call that ended then."""
+    take_out = probing._Process._set
+
+    def late(process: probing._Process) -> None:
+        model.forward()
+        model.forward()
+        take_out(process)
+
+    with rewriter.probing() as dump:
+        monkeypatch.setattr(probing._Process, "_set", late)
+    assert [len(run.steps) for run in dump.runs] == [4, 4]
+    assert sum(dump.calls.values()) == 2

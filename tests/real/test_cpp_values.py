@@ -27,6 +27,7 @@ from cpp_driver import (
     Native,
     Other,
     handle_of,
+    load,
     options_of,
     row_of,
     shapes_of,
@@ -301,6 +302,30 @@ def test_an_input_that_was_not_written_is_not_read_again(
         shown.append(int(first.split(" max ")[1][0]))
         assert f" max {call} " in second
     assert shown == seen
+
+
+def test_nothing_of_python_runs_for_a_caller_that_holds_its_lock(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """Torch calls a package so. Python would hand the lock to other threads, which wait with it for
+    the model that runs."""
+    asked = []
+    monkeypatch.setattr(
+        torch.__future__, "get_swap_module_params_on_conversion", lambda: asked.append(1)
+    )
+    shown = {}
+    for kind in (ctypes.PyDLL, ctypes.CDLL):
+        same = load(library._name, kind)
+        native = Native(same, options_of("print"), [], [["in", "x"]])
+        tensor = torch.ones(4)
+        for value in (1, 2):
+            tensor.numpy()[:] = value  # nobody tells torch
+            native.begin()
+            native.inputs(tensor)
+            native.end()
+        lines = capfd.readouterr().out.splitlines()
+        shown[kind] = [int(line.split(" max ")[1][0]) for line in lines], len(asked)
+    assert shown == {ctypes.PyDLL: ([1, 2], 0), ctypes.CDLL: ([1, 1], 2)}
 
 
 def test_what_a_fused_optimizer_trains_is_read_again(library: ctypes.CDLL, capfd: Any) -> None:

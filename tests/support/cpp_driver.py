@@ -467,8 +467,8 @@ def compile_sources(
     return made
 
 
-def load(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+def load(path: str | Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
+    library = kind(str(path))
     for name in ("test_wrapper", "test_begin", "test_allocated"):
         getattr(library, name).restype = ctypes.c_void_p
     library.test_at.restype = ctypes.c_bool

@@ -18,6 +18,7 @@ namespace inductor_rewriter {
 struct Python {
   using Object = void*;
   Object (*thread)() = nullptr;
+  int (*has_lock)() = nullptr;
   int (*lock)() = nullptr;
   void (*unlock)(int) = nullptr;
   Object (*weak_reference)(Object, Object) = nullptr;
@@ -40,15 +41,18 @@ struct Python {
     static const Python python;
     return python;
   }
-  // Whether Python called this thread, which then has to take its lock again when it returns: to
-  // take it here waits for nothing that it would not wait for.
-  bool is_caller() const { return is_complete_ && thread(); }
+  // Whether Python called this thread, and released its lock, which the thread then has to take when
+  // it returns: to take it here waits for nothing that it would not wait for. Who calls with the lock
+  // held, as a package is called, relies on it: whatever Python runs may hand it to another thread,
+  // and that would wait with it for the model that runs here, for ever.
+  bool can_be_asked() const { return is_complete_ && thread() && !has_lock(); }
 
  private:
   Python() {
     void* torch = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
     if (!torch) return;
     is_complete_ = find(RTLD_DEFAULT, "PyGILState_GetThisThreadState", thread) &&
+        find(RTLD_DEFAULT, "PyGILState_Check", has_lock) &&
         find(RTLD_DEFAULT, "PyGILState_Ensure", lock) &&
         find(RTLD_DEFAULT, "PyGILState_Release", unlock) &&
         find(RTLD_DEFAULT, "PyWeakref_NewRef", weak_reference) &&
@@ -94,7 +98,7 @@ class KnownTensors {
   std::vector<uint64_t> look(const Contents& contents) {
     std::vector<uint64_t> numbers(contents.size());
     const Python& python = Python::get();
-    if (!python.is_caller() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
+    if (!python.can_be_asked() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
     seen_.resize(contents.size());  // nothing may fail while the lock is held
     const int state = python.lock();
     if (!requires_grad_) {

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import native_calls
 from .device import is_capturing
+from .event_queue import LAUNCH
 from .plan import Plan, fits
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class KnownInputs:
                 return 0
             stream = torch._C._cuda_getCurrentRawStream(plan.device) if plan.device >= 0 else 0
             if self._all is not None and self._all.are(values):
-                return launch(plan.pack(call.queued, plan.number, 0, stream, *self._all.addresses))
+                start = struct.pack(LAUNCH, call.queued, plan.number, 0, stream)
+                return launch(start + self._all.addresses)
             addresses: list[int] = []
             now = self._tensors.copy()
             for value, form in zip(values, plan.forms, strict=True):
@@ -178,8 +180,10 @@ class _SameTensors:
     def __init__(self, known: Sequence[_Known]) -> None:
         self._tensors = tuple(tensor for tensor, _, _ in known)
         self._facts = [(version, address) for _, version, address in known]
-        self._packed = struct.pack(f"={2 * len(known)}q", *chain.from_iterable(self._facts))
-        self.addresses = [0] * len(known)  # that say that all are known
+        implementations = [getattr(tensor(), "_cdata", 0) for tensor in self._tensors]
+        facts = [(x, *y) for x, y in zip(implementations, self._facts, strict=True)]
+        self._packed = struct.pack(f"={3 * len(known)}q", *chain.from_iterable(facts))
+        self.addresses = bytes(8 * len(known))  # that say that all are known
 
     def are(self, values: tuple[Any, ...]) -> bool:
         if (module := native_calls.module()) is not None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from . import cpp_sources
+from . import cpp_sources, torch_shim
 from .engine_library import EngineUnavailable, build_once, made_or_why
 
 _NAME = "inductor_rewriter_calls"
@@ -51,6 +51,7 @@ def _open(library: Path, _: str) -> ModuleType:
     try:
         made = importlib.util.module_from_spec(spec)
         loader.exec_module(made)
+        made.use_shim(torch_shim.addresses())
     except ImportError as error:
         raise EngineUnavailable(f"{library}: {error}") from error
     return made

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
 
-from rewriter.runtime import attach, engine_library, fast_paths, native_calls
+from rewriter.runtime import attach, engine_library, fast_paths, native_calls, torch_shim
 from rewriter.runtime.engine_library import EngineUnavailable
+from rewriter.runtime.known_inputs import _SameTensors
 
 TABLE = [
     {
@@ -90,6 +92,18 @@ def run(folder: Path, capfd: pytest.CaptureFixture[str], probe: str) -> tuple[li
     return lines, [rows(folder, call) for call in range(4)], was_native
 
 
+@pytest.fixture(params=[True, False], ids=["shim", "methods"])
+def with_shim(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Tensors are asked by torch's C shim, or by their methods."""
+    module = native_calls.module()
+    assert module is not None
+    assert torch_shim.addresses()
+    module.use_shim(torch_shim.addresses() if request.param else ())
+    yield bool(request.param)
+    module.use_shim(torch_shim.addresses())
+
+
+@pytest.mark.usefixtures("with_shim")
 @pytest.mark.parametrize("probe", ["names", "print", "hash", "nan"])
 def test_lines_and_rows_are_those_of_python(
     probe: str,
@@ -106,6 +120,22 @@ def test_lines_and_rows_are_those_of_python(
     assert not any(slow[2])
 
 
+@pytest.mark.usefixtures("with_shim")
+def test_known_inputs_are_told_from_others() -> None:
+    """Also from those whose memory is another, or was written."""
+    given = tuple(torch.ones(4) for _ in range(3))
+    known = _SameTensors([(ref(x), x._version, x.data_ptr()) for x in given])
+    assert known.are(given)
+    assert not known.are(given[::-1])
+    given[1].data = torch.ones(4)
+    assert not known.are(given)
+    given = tuple(torch.ones(4) for _ in range(3))
+    known = _SameTensors([(ref(x), x._version, x.data_ptr()) for x in given])
+    given[2].zero_()
+    assert not known.are(given)
+
+
+@pytest.mark.usefixtures("with_shim")
 def test_what_comes_again_is_measured_without_the_interpreter(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

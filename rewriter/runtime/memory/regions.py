@@ -5,7 +5,6 @@ guarded, and all where it cannot be built, is for `watch.py`.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,17 +13,12 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from .. import native_calls
+from .. import native_calls, torch_shim
 from ..engine_library import EngineLibrary, load
 from .bands import Bands
 
 if TYPE_CHECKING:
     from ..running_call import RunningCall
-
-_SHIM = (
-    *("data_ptr", "storage_size", "storage_offset", "dim", "sizes", "strides"),
-    *("dtype", "device_type", "device_index"),
-)
 
 
 def make_lines(
@@ -45,8 +39,7 @@ def make_lines(
     if module is None or not isinstance(library, EngineLibrary) or not can_lend():
         return None
     functions = library.functions
-    addresses = _addresses(
-        *(getattr(ctypes.CDLL(torch._C.__file__), f"aoti_torch_get_{name}") for name in _SHIM),
+    of_engine = (
         functions.inductor_rewriter_compare,
         functions.inductor_rewriter_act_on_memory,
         functions.inductor_rewriter_is_waiting,
@@ -63,7 +56,7 @@ def make_lines(
             *of_memory,
             *otherwise,
         ),
-        addresses,
+        tuple(map(torch_shim.address_of, of_engine)),
         guard,
         *waiting,
     )
@@ -74,10 +67,6 @@ def make_lines(
 
 def _never() -> bool:
     return False
-
-
-def _addresses(*functions: Any) -> tuple[int | None, ...]:
-    return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions)
 
 
 def make_memory(
@@ -113,23 +102,9 @@ def can_lend() -> bool:
         del tensor
         is_kept = known() is not None
         del view
-        return alone and is_kept and known() is None and _knows_tensors()
+        return alone and is_kept and known() is None and bool(torch_shim.addresses())
     except Exception:
         return False
-
-
-def _knows_tensors() -> bool:
-    """Whether torch's C shim takes the address of a pointer to a tensor's implementation."""
-    functions = ctypes.CDLL(torch._C.__file__)
-    tensor: Any = torch.empty(3, 5)[1:]
-    handle, data = ctypes.c_void_p(tensor._cdata), ctypes.c_void_p()
-    size = ctypes.POINTER(ctypes.c_int64)()
-    return (
-        not functions.aoti_torch_get_data_ptr(ctypes.byref(handle), ctypes.byref(data))
-        and data.value == tensor.data_ptr()
-        and not functions.aoti_torch_get_sizes(ctypes.byref(handle), ctypes.byref(size))
-        and size[:2] == [2, 5]
-    )
 
 
 class _Kept:

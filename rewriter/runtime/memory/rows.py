@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..events_file import write_all
@@ -49,9 +49,9 @@ def store_line(printer: Printer, call: int, facts: Mapping[str, Any]) -> str:
     )
 
 
-def write_rows(directory: CallDirectory, rows: Iterable[str]) -> None:
+def write_rows(directory: CallDirectory, rows: str) -> None:
     """Append rows at once: the program may crash next."""
-    data = "".join(rows).encode()
+    data = rows.encode()
     if not data:
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -117,6 +117,8 @@ class Memory:
         self._warn = warn
         self._captured: list[_Watched] = []
         self._lines: Any = None
+        self._covered: object = None  # by the rows of the last call, which are `_coverage`
+        self._coverage = ""
         try:
             self._fills = parse_fills(os.environ.get(VARIABLE, "") if self.probes else "")
         except ValueError as error:
@@ -271,17 +273,7 @@ class Memory:
         self._report(call, watched)
         watched.take_counts()
         if call.directory is not None:
-            rows = (
-                coverage_row(
-                    probe,
-                    watched.done[probe],
-                    watched.skipped[probe],
-                    len(watched.launches) if probe == "bounds" else None,
-                )
-                for probe in PROBES
-                if probe in self.probes
-            )
-            write_rows(call.directory, rows)
+            write_rows(call.directory, self._coverage_rows(watched))
         closing = []
         if watched.native is not None:
             closing = self._lines.close(watched.native, watched.reported)
@@ -291,6 +283,22 @@ class Memory:
             closing += [(_bands(x.device), place) for x in watched.buffers for place in x.places]
         for known, place in closing:
             known.give(place)
+
+    def _coverage_rows(self, watched: _Watched) -> str:
+        """What was done in a call: mostly the same as in the last one."""
+        launches = len(watched.launches)
+        facts = [
+            (probe, watched.done[probe], tuple(watched.skipped[probe].items()))
+            for probe in PROBES
+            if probe in self.probes
+        ]
+        if (launches, facts) != self._covered:
+            self._covered = launches, facts
+            self._coverage = "".join(
+                coverage_row(probe, done, dict(why), launches if probe == "bounds" else None)
+                for probe, done, why in facts
+            )
+        return self._coverage
 
     def _watched(self, call: RunningCall) -> _Watched:
         watched = call.states.get(self)
@@ -349,7 +357,7 @@ class Memory:
         if watched.is_captured:
             facts["captured"] = True
         if call.directory is not None:
-            write_rows(call.directory, [encoded(facts)])
+            write_rows(call.directory, encoded(facts))
         self._printer.write([store_line(self._printer, call.number, facts)])
 
 

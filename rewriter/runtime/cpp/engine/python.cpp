@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <unordered_map>
@@ -18,12 +19,13 @@
 
 #include "python_memory.h"
 #include "python_objects.h"
+#include "python_tensors.h"
 
 namespace {
 
 PyObject *name_runs, *name_pending, *name_slow, *name_queued, *name_is_quick, *name_uses_cuda,
-    *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_data_ptr,
-    *name_untyped_storage, *name_nbytes, *name_storage_offset, *name_version, *name_held;
+    *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_version,
+    *name_held;
 
 // What both kinds have: `calls` are those that run, by thread, `phase` is that of the launches.
 struct Calls {
@@ -86,18 +88,19 @@ void release(PyObject* self) {
 
 // --- Launches that are measured ----------------------------------------------------------------------
 
+// Of a tensor whose memory may have been freed: the bytes from its first element to its end, and of an
+// element. Others have the size 0.
 struct Freed {
-  Py_ssize_t place;
-  int64_t end, size;
+  int64_t end = 0, size = 0;
 };
 
 // What is known of a launch: `Plan` of plan.py.
 struct Known {
-  int64_t plan = 0, device = -1;
-  Object check, gpu;  // `gpu` is the device as an object
-  Py_ssize_t tensors = 0;
+  int64_t plan = 0;
+  int32_t device = -1;
+  Object check;
   bool together = false;
-  std::vector<Freed> freed;
+  std::vector<Freed> tensors;
   std::vector<Py_ssize_t> held;
 };
 
@@ -106,18 +109,8 @@ using Launch = int32_t (*)(const int64_t*);
 struct Measuring : Calls {
   PyObject *tell, *get_stream, *get_device, *is_capturing;
   Launch launch;
-  std::unordered_map<int64_t, Known>* known;
+  std::unordered_map<int64_t, std::shared_ptr<const Known>>* known;
 };
-
-// Whether the memory of a value is there.
-bool has_memory(PyObject* value, const Freed& freed) {
-  const Object storage = call_method(value, name_untyped_storage);
-  if (!storage) return false;
-  int64_t bytes, offset;
-  return number(call_method(storage.get(), name_nbytes), bytes) &&
-      number(call_method(value, name_storage_offset), offset) &&
-      bytes >= offset * freed.size + freed.end;
-}
 
 // `RunningCall.hold`. False: an exception.
 bool hold(
@@ -146,37 +139,26 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   const auto found = self.known->find(index);
   if (found == self.known->end()) return 0;
   // Python code may run below, and change what is known.
-  const int64_t plan = found->second.plan, device = found->second.device;
-  const Object check = Object::of(found->second.check.get());
-  const Object gpu = Object::of(found->second.gpu.get());
-  const bool together = found->second.together;
-  const std::vector<Py_ssize_t> held = found->second.held;
-  if (found->second.tensors != size - 1) return 0;
+  const std::shared_ptr<const Known> known = found->second;
+  if (static_cast<Py_ssize_t>(known->tensors.size()) != size - 1) return 0;
   const Object call = self.call();
   if (!call) return 0;
   if (truth(attribute(call.get(), name_is_quick)) != 1) return 0;
   if (truth(attribute(call.get(), name_pending))) return 0;
   int64_t slow, queued;
   if (!number(attribute(call.get(), name_slow), slow) || slow == index) return 0;
-  const Object fits(PyObject_Vectorcall(check.get(), given + 1, size - 1, nullptr));
+  const Object fits(PyObject_Vectorcall(known->check.get(), given + 1, size - 1, nullptr));
   if (fits.get() != Py_True) return 0;
   int64_t stream = 0;
-  if (device >= 0) {
+  if (known->device >= 0) {
     int64_t current;
-    if (self.get_device && (!number(call_nothing(self.get_device), current) || current != device)) {
+    if (self.get_device &&
+        (!number(call_nothing(self.get_device), current) || current != known->device)) {
       return 0;
     }
-    PyObject* const where = gpu.get();
-    if (!number(Object(PyObject_Vectorcall(self.get_stream, &where, 1, nullptr)), stream)) return 0;
+    if (!tensors::find_stream(self.get_stream, known->device, stream)) return 0;
   } else if (const int uses = truth(attribute(call.get(), name_uses_cuda))) {
     if (uses < 0 || truth(call_nothing(self.is_capturing))) return 0;
-  }
-  {
-    const auto still = self.known->find(index);
-    if (still == self.known->end() || still->second.plan != plan) return 0;
-    for (const Freed& freed : std::vector<Freed>(still->second.freed)) {
-      if (!has_memory(given[1 + freed.place], freed)) return 0;
-    }
   }
   const Object runs = self.runs(call.get());
   if (!runs) return 0;
@@ -194,21 +176,28 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
     packed = more.data();
   }
   packed[0] = queued;
-  packed[1] = plan;
+  packed[1] = known->plan;
   packed[2] = iteration;
   packed[3] = stream;
   for (Py_ssize_t i = 1; i < size; ++i) {
-    if (!number(call_method(given[i], name_data_ptr), packed[3 + i])) return 0;
+    const Freed& freed = known->tensors[static_cast<std::size_t>(i - 1)];
+    const bool is_there = freed.size
+        ? tensors::find_data_of(given[i], freed.end, freed.size, packed[3 + i])
+        : tensors::find_data(given[i], packed[3 + i]);
+    if (!is_there) return 0;
   }
   const Object next(PyLong_FromLongLong(iteration + 1));
   if (!next) return -1;
+  // A plan that was forgotten since is not there any more.
+  const auto still = self.known->find(index);
+  if (still == self.known->end() || still->second != known) return 0;
   int result;
   Py_BEGIN_ALLOW_THREADS
   result = self.launch(packed);
   Py_END_ALLOW_THREADS
   // It is counted whether or not there is memory for that.
   if (result && PyDict_SetItem(runs.get(), given[0], next.get())) PyErr_Clear();
-  if (result && !hold(call.get(), given + 1, size - 1, together, held)) PyErr_Clear();
+  if (result && !hold(call.get(), given + 1, size - 1, known->together, known->held)) PyErr_Clear();
   return result;
 }
 
@@ -238,7 +227,7 @@ PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
   if (get_device != Py_None) Py_INCREF(self.get_device = get_device);
   Py_INCREF(self.is_capturing = is_capturing);
   self.launch = reinterpret_cast<Launch>(static_cast<uintptr_t>(launch));
-  self.known = new (std::nothrow) std::unordered_map<int64_t, Known>;
+  self.known = new (std::nothrow) std::unordered_map<int64_t, std::shared_ptr<const Known>>;
   if (!self.known) {
     Py_DECREF(made);
     return PyErr_NoMemory();
@@ -248,23 +237,26 @@ PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
 
 // keep(launch, plan, device, check, tensors, ((place, end, size), ...), together, (place held, ...))
 PyObject* measuring_keep(PyObject* self, PyObject* args) {
-  long long index, plan, device;
+  long long index, plan;
+  int device;
   Py_ssize_t tensors;
   PyObject *check, *all, *held;
   int together;
   if (!PyArg_ParseTuple(
-          args, "LLLOnO!pO!", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all,
+          args, "LLiOnO!pO!", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all,
           &together, &PyTuple_Type, &held)) {
     return nullptr;
   }
-  Known known;
-  known.plan = plan;
-  known.device = device;
-  known.check = Object::of(check);
-  known.gpu = Object(PyLong_FromLongLong(device));
-  if (!known.gpu) return nullptr;
-  known.tensors = tensors;
-  known.together = together;
+  if (tensors < 0) {
+    PyErr_SetString(PyExc_ValueError, "a number of tensors below 0");
+    return nullptr;
+  }
+  const auto known = std::make_shared<Known>();
+  known->plan = plan;
+  known->device = device;
+  known->check = Object::of(check);
+  known->tensors.resize(static_cast<std::size_t>(tensors));
+  known->together = together;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); ++i) {
     long long end, size;
     Py_ssize_t place;
@@ -273,7 +265,7 @@ PyObject* measuring_keep(PyObject* self, PyObject* args) {
       PyErr_SetString(PyExc_IndexError, "no such tensor");
       return nullptr;
     }
-    known.freed.push_back({place, end, size});
+    known->tensors[static_cast<std::size_t>(place)] = {end, size};
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(held); ++i) {
     const Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(held, i));
@@ -281,15 +273,16 @@ PyObject* measuring_keep(PyObject* self, PyObject* args) {
       if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such tensor");
       return nullptr;
     }
-    known.held.push_back(place);
+    known->held.push_back(place);
   }
   // What was known before may run code when it goes.
-  std::swap((*reinterpret_cast<Measuring*>(self)->known)[index], known);
+  const std::shared_ptr<const Known> before = std::exchange(
+      (*reinterpret_cast<Measuring*>(self)->known)[index], std::shared_ptr<const Known>(known));
   Py_RETURN_NONE;
 }
 
 PyObject* measuring_forget(PyObject* self, PyObject*) {
-  std::unordered_map<int64_t, Known> gone;
+  std::unordered_map<int64_t, std::shared_ptr<const Known>> gone;
   gone.swap(*reinterpret_cast<Measuring*>(self)->known);
   Py_RETURN_NONE;
 }
@@ -301,7 +294,10 @@ int measuring_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(its.get_device);
   Py_VISIT(its.is_capturing);
   if (its.known) {
-    for (auto& [index, known] : *its.known) Py_VISIT(known.check.get());
+    for (auto& [index, known] : *its.known) {
+      // What a launch has in use is not only the map's.
+      if (known.use_count() == 1) Py_VISIT(known->check.get());
+    }
   }
   return traverse(self, visit, arg);
 }
@@ -314,7 +310,7 @@ int measuring_clear(PyObject* self) {
   Py_CLEAR(its.get_device);
   Py_CLEAR(its.is_capturing);
   if (its.known) {
-    std::unordered_map<int64_t, Known> gone;
+    std::unordered_map<int64_t, std::shared_ptr<const Known>> gone;
     gone.swap(*its.known);
   }
   return 0;
@@ -450,15 +446,15 @@ const PyObject* target_of(PyObject* reference) {
 #endif
 }
 
-// same(values, references, known): whether these are the tensors that were seen. `known` are the version
-// and the address of each, as packed numbers of 64 bits.
+// same(values, references, known): whether these are the tensors that were seen. `known` are the address
+// of the implementation of each, its version and its address, as packed numbers of 64 bits.
 PyObject* same(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1]) || !PyBytes_Check(given[2])) {
     PyErr_SetString(PyExc_TypeError, "two tuples and bytes");
     return nullptr;
   }
   const Py_ssize_t size = PyTuple_GET_SIZE(given[0]);
-  int64_t known[2];
+  int64_t known[3];
   if (PyTuple_GET_SIZE(given[1]) != size ||
       PyBytes_GET_SIZE(given[2]) != size * static_cast<Py_ssize_t>(sizeof known)) {
     Py_RETURN_FALSE;
@@ -472,9 +468,13 @@ PyObject* same(PyObject*, PyObject* const* given, Py_ssize_t count) {
     std::memcpy(known, at, sizeof known);
     int64_t version, address;
     if (!number(attribute(value, name_version), version)) return nullptr;
-    if (version != known[0]) Py_RETURN_FALSE;
-    if (!number(call_method(value, name_data_ptr), address)) return nullptr;
-    if (address != known[1]) Py_RETURN_FALSE;
+    if (version != known[1]) Py_RETURN_FALSE;
+    // A tensor that somebody has a weak reference to keeps its implementation.
+    const bool is_found = tensors::shim.data
+        ? tensors::find_data(reinterpret_cast<void*>(static_cast<intptr_t>(known[0])), address)
+        : tensors::find_data(value, address);
+    if (PyErr_Occurred()) return nullptr;
+    if (!is_found || address != known[2]) Py_RETURN_FALSE;
   }
   Py_RETURN_TRUE;
 }
@@ -513,6 +513,7 @@ PyType_Spec naming_spec = {
 PyMethodDef functions[] = {
     {"same", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(same)), METH_FASTCALL,
      nullptr},
+    {"use_shim", tensors::use_shim, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef about = {
@@ -531,10 +532,11 @@ PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
       {&name_runs, "runs"}, {&name_pending, "pending"}, {&name_slow, "slow"},
       {&name_queued, "queued"}, {&name_is_quick, "is_quick"}, {&name_uses_cuda, "uses_cuda"},
       {&name_stdout, "stdout"}, {&name_descriptor, "descriptor"}, {&name_flush, "flush"},
-      {&name_start, "start"}, {&name_directory, "directory"}, {&name_data_ptr, "data_ptr"},
-      {&name_untyped_storage, "untyped_storage"}, {&name_nbytes, "nbytes"},
-      {&name_storage_offset, "storage_offset"}, {&name_version, "_version"},
-      {&name_held, "held"}};
+      {&name_start, "start"}, {&name_directory, "directory"}, {&name_version, "_version"},
+      {&name_held, "held"}, {&tensors::name_cdata, "_cdata"},
+      {&tensors::name_data_ptr, "data_ptr"}, {&tensors::name_nbytes, "nbytes"},
+      {&tensors::name_untyped_storage, "untyped_storage"},
+      {&tensors::name_storage_offset, "storage_offset"}};
   for (const auto& [to, text] : names) {
     if (!*to && !(*to = PyUnicode_InternFromString(text))) return nullptr;
   }

@@ -10,16 +10,15 @@ namespace {
 namespace regions {
 
 PyObject *name_watch, *name_lease, *name_set, *name_shape, *name_stride,
-    *name_is_inference, *name_is_view, *name_storage;
+    *name_is_inference, *name_is_view;
 
 bool make_names() {
   const std::pair<PyObject**, const char*> names[] = {
-      {&name_cdata, "_cdata"}, {&name_use_count, "_use_count"},
-      {&name_requires_grad, "requires_grad"}, {&name_watch, "watch"},
-      {&name_lease, "lease"}, {&name_set, "set_"},
-      {&name_shape, "shape"}, {&name_stride, "stride"},
-      {&name_is_inference, "is_inference"}, {&name_is_view, "_is_view"},
-      {&name_storage, "untyped_storage"}};
+      {&name_use_count, "_use_count"}, {&name_requires_grad, "requires_grad"},
+      {&name_watch, "watch"}, {&name_lease, "lease"},
+      {&name_set, "set_"}, {&name_shape, "shape"},
+      {&name_stride, "stride"}, {&name_is_inference, "is_inference"},
+      {&name_is_view, "_is_view"}};
   for (const auto& [to, text] : names) {
     if (!*to && !(*to = PyUnicode_InternFromString(text))) return false;
   }
@@ -60,7 +59,6 @@ struct Lines {
   PyObject_HEAD
   PyObject *calls, *functions[callables];
   struct State {
-    Shim shim;
     Compare compare;
     Act act;
     IsWaiting is_waiting;  // whether something waits to be measured, and what has it measured
@@ -158,11 +156,8 @@ std::shared_ptr<Watch> watch_of(const Lines& self, Object& call) {
 }
 
 bool find_stream(const Lines& self, int32_t device, uint64_t& to) {
-  to = 0;
-  if (device < 0) return true;
-  const Object where(PyLong_FromLong(device));
-  int64_t stream;
-  if (!where || !number(self.call(get_stream, where.get()), stream)) return false;
+  int64_t stream = 0;
+  if (device >= 0 && !tensors::find_stream(self.functions[get_stream], device, stream)) return false;
   to = static_cast<uint64_t>(stream);
   return true;
 }
@@ -277,7 +272,7 @@ bool are_of_one_mode(PyObject* one, PyObject* other) {
 // The tensor of a region if it is like another one.
 Object ready(const Lines& self, Region& region, PyObject* like, const Facts& wanted) {
   Facts facts;
-  if (!read(self.state->shim, region.tensor.get(), facts) || facts.data != region.address ||
+  if (!read(region.tensor.get(), facts) || facts.data != region.address ||
       facts.offset || facts.bytes != wanted.bytes || !facts.has_form_of(wanted) ||
       !are_of_one_mode(region.tensor.get(), like)) {
     region.give_up_tensor();
@@ -335,7 +330,7 @@ Object allocate(
     Lines& self, const std::shared_ptr<Watch>& watch, PyObject* event, PyObject* tensor) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != self.functions[tensor_type]) return Object();
   Facts facts;
-  if (!read(self.state->shim, tensor, facts) || !facts.bytes) return Object();
+  if (!read(tensor, facts) || !facts.bytes) return Object();
   const std::shared_ptr<Ways> ways = ways_of(self, event, tensor, facts);
   uint64_t stream;
   if (!ways || !find_stream(self, facts.device, stream)) return Object();
@@ -397,7 +392,7 @@ bool fill_other(
   uint64_t stream;
   if (!ways || !facts.bytes || !find_stream(self, facts.device, stream)) return false;
   int64_t uses;
-  Object storage = call_method(tensor, name_storage);
+  Object storage = call_method(tensor, name_untyped_storage);
   if (!count_uses(self, storage, uses) || uses > self.state->uses) return false;
   unsigned char* const start = static_cast<unsigned char*>(facts.data) - facts.offset * ways->item;
   const Filled part = {start, static_cast<uint64_t>(facts.bytes), ways->stale};
@@ -414,7 +409,7 @@ bool give_up(Lines& self, Watch& watch, PyObject* event, PyObject* tensor, bool 
     return !PyObject_IsInstance(tensor, self.functions[tensor_type]);  // the results of an operator
   }
   Facts facts;
-  if (!read(self.state->shim, tensor, facts)) return false;
+  if (!read(tensor, facts)) return false;
   const auto found = watch.alive.find(facts.data);
   if (found == watch.alive.end() || facts.offset || found->second->form->dtype != facts.dtype) {
     return fill_other(self, watch, event, tensor, facts, is_reused);
@@ -570,7 +565,7 @@ PyObject* lines_count(PyObject* lines, PyObject* const* given, Py_ssize_t count)
   if (!takes(count, 2)) return nullptr;
   Lines& self = *reinterpret_cast<Lines*>(lines);
   self.state->references = Py_REFCNT(given[1]);
-  if (!count_uses(self, call_method(given[1], name_storage), self.state->uses)) return nullptr;
+  if (!count_uses(self, call_method(given[1], name_untyped_storage), self.state->uses)) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -696,12 +691,12 @@ void read_numbers(PyObject* tuple, std::unordered_set<int64_t>& to) {
   }
 }
 
-// Lines(calls, functions, addresses of the shim and the engine, bytes of a band, events and launches
+// Lines(calls, functions, addresses of the engine's, bytes of a band, events and launches
 // whose lines wait for the next one)
 PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *calls, *functions, *addresses, *events, *launches;
   long long guard;
-  constexpr Py_ssize_t all = 13;
+  constexpr Py_ssize_t all = 4;
   if (!PyArg_ParseTuple(
           args, "O!O!O!LO!O!", &PyDict_Type, &calls, &PyTuple_Type, &functions, &PyTuple_Type,
           &addresses, &guard, &PyTuple_Type, &events, &PyTuple_Type, &launches)) {
@@ -724,20 +719,10 @@ PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
     Py_INCREF(self.functions[i] = PyTuple_GET_ITEM(functions, i));
   }
   if (!acts([&] { self.state = new Lines::State; }) || !self.state) return PyErr_NoMemory();
-  Shim& shim = self.state->shim;
-  shim.data = reinterpret_cast<Shim::Get<void*>>(at[0]);
-  shim.bytes = reinterpret_cast<Shim::Get<int64_t>>(at[1]);
-  shim.offset = reinterpret_cast<Shim::Get<int64_t>>(at[2]);
-  shim.dim = reinterpret_cast<Shim::Get<int64_t>>(at[3]);
-  shim.sizes = reinterpret_cast<Shim::Get<int64_t*>>(at[4]);
-  shim.strides = reinterpret_cast<Shim::Get<int64_t*>>(at[5]);
-  shim.dtype = reinterpret_cast<Shim::Get<int32_t>>(at[6]);
-  shim.device_type = reinterpret_cast<Shim::Get<int32_t>>(at[7]);
-  shim.device_index = reinterpret_cast<Shim::Get<int32_t>>(at[8]);
-  self.state->compare = reinterpret_cast<Compare>(at[9]);
-  self.state->act = reinterpret_cast<Act>(at[10]);
-  self.state->is_waiting = reinterpret_cast<IsWaiting>(at[11]);
-  self.state->settle = reinterpret_cast<Settle>(at[12]);
+  self.state->compare = reinterpret_cast<Compare>(at[0]);
+  self.state->act = reinterpret_cast<Act>(at[1]);
+  self.state->is_waiting = reinterpret_cast<IsWaiting>(at[2]);
+  self.state->settle = reinterpret_cast<Settle>(at[3]);
   self.state->guard = guard;
   if (!acts([&] {
         read_numbers(events, self.state->waiting_events);

@@ -16,6 +16,7 @@
 
 #include "bands.h"
 #include "python_objects.h"
+#include "python_tensors.h"
 
 namespace {
 namespace regions {
@@ -25,49 +26,17 @@ using inductor_rewriter::Damage;
 using inductor_rewriter::Filled;
 using inductor_rewriter::MemoryJob;
 using inductor_rewriter::MemoryWork;
+using tensors::Facts;
+using tensors::name_cdata;
+using tensors::name_untyped_storage;
+using tensors::read;
 
 constexpr int64_t aligned = 512;                // bytes
 constexpr int64_t most_free = int64_t{64} << 20;  // bytes of memory that nobody has, of one wrapper
 constexpr int64_t most_kept = int64_t{16} << 20;  // bytes that were given back and nobody gets yet
 constexpr std::size_t most_forms = 4096;
 
-PyObject *name_cdata, *name_use_count, *name_requires_grad;
-
-// torch's C shim; it knows a tensor by the address of a pointer to its implementation.
-struct Shim {
-  template <class T>
-  using Get = int32_t (*)(const void*, T*);
-  Get<void*> data;
-  Get<int64_t> bytes, offset, dim;
-  Get<int64_t*> sizes, strides;
-  Get<int32_t> dtype, device_type, device_index;
-};
-
-struct Facts {
-  void* data = nullptr;
-  int64_t bytes = 0, offset = 0, dim = 0;
-  int64_t *sizes = nullptr, *strides = nullptr;
-  int32_t dtype = 0, device = -1;  // -1 is the CPU
-
-  bool has_form_of(const Facts& other) const {
-    return dim == other.dim && std::equal(sizes, sizes + dim, other.sizes) &&
-        std::equal(strides, strides + dim, other.strides);
-  }
-};
-
-// False: it has no memory that could be guarded, maybe with an exception.
-bool read(const Shim& shim, PyObject* tensor, Facts& to) {
-  const Object address = attribute(tensor, name_cdata);
-  void* const implementation = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
-  if (!implementation) return false;
-  int32_t type = -1;
-  if (shim.device_type(&implementation, &type) || (type != 0 && type != 1)) return false;
-  if (type == 1 && shim.device_index(&implementation, &to.device)) return false;
-  return !shim.data(&implementation, &to.data) && !shim.bytes(&implementation, &to.bytes) &&
-      !shim.offset(&implementation, &to.offset) && !shim.dim(&implementation, &to.dim) &&
-      !shim.sizes(&implementation, &to.sizes) && !shim.strides(&implementation, &to.strides) &&
-      !shim.dtype(&implementation, &to.dtype);
-}
+PyObject *name_use_count, *name_requires_grad;
 
 struct Region;
 using Regions = std::vector<std::shared_ptr<Region>>;

@@ -1,0 +1,132 @@
+// What is asked of tensors without the interpreter: by torch's C shim, where it takes them as it does here
+// (torch_shim.py), otherwise by their methods.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "python_objects.h"
+
+namespace {
+namespace tensors {
+
+PyObject *name_cdata, *name_data_ptr, *name_untyped_storage, *name_nbytes, *name_storage_offset;
+
+// Its functions know a tensor by the address of a pointer to its implementation.
+struct Shim {
+  template <class T>
+  using Get = int32_t (*)(const void*, T*);
+  Get<void*> data = nullptr;
+  Get<int64_t> bytes = nullptr, offset = nullptr, dim = nullptr;
+  Get<int64_t*> sizes = nullptr, strides = nullptr;
+  Get<int32_t> dtype = nullptr, device_type = nullptr, device_index = nullptr;
+};
+Shim shim;  // without functions where it cannot be used
+
+// use_shim(addresses of its functions, in their order above, or none of them)
+PyObject* use_shim(PyObject*, PyObject* addresses) {
+  constexpr Py_ssize_t all = 9;
+  if (PyTuple_Check(addresses) && !PyTuple_GET_SIZE(addresses)) {
+    shim = Shim();
+    Py_RETURN_NONE;
+  }
+  if (!PyTuple_Check(addresses) || PyTuple_GET_SIZE(addresses) != all) {
+    PyErr_SetString(PyExc_TypeError, "expected the addresses of nine functions");
+    return nullptr;
+  }
+  void* at[all];
+  for (Py_ssize_t i = 0; i < all; ++i) {
+    if (!(at[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i)))) return nullptr;
+  }
+  shim.bytes = reinterpret_cast<Shim::Get<int64_t>>(at[1]);
+  shim.offset = reinterpret_cast<Shim::Get<int64_t>>(at[2]);
+  shim.dim = reinterpret_cast<Shim::Get<int64_t>>(at[3]);
+  shim.sizes = reinterpret_cast<Shim::Get<int64_t*>>(at[4]);
+  shim.strides = reinterpret_cast<Shim::Get<int64_t*>>(at[5]);
+  shim.dtype = reinterpret_cast<Shim::Get<int32_t>>(at[6]);
+  shim.device_type = reinterpret_cast<Shim::Get<int32_t>>(at[7]);
+  shim.device_index = reinterpret_cast<Shim::Get<int32_t>>(at[8]);
+  shim.data = reinterpret_cast<Shim::Get<void*>>(at[0]);
+  Py_RETURN_NONE;
+}
+
+// Null with an exception.
+void* implementation_of(PyObject* tensor) {
+  const Object address = attribute(tensor, name_cdata);
+  return address ? PyLong_AsVoidPtr(address.get()) : nullptr;
+}
+
+struct Facts {
+  void* data = nullptr;
+  int64_t bytes = 0, offset = 0, dim = 0;
+  int64_t *sizes = nullptr, *strides = nullptr;
+  int32_t dtype = 0, device = -1;  // -1 is the CPU
+
+  bool has_form_of(const Facts& other) const {
+    return dim == other.dim && std::equal(sizes, sizes + dim, other.sizes) &&
+        std::equal(strides, strides + dim, other.strides);
+  }
+};
+
+// By the shim. False: it has no memory that could be guarded, maybe with an exception.
+bool read(PyObject* tensor, Facts& to) {
+  void* const it = implementation_of(tensor);
+  if (!it) return false;
+  int32_t type = -1;
+  if (shim.device_type(&it, &type) || (type != 0 && type != 1)) return false;
+  if (type == 1 && shim.device_index(&it, &to.device)) return false;
+  return !shim.data(&it, &to.data) && !shim.bytes(&it, &to.bytes) &&
+      !shim.offset(&it, &to.offset) && !shim.dim(&it, &to.dim) && !shim.sizes(&it, &to.sizes) &&
+      !shim.strides(&it, &to.strides) && !shim.dtype(&it, &to.dtype);
+}
+
+// The address of the first element, of a tensor or its implementation. False: maybe with an exception.
+bool find_data(void* implementation, int64_t& to) {
+  void* data;
+  if (shim.data(&implementation, &data)) return false;
+  to = static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
+  return true;
+}
+bool find_data(PyObject* tensor, int64_t& to) {
+  if (!shim.data) return number(call_method(tensor, name_data_ptr), to);
+  void* const it = implementation_of(tensor);
+  return it && find_data(it, to);
+}
+
+// The same of a tensor whose memory has so many bytes from there on; `item` are those of an element.
+bool find_data_of(PyObject* tensor, int64_t end, int64_t item, int64_t& to) {
+  int64_t bytes, offset;
+  if (!shim.data) {
+    const Object storage = call_method(tensor, name_untyped_storage);
+    return storage && number(call_method(storage.get(), name_nbytes), bytes) &&
+        number(call_method(tensor, name_storage_offset), offset) &&
+        bytes >= offset * item + end && find_data(tensor, to);
+  }
+  void* const it = implementation_of(tensor);
+  return it && !shim.bytes(&it, &bytes) && !shim.offset(&it, &offset) &&
+      bytes >= offset * item + end && find_data(it, to);
+}
+
+// The stream that torch issues to on a GPU: by its C function, or where that is not there by `ask`, which
+// is Python's. False: maybe with an exception.
+bool find_stream(PyObject* ask, int32_t device, int64_t& to) {
+  using Get = int32_t (*)(int32_t, void**);
+  static const Get get = [] {
+    void* const torch = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
+    return torch ? reinterpret_cast<Get>(dlsym(torch, "aoti_torch_get_current_cuda_stream")) : nullptr;
+  }();
+  if (get) {
+    void* stream = nullptr;
+    if (get(device, &stream)) return false;
+    to = static_cast<int64_t>(reinterpret_cast<intptr_t>(stream));
+    return true;
+  }
+  const Object where(PyLong_FromLong(device));
+  PyObject* const given = where.get();
+  return given && number(Object(PyObject_Vectorcall(ask, &given, 1, nullptr)), to);
+}
+
+}  // namespace tensors
+}  // namespace

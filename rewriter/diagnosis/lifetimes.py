@@ -57,7 +57,7 @@ def examine_lifetimes(
     memory that it does not write. `extra` are the sources of kernels in other files, as in a
     package.
     """
-    launches = wrapper.launches
+    launches = wrapper.located.launches  # by lines of the wrapper without probes
     sources = _sources(wrapper, launches, extra)
     wrong = {
         # What follows from the first of several readers is not said of each.

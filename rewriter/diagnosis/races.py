@@ -14,8 +14,9 @@ _SHOWN = "shown by the text of the wrapper"
 def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     """The races of a wrapper, for a diagnosis."""
     streams = {one.stream for one in wrapper.located.stream_actions}
-    collectives = sum(map(is_collective, wrapper.launches))
-    races = find_races(wrapper.located, wrapper.launches)
+    launches = wrapper.located.launches  # by lines of the wrapper without probes
+    collectives = sum(map(is_collective, launches))
+    races = find_races(wrapper.located, launches)
     if races:
         return Examined(tuple(_finding(wrapper, race, run) for race in races))
     if len(streams) < 2 and not collectives:

@@ -98,7 +98,7 @@ class Forward:
             return None
         if any(variable in entry.inputs for entry in located.entries):
             return Producer(None)
-        writers = [x for x in wrapper.launches if variable in _written(x) and not x.repeats]
+        writers = [x for x in located.launches if variable in _written(x) and not x.repeats]
         if not writers:
             return None
         last = writers[-1]

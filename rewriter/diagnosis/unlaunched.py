@@ -30,7 +30,7 @@ def examine_kernels(
         kernels = find_kernels(wrapper)
     except RewriterError:  # it is located without them
         return Examined()
-    launches = wrapper.launches
+    launches = wrapper.located.launches  # by lines of the wrapper without probes
     launched = {launch.kernel for launch in launches}
     # Calls that nobody recognised may launch anything, and a multi-kernel chooses among its own.
     unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")

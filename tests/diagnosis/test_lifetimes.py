@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
 from rewriter.artifact.opening import open_artifact
 from rewriter.diagnosis.findings import Finding
@@ -144,6 +145,22 @@ def test_who_takes_a_shape_alone_reads_nothing(
     lines = f"{fresh}\n        drawn = {kernel}(fresh)"
     found = _findings(tmp_path, CUSTOM, _above("[aten.relu, rewriter_demo.scale]", lines))
     assert [x.kind for x in found if "fresh" in x.headline] == ["unwritten"] * is_finding
+
+
+@pytest.mark.parametrize("name", [PYTHON, CPP])
+def test_lines_are_those_of_the_wrapper_without_probes(name: str, tmp_path: Path) -> None:
+    """A dump has a copy of the wrapper with its probes; users have the one without."""
+    fixture, path = get(name), tmp_path / "output_code.py"
+    text = fixture.path.read_text()
+    gone = _line(text, "addmm_out(buf9" if "cpp_wrapper" in name else "out=buf9")
+    path.write_text(text.replace(gone, "", 1))
+    probed = tmp_path / "probed.py"
+    probed.write_bytes(rewriter.instrument(path, rewriter.select("hash")).source)
+    plain_findings, findings = (
+        examine_lifetimes(open_artifact(one).only).findings for one in (path, probed)
+    )
+    assert [(x.line, x.text) for x in findings] == [(x.line, x.text) for x in plain_findings]
+    assert findings
 
 
 def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:

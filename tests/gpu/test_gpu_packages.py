@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -107,9 +108,12 @@ def test_a_build_script_builds_it_elsewhere(tmp_path: Path) -> None:
     assert (tmp_path / "restored.pt2").read_bytes() == plain.read_bytes()
 
 
-@pytest.mark.skipif(
+recorded_here = pytest.mark.skipif(
     not torch.__version__.startswith("2.11"), reason="recorded with torch 2.11, which loads them"
 )
+
+
+@recorded_here
 @pytest.mark.parametrize("name", ["mlp", "customop"])
 def test_recorded_packages_are_patched_and_load(name: str, tmp_path: Path) -> None:
     recorded = FIXTURES / "artifacts/cuda-torch2.11" / name / "package/model.pt2"
@@ -129,3 +133,49 @@ def test_doctor_says_what_a_rebuild_does(
     assert found["route"]["found"].startswith("link")
     assert found["CUDA headers"]["ok"]
     assert found["model model"]["found"].startswith("cuda; 5 launches")
+
+
+@recorded_here
+@pytest.mark.parametrize("is_planted", [True, False], ids=["planted", "as it is"])
+def test_a_store_of_one_element_behind_a_buffer_is_found(
+    is_planted: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its buffer has 127 elements for the 128 that the kernel writes: the allocator gives 512 bytes
+    for either. What `sanitize` runs is compiled of the source in the package."""
+    package, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
+    smaller = {
+        b"int_array_8[] = {8L, 16L}": b"int_array_8[] = {1L, 127L}",
+        b"int_array_9[] = {16L, 1L}": b"int_array_9[] = {127L, 1L}",
+    }
+    recorded = FIXTURES / "artifacts/cuda-torch2.11/mlp/package/model.pt2"
+    with zipfile.ZipFile(recorded) as old, zipfile.ZipFile(package, "w") as new:
+        for info in old.infolist():
+            data = old.read(info)
+            if is_planted and info.filename.endswith(".wrapper.cpp"):
+                for before, after in smaller.items():
+                    assert data.count(before) == 1
+                    data = data.replace(before, after)
+            new.writestr(info, data)
+    torch.save([torch.randn(8, 32, device="cuda")], inputs)
+
+    rewriter.patch(package, tmp_path / "names.pt2", rewriter.select("names"))
+    ran = rewriter.run(tmp_path / "names.pt2", args=inputs, dump=tmp_path / "names")
+    assert ran.code == 0  # nothing else notices it
+
+    options = ["--args", str(inputs), "-d", str(tmp_path / "dump"), "--json"]
+    code = main(["sanitize", str(package), *options])
+    said = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert [run["outcome"] for run in said["runs"]] == ["ran to its end"] * (3 if is_planted else 2)
+    if not is_planted:
+        assert (code, said["findings"]) == (0, [])
+        return
+    assert code == 1
+    (finding,) = said["findings"]
+    assert (finding["launch"], finding["kind"]) == (3, "bounds")
+    assert any(note.startswith("outputs unchanged") for note in said["notes"])
+    (row,) = (
+        row
+        for line in (tmp_path / "dump/filling-0/rank0/run0/memory.jsonl").read_text().splitlines()
+        if (row := json.loads(line))["event"] == "memory"
+    )
+    assert (row["buffer"], row["side"], row["distance"], row["count"]) == ("buf12", "behind", 0, 1)

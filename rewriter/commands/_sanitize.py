@@ -140,7 +140,7 @@ class _Session:
     @property
     def has_failed(self) -> bool:
         """Whether a run did not end well."""
-        return any(one.ended.code for one in self.filled)
+        return any(one.ended.code != 0 for one in self.filled)
 
     @property
     def dumps(self) -> list[Path]:
@@ -245,7 +245,7 @@ def _run_without_filling(session: _Session) -> None:
     # With the same probes, so that nothing is compiled again.
     why = "as it is: are the outputs the same"
     plain = session.run("plain", session.selection, why, OFF)
-    failed = next((number for number, end in enumerate(ends) if end.code), None)
+    failed = next((number for number, end in enumerate(ends) if end.code != 0), None)
     crashes = () if failed is None else session.filled[failed].crashes
     if failed is not None and (plain.ended.code == 0 or any(end.code == 0 for end in ends)):
         selection = replace(session.selection, args="written")

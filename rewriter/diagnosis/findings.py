@@ -164,12 +164,13 @@ def ranked(findings: Sequence[Finding], order: Sequence[str]) -> tuple[Finding, 
     calls = {name: number for number, name in enumerate(order)}
     sure: Sequence[Certainty] = ("shown", "likely", "possible")
 
-    def key(finding: Finding) -> tuple[bool, bool, int, int, int, int]:
+    def key(finding: Finding) -> tuple[bool, bool, int, int, int, int, int]:
         return (
             finding.symptom,
             finding.certainty == "possible",
             calls.get(finding.run, -1),
             _position(finding),
+            finding.iteration,
             _ORDER.index(finding.kind),
             sure.index(finding.certainty),
         )

@@ -149,6 +149,11 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
     ]  # fmt: skip
 
 
+def test_the_first_iteration_of_a_launch_comes_first() -> None:
+    later = finding("unwritten", 2, iteration=1), finding("bounds", 2)
+    assert [one.iteration for one in rule([Examined(later)]).findings] == [0, 1]
+
+
 def test_where_outputs_are_wrong_what_could_not_be_checked_is_suspected() -> None:
     outputs = Examined((finding("outputs", None),))
     unchecked = of_verification(UNKNOWN)

@@ -51,3 +51,20 @@ def test_a_store_beyond_a_buffer_is_named_and_a_clean_wrapper_is_clean(
     assert "stores 2.5 out of bounds: directly behind buf0" in finding["headline"]
     (note,) = planted["notes"]
     assert note.startswith("outputs unchanged")
+
+
+def test_a_wrapper_that_is_ended_by_a_signal_is_not_clean(
+    compiled: Callable[[str], Compiled],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = compiled("mutate").graphs[0]
+    Path("aborts.py").write_text(graph.source.replace(END, "\n    std::abort();" + END))
+    torch.save(graph.args, "inputs.pt")
+    assert main(["sanitize", "aborts.py", "--args", "inputs.pt", "--json"]) == 1
+    finding = json.loads(capfd.readouterr().out)["finding"]
+    assert finding["kind"] == "crash"
+    assert "the program fails as it is" in finding["headline"]
+    assert "signal SIGABRT" in finding["headline"]

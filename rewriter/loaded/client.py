@@ -164,7 +164,7 @@ def _ended(pid: int) -> RewriterError:
     return RewriterError(
         "process-ended",
         f"process {pid} ended, or closed the connection",
-        hint="What was recorded until then is in the dump.",
+        hint="What was recorded until then, if anything was, is in the dump.",
         code=FAILED,
     )
 

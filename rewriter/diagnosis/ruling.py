@@ -124,15 +124,22 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
-    """Outputs are wrong where a launch is, and a process dies at what its text already shows."""
+    """Outputs are wrong where a launch is, and a process dies at what its text already shows, or of
+    what a launch did to memory."""
     named = any(one.launch is not None and one.certainty != "possible" for one in findings)
     by_text = any(one.kind in ("freed", "order", "missing", "unwritten") for one in findings)
     stale = any(one.kind == "stale" for one in findings)
+    # Such as an allocator's that finds its own memory overwritten, long after.
+    damaged = any(
+        one.kind in ("bounds", "corrupted") and one.certainty == "shown" for one in findings
+    )
 
     def is_symptom(one: Finding) -> bool:
         if one.certainty == "likely" and (by_text or stale):
             return True  # what the text shows is surer
-        return (one.kind in ("outputs", "inputs") and named) or (one.kind == "crash" and by_text)
+        if one.kind == "crash":
+            return by_text or damaged
+        return one.kind in ("outputs", "inputs") and named
 
     return [replace(one, symptom=True) if is_symptom(one) else one for one in findings]
 

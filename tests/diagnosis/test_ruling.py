@@ -149,6 +149,15 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
     ]  # fmt: skip
 
 
+def test_a_store_out_of_bounds_comes_before_the_crash_that_it_ends_in() -> None:
+    crash = finding("crash", None, run="")
+    shown = rule([Examined((crash, finding("bounds", 4)))], order=["rank0/run0"])
+    assert [one.kind for one in shown.findings] == ["bounds", "crash"]
+    unsure = crash, finding("bounds", 4, certainty="likely")
+    likely = rule([Examined(unsure)], order=["rank0/run0"])
+    assert [one.kind for one in likely.findings] == ["crash", "bounds"]
+
+
 def test_the_first_iteration_of_a_launch_comes_first() -> None:
     later = finding("unwritten", 2, iteration=1), finding("bounds", 2)
     assert [one.iteration for one in rule([Examined(later)]).findings] == [0, 1]

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
@@ -194,10 +196,10 @@ def _left(
 
 def _written_last(difference: Difference) -> set[str]:
     """The results of a launch that the call returns as this launch left them."""
-    nodes, step = dataflow.trace(difference.pair.first), difference.steps[0].position
-    outputs = dataflow.outputs(nodes)
-    origins = outputs.origins if outputs is not None else ()
-    slots = {origin.slot for origin in origins if origin.step == step}
+    run, step = difference.pair.first, difference.steps[0].position
+    nodes = dataflow.trace(run)
+    held = chain.from_iterable(output.holds for output in outputs_of(run, nodes))
+    slots = {origin.slot for origin in held if origin.step == step}
     return {name for name, slot in nodes[step].slots.items() if slot in slots}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,9 +21,11 @@ from rewriter.diagnosis.fills import (
     UnwrittenRead,
 )
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
+from rewriter.diagnosis.returned import inputs_written, outputs_of, row_of
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
+from rewriter.dump.dataflow import NoResult
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -166,22 +168,35 @@ def of_ends(
 
 
 def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
-    """Whether the outputs of calls are those of the run that fills no memory."""
+    """Whether the outputs of calls, and inputs that they write, are those of the run that fills no
+    memory."""
     known = [dict(_outputs(open_dump(path))) for path in (plain, *probed)]
-    common = set.intersection(*(set(one) for one in known)) if known else set()
+    common = {key for key in known[0] if all(key in one and one[key].holds for one in known)}
     if not common:
         return Examined(notes=("what the calls return was not recorded: see the launches",))
-    changed = sorted(key for key in common if len({one[key] for one in known}) > 1)
-    if not changed:
-        return Examined(
-            notes=(
-                f"outputs unchanged: {_same(len(common))} in all runs, bit by bit, so nobody would "
-                "have seen it",
-            )
+    changed = [key for key in common if len({one[key].holds for one in known}) > 1]
+    if changed:
+        return Examined(notes=(f"outputs differ with what memory holds: {_named(changed)}",))
+    unsure = {key for one in known for key in one if key not in common}
+    unsure |= {key for key in common if len({one[key] for one in known}) > 1}
+    unsure |= {key for key in common if not all(one[key].is_known for one in known)}
+    if unsure:
+        same = len(common - unsure)
+        note = f"not known whether outputs changed of which not all was recorded: {_named(unsure)}"
+        also = f"; the same in all runs: {counted(same, 'output')}" if same else ""
+        return Examined(notes=(note + also,))
+    return Examined(
+        notes=(
+            f"outputs unchanged: {_same(len(common))} in all runs, bit by bit, so nobody would "
+            "have seen it",
         )
-    names = ", ".join(f"{name} of call {call}" for _, call, name in changed[:_NAMED])
-    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    return Examined(notes=(f"outputs differ with what memory holds: {names}{more}",))
+    )
+
+
+def _named(keys: Iterable[_Key]) -> str:
+    them = sorted(keys)
+    names = ", ".join(f"{name} of call {call}" for _, call, name in them[:_NAMED])
+    return names + (f" and {len(them) - _NAMED} more" if len(them) > _NAMED else "")
 
 
 def _same(count: int) -> str:
@@ -317,14 +332,38 @@ def _of_left(left: LeftUnwritten) -> Finding:
     )
 
 
-def _outputs(dump: Dump) -> Iterator[tuple[tuple[str, int, str], str]]:
-    """The fingerprints of what calls return, by wrapper, call and name."""
+_Key = tuple[str, int, str]  # of an output: the wrapper, the call and the name
+
+
+@dataclass(frozen=True)
+class _Fingerprints:
+    """Of what an output holds, and of what it may hold; not `is_known` without all of them."""
+
+    holds: tuple[str, ...] = ()
+    may_hold: tuple[str, ...] = ()
+    is_known: bool = False
+
+
+def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
+    """The fingerprints of what calls leave to their caller, by wrapper, call and name."""
     for run in dump.runs:
-        outputs = dataflow.outputs(dataflow.trace(run))
-        for row in outputs.returned if outputs is not None else ():
-            if isinstance(row, TensorRow) and row.digest:
-                name = dataflow.output_variable(row.arg)
-                yield (run.sha256, run.facts.call or 0, name), row.digest
+        nodes = dataflow.trace(run)
+        last = dataflow.outputs(nodes)
+        if last is None:
+            continue
+
+        def key(name: str, run: RunDump = run) -> _Key:
+            return run.sha256, run.facts.call or 0, name
+
+        for name, one in zip(run.facts.outputs[last.place.scope], last.returned, strict=True):
+            if isinstance(one, NoResult) and not one.is_known:
+                yield key(name), _Fingerprints()
+        for output in (*outputs_of(run, nodes), *inputs_written(run, nodes)):
+            holds, may_hold = (
+                tuple(row_of(run, nodes, source).digest for source in sources)
+                for sources in (output.holds, output.may_hold)
+            )
+            yield key(output.name), _Fingerprints(holds, may_hold, all((*holds, *may_hold)))
 
 
 def _history(run: RunDump) -> tuple[MemoryEvent, ...]:

@@ -105,7 +105,9 @@ class FlowNode:
     that were not read at this launch: each value is recorded once, and their origin has it (see
     `Flow.reads`). `slots` number its results by their names.
     `views` are the expressions of those of them that are shown otherwise than under their names.
-    `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event.
+    `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event; of
+    these `given` has who wrote last to their memory, and `earlier` who else did: they wrote other
+    parts of it, or what was written over since.
     """
 
     step: RunStep
@@ -116,6 +118,7 @@ class FlowNode:
     unread: tuple[tuple[str, Role], ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     returned: tuple[TensorRow | NoResult, ...] = ()
+    earlier: Mapping[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
 
     @property
     def origins(self) -> Iterator[ValueOrigin]:
@@ -332,6 +335,7 @@ class _Tracer:
             return None
         scope, names = returned
         got: dict[str, tuple[ValueOrigin, ...]] = {}
+        earlier: dict[str, tuple[ValueOrigin, ...]] = {}
         rows: list[TensorRow | NoResult] = []
         for position, name in enumerate(names):
             writers = self._memory.get((scope, name)) or self._by_name.get(name)
@@ -340,6 +344,7 @@ class _Tracer:
                 source = max(writers.values(), key=lambda source: source.step)
                 row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
                 got[label] = (source,)
+                earlier[label] = tuple(x for x in writers.values() if x != source)
                 rows.append(renamed(row, label))
             elif name in self._inputs:
                 rows.append(NoResult(f"the input {name}", True))
@@ -349,7 +354,8 @@ class _Tracer:
                 rows.append(NoResult("no tensor", True))
         step = RunStep(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = RecordedLaunch(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
-        return FlowNode(step, place, got, {}, _no_keys(OUTPUTS), returned=tuple(rows))
+        keys = _no_keys(OUTPUTS)
+        return FlowNode(step, place, got, {}, keys, returned=tuple(rows), earlier=earlier)
 
     def _sources(
         self, scope: str, memory: dict[str, str], row: TensorRow, again: bool

@@ -274,6 +274,102 @@ def _taking_over(dump: Path) -> Path:
     return dump
 
 
+CAT = """# AOT ID: ['0_inference']
+from torch._inductor.codecache import AsyncCompile
+
+
+def call(args):
+    buf2 = empty_strided_cpu((8, 8), (8, 1), torch.float32)
+    buf0 = reinterpret_tensor(buf2, (4, 8), (8, 1), 0)  # alias
+    cpp_fused_a(buf0)
+    buf1 = reinterpret_tensor(buf2, (4, 8), (8, 1), 32)  # alias
+    cpp_fused_b(buf1)
+    return (buf2, )
+"""
+TAKEN_OVER = """# AOT ID: ['0_inference']
+from torch._inductor.codecache import AsyncCompile
+
+
+def call(args):
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_fused_a(buf0)
+    buf1 = buf0; del buf0  # reuse
+    cpp_fused_b(buf1)
+    return (buf1, )
+"""
+
+
+def _of_two(dump: Path, wrapper: str, returned: list[str]) -> Path:
+    """A dump whose two launches write to the memory of one buffer, with its wrapper or without."""
+    path = dump / "rank0/run0/run.json"
+    facts = json.loads(path.read_text())
+    names = {"buf0": "buf2", "buf1": "buf2"} if wrapper != TAKEN_OVER else {"buf1": "buf0"}
+    for launch in facts["launches"]:
+        launch |= {"buffers": names, "scope": "call"}
+    facts |= {"outputs": {"call": returned}, "sha256": ""}
+    if wrapper:
+        (dump / "wrapper.py").write_text(wrapper)
+        facts |= {"artifact": "wrapper.py"}
+    path.write_text(json.dumps(facts))
+    return dump
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "note"),
+    [
+        (CAT, "outputs differ with what memory holds: buf2 of call 0"),
+        (TAKEN_OVER, "outputs unchanged: the output of the call is the same in all runs"),
+        ("", "not known whether outputs changed of which not all was recorded: buf2 of call 0"),
+    ],
+    ids=["cat", "taken-over", "no-wrapper"],
+)
+def test_an_output_is_all_that_launches_wrote_to_its_memory(
+    tmp_path: Path, wrapper: str, note: str
+) -> None:
+    """Parts are written by launches of their own; what was written over does not count."""
+    paths = []
+    for name, factor in (("plain", 2), ("0", 2), ("1", 3)):
+        run = [("a", {}, {"buf0": ONES * factor}), ("b", {}, {"buf1": ONES})]
+        returned = ["buf0" if wrapper == TAKEN_OVER else "buf2"]
+        paths.append(_of_two(write(tmp_path / name, run), wrapper, returned))
+    (found,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    assert found.startswith(note)
+
+
+@pytest.mark.parametrize("wrapper", [CAT, TAKEN_OVER], ids=["cat", "taken-over"])
+def test_what_is_left_unwritten_of_a_part_is_returned(tmp_path: Path, wrapper: str) -> None:
+    paths = []
+    for fill in (0, 1):
+        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        run = [("a", {}, {"buf0": part}), ("b", {}, {"buf1": ONES})]
+        returned = ["buf0" if wrapper == TAKEN_OVER else "buf2"]
+        paths.append(_of_two(write(tmp_path / str(fill), run), wrapper, returned))
+    compared = fills.compare_fills(*paths)
+    found = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
+    assert [one.launch for one in found] == ([0] if wrapper == CAT else [])
+
+
+def test_outputs_that_were_not_recorded_are_not_called_unchanged(tmp_path: Path) -> None:
+    paths = []
+    for name in ("plain", "0", "1"):
+        run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})]
+        paths.append(_of_two(write(tmp_path / name, run), TAKEN_OVER, ["buf0", "buf7"]))
+    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    assert note == (
+        "not known whether outputs changed of which not all was recorded: buf7 of call 0; "
+        "the same in all runs: 1 output"
+    )
+
+
+def test_an_input_that_a_call_writes_is_seen_by_its_caller(tmp_path: Path) -> None:
+    paths = []
+    for name, factor in (("plain", 2), ("0", 2), ("1", 3)):
+        run = [("a", {}, {"x": ONES * factor}), ("b", {}, {"buf1": ONES})]
+        paths.append(write(tmp_path / name, run))
+    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    assert note == "outputs differ with what memory holds: x of call 0"
+
+
 def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
     dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})])
     store = {

@@ -1,0 +1,82 @@
+"""What the memory of the outputs of a call holds: what one launch wrote, or several that each wrote
+a part of it, as those of `cat` do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import FlowNode, ValueOrigin
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output that launches wrote, or an input. `holds` is what it is made of. `may_hold` is what
+    was written before that, of which nobody knows whether it was written over."""
+
+    name: str
+    holds: tuple[ValueOrigin, ...]
+    may_hold: tuple[ValueOrigin, ...]
+
+
+def outputs_of(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
+    """The outputs of a call that recorded launches wrote; `nodes` is what `dataflow.trace` has."""
+    last = dataflow.outputs(nodes)
+    if last is None:
+        return
+    wrapper = wrapper_of(run)
+    # Who takes the memory of another buffer over writes all of it; others are views of parts. None
+    # where the dump has no wrapper that tells them apart.
+    whole = None
+    if wrapper is not None:
+        makes = ("allocate", "reuse")
+        events = (x for x in wrapper.located.memory if x.scope == last.place.scope)
+        whole = {x.buffer for x in events if x.action in makes}
+    for label, (source,) in last.given.items():
+        earlier = [x for x in last.earlier.get(label, ()) if x.step < source.step]
+        holds = {source, *last.earlier.get(label, ())} - {*earlier}
+        may_hold: set[ValueOrigin] = set()
+        if whole is None:
+            may_hold |= {*earlier}
+        else:
+            over = [x.step for x in {*holds, *earlier} if _variable(nodes, x) in whole]
+            holds |= {x for x in earlier if x.step >= max(over, default=0)}
+        name = dataflow.output_variable(label)
+        yield Output(name, tuple(sorted(holds, key=_order)), tuple(sorted(may_hold, key=_order)))
+
+
+def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
+    """The inputs that launches write, which the caller has as well."""
+    last = dataflow.outputs(nodes)
+    scope = None if last is None else last.place.scope
+    inputs = {row.arg for row in dataflow.tensors(run.inputs)}
+    written: dict[str, list[ValueOrigin]] = {}
+    for node in nodes:
+        if node.step.launch is None or node.place.scope != scope:
+            continue
+        memory = run.launch_row(node.step.launch).buffers
+        for name, slot in node.slots.items():
+            root = memory.get(dataflow.variable(name), dataflow.variable(name))
+            if root in inputs:
+                written.setdefault(root, []).append(ValueOrigin(node.step.position, slot))
+    for name, origins in written.items():
+        holds = tuple(x for x in origins if x.step == origins[-1].step)
+        yield Output(name, holds, tuple(x for x in origins if x not in holds))
+
+
+def row_of(run: RunDump, nodes: Sequence[FlowNode], source: ValueOrigin) -> TensorRow:
+    """What a launch wrote, as it was recorded."""
+    return dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))[source.slot]
+
+
+def _variable(nodes: Sequence[FlowNode], source: ValueOrigin) -> str:
+    slots = nodes[source.step].slots
+    return next((dataflow.variable(x) for x, slot in slots.items() if slot == source.slot), "")
+
+
+def _order(source: ValueOrigin) -> tuple[int, int]:
+    return source.step, source.slot

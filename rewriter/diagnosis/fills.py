@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rewriter.core.text import counted
 from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
@@ -70,8 +71,8 @@ class LeftUnwritten:
 
 @dataclass(frozen=True)
 class FillComparison:
-    """`launches` were compared, of `calls`. `apart` are calls that were given other inputs, or ran
-    other launches, so that they say nothing."""
+    """`launches` were compared, of `calls`. `apart` tells which calls say nothing, and why: they
+    were given other inputs, or ran other launches."""
 
     differences: tuple[Difference, ...]
     launches: int
@@ -120,10 +121,11 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     a, b = open_dump(first), open_dump(second)
     pairs = list(_paired(a, b))
     differences: list[Difference] = []
-    apart, launches, calls = [], 0, 0
+    launches = calls = 0
+    apart: dict[str, list[str]] = {}  # names of calls, by why they cannot be compared
     for pair in pairs:
         if (why := _apart(pair)) is not None:
-            apart.append(f"{pair.first.name}: {why}")
+            apart.setdefault(why, []).append(pair.first.name)
             continue
         calls += 1
         for one, other in zip(pair.first.steps, pair.second.steps, strict=True):
@@ -132,7 +134,17 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
             launches += 1
             if (found := _difference(pair, one, other)) is not None:
                 differences.append(found)
-    return FillComparison(tuple(differences), launches, calls, tuple(apart))
+    return FillComparison(
+        tuple(differences),
+        launches,
+        calls,
+        tuple(f"{_first_of(names)}: {why}" for why, names in apart.items()),
+    )
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = len(names) - 1
+    return names[0] + (f" and {counted(more, 'other call')}" if more else "")
 
 
 def varying(differences: Sequence[Difference], first: Path, again: Path) -> tuple[Difference, ...]:

@@ -227,6 +227,17 @@ def test_calls_with_other_inputs_say_nothing(tmp_path: Path) -> None:
     assert note.startswith("not compared with the second filling: rank0/run0")
 
 
+def test_many_calls_with_other_inputs_are_one_note(tmp_path: Path) -> None:
+    """Such as those of threads, whose order differs from run to run."""
+    for folder, mark in (("0", "one"), ("1", "other")):
+        for number in range(3):
+            given = [dumps.value("x", fingerprint=mark)]
+            dumps.write(tmp_path / folder, [], inputs=given, run=number)
+    compared = fills.compare_fills(tmp_path / "0", tmp_path / "1")
+    why = "rank0/run0 and 2 other calls: the two runs were given other inputs (x)"
+    assert compared.apart == (why,)
+
+
 def test_other_launches_say_nothing(tmp_path: Path) -> None:
     run = [("a", {}, {"buf0": ONES})]
     paths = [write(tmp_path / "0", run), write(tmp_path / "1", run * 2)]

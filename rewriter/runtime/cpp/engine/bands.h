@@ -1,5 +1,5 @@
 // Guard bands: memory beside a buffer that nobody may write, with a pattern. They are compared after
-// launches, on the host or by a kernel of the GPU (kernel.h); the first damage of each is kept. The same
+// launches, on the host or by a kernel of the GPU (memory_kernels.h); the first damage of each is kept. The same
 // kernel fills memory.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Where the vectors of a tensor are that the quick kernel reads, and how its threads share those of a
-// unit. The kernel (kernel.h) includes this.
+// unit: on a GPU (kernel.h).
 #pragma once
 
 #include "job.h"

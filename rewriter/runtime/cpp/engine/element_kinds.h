@@ -1,0 +1,670 @@
+// How elements of each dtype are read and summed on a GPU (kernel.h).
+#pragma once
+
+#include "job.h"
+#include "lanes.h"
+
+namespace {
+namespace inductor_rewriter {
+
+namespace gpu {
+
+INDUCTOR_REWRITER_DEVICE uint64_t element_bits(const Vector& vector, int size, int i) {
+  const int at = i * size;
+  return (at < 8 ? vector.first : vector.second) >> 8 * (at & 7);
+}
+INDUCTOR_REWRITER_DEVICE uint32_t word_of(const Vector& vector, int i) {
+  const uint64_t half = i < 2 ? vector.first : vector.second;
+  return static_cast<uint32_t>(i & 1 ? half >> 32 : half);
+}
+
+INDUCTOR_REWRITER_DEVICE double magnitude(double real, double imaginary, bool is_wide) {
+  const uint64_t a = bits_of(real) << 1, b = bits_of(imaginary) << 1, limit = infinity << 1;
+  if (a > limit || b > limit) return from_bits(infinity + 1);
+  if (a == limit || b == limit) return from_bits(infinity);
+  // Squares of narrower parts are exact, and within the range of float64.
+  if (!is_wide) return sqrt(fma(real, real, imaginary * imaginary));
+  return hypot(real, imaginary);
+}
+
+// Floats of 8 bits: exponent and mantissa move to where those of float64 begin, and one
+// multiplication makes up for the other bias, also of subnormal ones.
+struct Small8 {
+  uint32_t move;
+  double factor;
+};
+INDUCTOR_REWRITER_DEVICE Small8 float8_of(int32_t dtype) {
+  const bool is_e5m2 = dtype == dtypes::float8_e5m2 || dtype == dtypes::float8_e5m2fnuz;
+  const bool is_fnuz = dtype == dtypes::float8_e5m2fnuz || dtype == dtypes::float8_e4m3fnuz;
+  const uint32_t bias = (is_e5m2 ? 15 : 7) + is_fnuz;
+  return {is_e5m2 ? 18u : 17u, from_upper((1023u + 1023 - bias) << 20)};
+}
+INDUCTOR_REWRITER_DEVICE double float8_value(uint32_t bits, const Small8& how) {
+  return from_upper((bits & 0x80u) << 24 | (bits & 0x7fu) << how.move) * how.factor;
+}
+
+INDUCTOR_REWRITER_DEVICE double from_float8(uint32_t bits, int32_t dtype) {
+  const uint32_t size = bits & 0x7fu;
+  const double not_a_number = from_bits(infinity + 1);
+  switch (dtype) {
+    case dtypes::float8_e5m2:
+      if (size > 0x7cu) return not_a_number;
+      if (size == 0x7cu) return from_upper((bits & 0x80u) << 24 | 0x7ff00000u);
+      break;
+    case dtypes::float8_e4m3fn:
+      if (size == 0x7fu) return not_a_number;
+      break;
+    case dtypes::float8_e8m0fnu:
+      return bits == 0xffu ? not_a_number : from_upper((bits + 896) << 20);
+    default:
+      if (bits == 0x80u) return not_a_number;
+      break;
+  }
+  return float8_value(bits, float8_of(dtype));
+}
+
+INDUCTOR_REWRITER_DEVICE double from_float16(uint32_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, size = bits & 0x7fffu;
+  if (size >= 0x7c00u) return from_upper(sign | 0x7ff00000u | (size & 0x3ffu) << 10);
+  return from_upper(sign | size << 10) * from_upper((1023u + 1008) << 20);
+}
+
+// Any element but of int64 and uint64, as float64; of complex dtypes the magnitude.
+INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
+  const uint64_t bits = element_bits(vector, elements::size(dtype), i);
+  const uint32_t word = static_cast<uint32_t>(bits);
+  switch (dtype) {
+    case dtypes::float32: return __uint_as_float(word);
+    case dtypes::bfloat16: return __uint_as_float(word << 16);
+    case dtypes::float16: return from_float16(word & 0xffffu);
+    case dtypes::float64: return from_bits(bits);
+    case dtypes::boolean: return (word & 0xffu) != 0;
+    case dtypes::uint8: return word & 0xffu;
+    case dtypes::int8: return static_cast<int8_t>(word);
+    case dtypes::uint16: return word & 0xffffu;
+    case dtypes::int16: return static_cast<int16_t>(word);
+    case dtypes::uint32: return word;
+    case dtypes::int32: return static_cast<int32_t>(word);
+    case dtypes::complex32:
+      return magnitude(from_float16(word & 0xffffu), from_float16(word >> 16), false);
+    case dtypes::complex64:
+      return magnitude(
+          __uint_as_float(word), __uint_as_float(static_cast<uint32_t>(bits >> 32)), false);
+    case dtypes::complex128:
+      return magnitude(from_bits(vector.first), from_bits(vector.second), true);
+    default: return from_float8(word & 0xffu, dtype);
+  }
+}
+
+// Adds the product of two words, as 128 bits, to two sums: the lower half to one, the upper to the other.
+INDUCTOR_REWRITER_DEVICE void add_product(uint64_t a, uint64_t b, uint64_t& low, uint64_t& high) {
+  const uint32_t a_low = static_cast<uint32_t>(a), a_high = static_cast<uint32_t>(a >> 32);
+  const uint32_t b_low = static_cast<uint32_t>(b), b_high = static_cast<uint32_t>(b >> 32);
+  const uint64_t lower = static_cast<uint64_t>(a_low) * b_low;
+  const uint64_t middle = static_cast<uint64_t>(a_low) * b_high + (lower >> 32);
+  const uint64_t other = static_cast<uint64_t>(a_high) * b_low + static_cast<uint32_t>(middle);
+  low += other << 32 | static_cast<uint32_t>(lower);
+  high += static_cast<uint64_t>(a_high) * b_high + (middle >> 32) + (other >> 32);
+}
+
+// A number near an element: the element itself, but of complex dtypes the larger part. Without a call,
+// for which all that is on its way would have to arrive first.
+INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
+  const uint32_t word = static_cast<uint32_t>(vector.first);
+  const uint32_t upper = static_cast<uint32_t>(vector.first >> 32);
+  const auto larger = [](double a, double b) {
+    return bits_of(a) << 1 > bits_of(b) << 1 ? fabs(a) : fabs(b);
+  };
+  switch (dtype) {
+    case dtypes::float32: return __uint_as_float(word);
+    case dtypes::bfloat16: return __uint_as_float(word << 16);
+    case dtypes::float16: return from_float16(word & 0xffffu);
+    case dtypes::float64: return from_bits(vector.first);
+    case dtypes::boolean: return (word & 0xffu) != 0;
+    case dtypes::uint8: return word & 0xffu;
+    case dtypes::int8: return static_cast<int8_t>(word);
+    case dtypes::uint16: return word & 0xffffu;
+    case dtypes::int16: return static_cast<int16_t>(word);
+    case dtypes::uint32: return word;
+    case dtypes::int32: return static_cast<int32_t>(word);
+    case dtypes::complex32:
+      return larger(from_float16(word & 0xffffu), from_float16(word >> 16));
+    case dtypes::complex64: return larger(__uint_as_float(word), __uint_as_float(upper));
+    case dtypes::complex128: return larger(from_bits(vector.first), from_bits(vector.second));
+    default: return from_float8(word & 0xffu, dtype);
+  }
+}
+
+// What the threads of a block tell one another.
+struct Shared {
+  Vector keys[64];  // B0 and B1
+  uint64_t low[2][warps], high[2][warps];
+  double sum[warps], squares[warps];
+  int64_t least[warps], greatest[warps];
+  uint32_t nan, positive, negative, near_limit;
+  int scale;
+  bool is_last;
+  Part parts[warps];
+};
+
+// What a thread has summed. The extremes are floats, or integers in the kind's own order.
+template <class Extreme>
+struct Sums {
+  double sum, squares;
+  Extreme low, high;
+  int scale;
+};
+
+// What all threads of a block know beforehand.
+struct Origin {
+  double shift;
+  int64_t key;  // the same of int64, and of uint64 less 2^63
+  int32_t dtype;
+};
+
+// A kind of dtypes has `Extreme`; `huge`, whether sums are scaled; `passes`, whether a vector's
+// elements can all go to `add`; `add`; `take`, for an element alone; and what its extremes are as
+// keys of float64 (`least`, `greatest`: of the whole warp).
+
+template <class T>
+struct Extremes;
+template <>
+struct Extremes<float> {
+  INDUCTOR_REWRITER_DEVICE float most() { return 3.402823466e38f; }
+  INDUCTOR_REWRITER_DEVICE float fewest() { return -most(); }
+  INDUCTOR_REWRITER_DEVICE void take(float& low, float& high, double value) {
+    low = fminf(low, static_cast<float>(value));
+    high = fmaxf(high, static_cast<float>(value));
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t least(float value) {
+    return key_of(static_cast<double>(float_of(least_of(key_of(value)))));
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(float value) {
+    return key_of(static_cast<double>(float_of(~least_of(~key_of(value)))));
+  }
+};
+template <>
+struct Extremes<double> {
+  INDUCTOR_REWRITER_DEVICE double most() { return 1.7976931348623157e308; }
+  INDUCTOR_REWRITER_DEVICE double fewest() { return -most(); }
+  INDUCTOR_REWRITER_DEVICE void take(double& low, double& high, double value) {
+    low = value < low ? value : low;
+    high = value > high ? value : high;
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t least(double value) { return least_of(key_of(value)); }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(double value) { return greatest_of(key_of(value)); }
+};
+
+template <class Type>
+struct Two;
+// Of two floats as integers in their order: what is not a number is beyond the infinities.
+INDUCTOR_REWRITER_DEVICE uint32_t smaller_half(uint32_t a, uint32_t b) {
+  const auto key = [](uint32_t x) {
+    return static_cast<int>((x & 0x8000u) ? (x ^ 0x7fffu) | 0xffff0000u : x);
+  };
+  return key(b) < key(a) ? b : a;
+}
+INDUCTOR_REWRITER_DEVICE uint32_t larger_half(uint32_t a, uint32_t b) {
+  return smaller_half(a, b) == a ? b : a;
+}
+INDUCTOR_REWRITER_DEVICE uint32_t smaller_of(uint32_t a, uint32_t b) {
+  return smaller_half(a & 0xffffu, b & 0xffffu) | smaller_half(a >> 16, b >> 16) << 16;
+}
+INDUCTOR_REWRITER_DEVICE uint32_t larger_of(uint32_t a, uint32_t b) {
+  return larger_half(a & 0xffffu, b & 0xffffu) | larger_half(a >> 16, b >> 16) << 16;
+}
+template <class Type>
+struct Extremes<Two<Type>> {
+  INDUCTOR_REWRITER_DEVICE Two<Type> most() { return {Type::most}; }
+  INDUCTOR_REWRITER_DEVICE Two<Type> fewest() { return {Type::least}; }
+  INDUCTOR_REWRITER_DEVICE void take(Two<Type>& low, Two<Type>& high, double value) {
+    const uint32_t bits = Type::of(static_cast<float>(value));
+    low = {Type::smaller(low.bits, bits | bits << 16)};
+    high = {Type::larger(high.bits, bits | bits << 16)};
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t least(Two<Type> two) {
+    return Extremes<float>::least(fminf(Two<Type>::first(two), Two<Type>::second(two)));
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(Two<Type> two) {
+    return Extremes<float>::greatest(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
+  }
+};
+
+// An element by itself: what is not finite is counted, and what is near the limit of its type.
+template <class Kind>
+INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
+    Sums<typename Kind::Extreme> sums, double value, Origin origin, Shared& shared) {
+  const uint64_t bits = bits_of(value), size = bits << 1;
+  if (size >= infinity << 1) {
+    atomicAdd(size > infinity << 1 ? &shared.nan : bits >> 63 ? &shared.negative : &shared.positive, 1u);
+    return sums;
+  }
+  if (elements::is_near_limit(value, elements::half_of_largest(origin.dtype), origin.dtype)) {
+    atomicAdd(&shared.near_limit, 1u);
+  }
+  Extremes<typename Kind::Extreme>::take(sums.low, sums.high, value);
+  double by = 1;
+  if (Kind::huge) {
+    const int wanted = scale_for(value);
+    if (wanted > sums.scale) {
+      sums.sum = rescaled(sums.sum, sums.scale, wanted);
+      sums.squares = rescaled(rescaled(sums.squares, sums.scale, wanted), sums.scale, wanted);
+      sums.scale = wanted;
+    }
+    by = scale(sums.scale);
+  }
+  const double apart = value * by - origin.shift * by;
+  sums.sum += apart;
+  sums.squares = fma(apart, apart, sums.squares);
+  return sums;
+}
+
+template <class Kind>
+INDUCTOR_REWRITER_DEVICE void add_each(
+    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
+    Shared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    sums = add_value<Kind>(sums, value_of(vector, i, origin.dtype), origin, shared);
+  }
+}
+
+template <class Extreme>
+INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, double apart) {
+  sums.low = extreme < sums.low ? extreme : sums.low;
+  sums.high = extreme > sums.high ? extreme : sums.high;
+  sums.sum += apart;
+  sums.squares = fma(apart, apart, sums.squares);
+}
+
+// Floats of 16 and 32 bits: each is converted. What is not finite shows in the extremes of many, since
+// those of these operations keep what is not a number. Extremes of 16 bits are found two at a time;
+// what is near the limit there is taken by itself, too: `step` carries from the exponents of both.
+template <class Type>
+struct Narrow {
+  using Extreme = typename Type::Extreme;
+  static constexpr bool huge = false;
+
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<Extreme>& sums, const Vector& vector, const Origin& origin) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = word_of(vector, i);
+      if (Type::pairs) add_one(sums, Type::lower(word), origin);
+      add_one(sums, Type::upper(word), origin);
+    }
+  }
+  INDUCTOR_REWRITER_DEVICE void add_one(Sums<Extreme>& sums, double value, const Origin& origin) {
+    const double apart = value - origin.shift;
+    sums.sum += apart;
+    sums.squares = fma(apart, apart, sums.squares);
+  }
+};
+
+struct Float32 {
+  using Extreme = float;
+  static constexpr bool pairs = false;
+  static constexpr uint32_t step = 0x00800000u, exponents = 0x7f800000u, carries = 0x80000000u;
+  INDUCTOR_REWRITER_DEVICE uint32_t bits(float value) { return __float_as_uint(value); }
+  INDUCTOR_REWRITER_DEVICE float of_bits(uint32_t bits) { return __uint_as_float(bits); }
+  INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("min.NaN.f32 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return key_of(__uint_as_float(b)) < key_of(__uint_as_float(a)) ? b : a;
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.NaN.f32 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return key_of(__uint_as_float(b)) > key_of(__uint_as_float(a)) ? b : a;
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t) { return 0; }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t bits) { return __uint_as_float(bits); }
+};
+
+// Two numbers of 16 bits, in one word.
+template <class Type>
+struct Two {
+  uint32_t bits;
+  INDUCTOR_REWRITER_DEVICE float first(Two two) { return Type::plain(two.bits & 0xffffu); }
+  INDUCTOR_REWRITER_DEVICE float second(Two two) { return Type::plain(two.bits >> 16); }
+};
+
+struct BFloat16 {
+  using Extreme = Two<BFloat16>;
+  static constexpr bool pairs = true;
+  static constexpr uint32_t step = 0x01000100u, exponents = 0x7f807f80u, carries = 0x80008000u;
+  static constexpr uint32_t most = 0x7f7f7f7fu, least = 0xff7fff7fu;
+  INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
+  INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
+  INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits << 16); }
+  INDUCTOR_REWRITER_DEVICE uint32_t of(float value) { return __float_as_uint(value) >> 16; }
+  INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return smaller_of(a, b);
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return larger_of(a, b);
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) { return __uint_as_float(word << 16); }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
+    return __uint_as_float(word & 0xffff0000u);
+  }
+};
+
+struct Float16 {
+  using Extreme = Two<Float16>;
+  static constexpr bool pairs = true;
+  static constexpr uint32_t step = 0x08000800u, exponents = 0x7c007c00u, carries = 0x80008000u;
+  static constexpr uint32_t most = 0x7bff7bffu, least = 0xfbfffbffu;
+  INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
+  INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
+  INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) {
+    return __uint_as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
+  }
+  // Of a number that is one of 16 bits.
+  INDUCTOR_REWRITER_DEVICE uint32_t of(float value) {
+    const uint32_t bits = __float_as_uint(value * 0x1p-112f);
+    return (bits >> 16 & 0x8000u) | (bits >> 13 & 0x7fffu);
+  }
+  INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return smaller_of(a, b);
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return larger_of(a, b);
+#endif
+  }
+#if defined(__CUDACC_RTC__)
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) {
+    float value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, a;}" : "=f"(value) : "r"(word));
+    return value;
+  }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
+    float value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, b;}" : "=f"(value) : "r"(word));
+    return value;
+  }
+#else
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) { return from_float16(word & 0xffffu); }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) { return from_float16(word >> 16); }
+#endif
+};
+
+struct Float8 {
+  using Extreme = float;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(
+      const Sums<float>&, const Vector& vector, const Origin& origin) {
+    const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz ||
+        origin.dtype == dtypes::float8_e4m3fnuz;
+    // From what is more than half of the largest on, there is a carry.
+    const uint32_t step = origin.dtype == dtypes::float8_e4m3fn ? 0x09090909u
+        : origin.dtype == dtypes::float8_e5m2fnuz               ? 0x04040404u
+                                                                : 0x08080808u;
+    uint32_t any = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = word_of(vector, i), flipped = word ^ 0x80808080u;
+      any |= (word & 0x7f7f7f7fu) + step;
+      if (is_fnuz) any |= (flipped - 0x01010101u) & ~flipped;
+    }
+    return !(any & 0x80808080u) && origin.dtype != dtypes::float8_e8m0fnu;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+    const Small8 how = float8_of(origin.dtype);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const double value = float8_value(word_of(vector, i / 4) >> 8 * (i % 4) & 0xffu, how);
+      add_apart(sums, static_cast<float>(value), value - origin.shift);
+    }
+  }
+};
+
+struct Float64 {
+  using Extreme = double;
+  static constexpr bool huge = true;
+  // What an exponent must not reach: that of the next scale, or what is not finite.
+  INDUCTOR_REWRITER_DEVICE bool passes(
+      const Sums<double>& sums, const Vector& vector, const Origin&) {
+    const uint32_t limit = sums.scale == 0 ? 1023 - 400 : sums.scale == 1 ? 1023 + 400 : 2047;
+    const uint32_t step = 0x80000000u - (limit << 20);
+    const uint32_t any = ((word_of(vector, 1) & 0x7ff00000u) + step) |
+        ((word_of(vector, 3) & 0x7ff00000u) + step);
+    return !(any & 0x80000000u);
+  }
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<double>& sums, const Vector& vector, const Origin& origin) {
+    const double by = scale(sums.scale), shift = origin.shift * by;
+    add_apart(sums, from_bits(vector.first), from_bits(vector.first) * by - shift);
+    add_apart(sums, from_bits(vector.second), from_bits(vector.second) * by - shift);
+  }
+};
+
+// Complex numbers of 32 and 64 bits, integers of 32 bits: each is converted.
+template <class Type>
+struct Converted {
+  using Extreme = double;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(
+      const Sums<double>&, const Vector& vector, const Origin& origin) {
+    return Type::passes(vector, origin.dtype);
+  }
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<double>& sums, const Vector& vector, const Origin& origin) {
+#pragma unroll
+    for (int i = 0; i < 16 / Type::bytes; ++i) {
+      const double value = Type::value(vector, i, origin.dtype);
+      add_apart(sums, value, value - origin.shift);
+    }
+  }
+};
+
+struct Complex64 {
+  static constexpr int bytes = 8;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Vector& vector, int32_t) {
+    uint32_t any = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) any |= (word_of(vector, i) & 0x7f800000u) + 0x00800000u;
+    return !(any >> 31);
+  }
+  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t) {
+    const double real = __uint_as_float(word_of(vector, 2 * i));
+    const double imaginary = __uint_as_float(word_of(vector, 2 * i + 1));
+    return sqrt(fma(real, real, imaginary * imaginary));
+  }
+};
+
+struct Integer32 {
+  static constexpr int bytes = 4;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Vector&, int32_t) { return true; }
+  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t dtype) {
+    const uint32_t word = word_of(vector, i);
+    return dtype == dtypes::uint32 ? static_cast<double>(word)
+                                   : static_cast<double>(static_cast<int32_t>(word));
+  }
+};
+
+// Those that are rare: one by one.
+struct Rare {
+  using Extreme = double;
+  static constexpr bool huge = true;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>&, const Vector&, const Origin&) {
+    return false;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
+};
+
+// Integers of 8 and 16 bits: what a vector adds is summed as integers.
+template <int bytes>
+struct Small {
+  using Extreme = float;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+    // Flipping the sign bit and subtracting it extends the sign.
+    const int flip =
+        origin.dtype == dtypes::int8 ? 1 << 7 : origin.dtype == dtypes::int16 ? 1 << 15 : 0;
+    const int shift = static_cast<int>(origin.shift) + flip;
+    int sum = 0, low = 1 << 20, high = -(1 << 20);
+    uint64_t squares = 0;
+#pragma unroll
+    for (int i = 0; i < 16 / bytes; ++i) {
+      const uint32_t word = word_of(vector, i * bytes / 4) >> 8 * (i * bytes % 4);
+      const int apart = (static_cast<int>(word & ((1u << 8 * bytes) - 1)) ^ flip) - shift;
+      low = apart < low ? apart : low;
+      high = apart > high ? apart : high;
+      sum += apart;
+      const uint32_t size = static_cast<uint32_t>(apart < 0 ? -apart : apart);
+      squares += bytes == 1 ? static_cast<uint64_t>(size * size) : static_cast<uint64_t>(size) * size;
+    }
+    const int start = shift - flip;
+    sums.low = fminf(sums.low, static_cast<float>(low + start));
+    sums.high = fmaxf(sums.high, static_cast<float>(high + start));
+    sums.sum += sum;
+    sums.squares += static_cast<double>(squares);
+  }
+};
+
+// Bytes that are zero or not.
+struct Boolean {
+  using Extreme = float;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+    int zeros = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = word_of(vector, i);
+      zeros += __popc(~(((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word | 0x7f7f7f7fu));
+    }
+    if (zeros) sums.low = fminf(sums.low, 0.0f), sums.high = fmaxf(sums.high, 0.0f);
+    if (zeros < 16) sums.low = fminf(sums.low, 1.0f), sums.high = fmaxf(sums.high, 1.0f);
+    // Differences from 0 or from 1.
+    const int others = origin.shift != 0 ? zeros : 16 - zeros;
+    sums.sum += origin.shift != 0 ? -others : others;
+    sums.squares += others;
+  }
+};
+
+// Integers that float64 does not hold: keys in the order of int64.
+struct Wide {
+  using Extreme = int64_t;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE int64_t key(uint64_t bits, int32_t dtype) {
+    return static_cast<int64_t>(dtype == dtypes::uint64 ? bits ^ 1ull << 63 : bits);
+  }
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<int64_t>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<int64_t>& sums, const Vector& vector, const Origin& origin) {
+    const int64_t first = key(vector.first, origin.dtype), second = key(vector.second, origin.dtype);
+    add_apart(sums, first, difference(first, origin.key));
+    add_apart(sums, second, difference(second, origin.key));
+  }
+};
+template <>
+struct Extremes<int64_t> {
+  INDUCTOR_REWRITER_DEVICE int64_t most() { return greatest_key; }
+  INDUCTOR_REWRITER_DEVICE int64_t fewest() { return ~greatest_key; }
+  INDUCTOR_REWRITER_DEVICE int64_t least(int64_t value) { return least_of(value); }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(int64_t value) { return greatest_of(value); }
+};
+
+// Dtypes that have no numbers of their own.
+struct Bytes {
+  using Extreme = double;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
+};
+
+// Whether all elements of some vectors can go to `add`, which `see` is asked for each, and what is
+// known of them then.
+template <class Kind>
+struct Look {
+  bool all;
+  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Kind::Extreme>&) : all(true) {}
+  INDUCTOR_REWRITER_MEMBER void see(
+      const Sums<typename Kind::Extreme>& sums, const Vector& vector, const Origin& origin) {
+    all &= Kind::passes(sums, vector, origin);
+  }
+  INDUCTOR_REWRITER_MEMBER bool keep(Sums<typename Kind::Extreme>&) const { return all; }
+};
+template <class Type>
+struct Look<Narrow<Type>> {
+  // Of these vectors alone: what others had near the limit does not keep them from passing.
+  uint32_t low, high;
+  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Type::Extreme>&)
+      : low(Type::bits(Extremes<typename Type::Extreme>::most())),
+        high(Type::bits(Extremes<typename Type::Extreme>::fewest())) {}
+  INDUCTOR_REWRITER_MEMBER void see(
+      const Sums<typename Type::Extreme>&, const Vector& vector, const Origin&) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      low = Type::smaller(low, word_of(vector, i));
+      high = Type::larger(high, word_of(vector, i));
+    }
+  }
+  // A carry out of the exponent says that one is not finite, or near the limit.
+  INDUCTOR_REWRITER_MEMBER bool keep(Sums<typename Type::Extreme>& sums) const {
+    const uint32_t any =
+        ((low & Type::exponents) + Type::step) | ((high & Type::exponents) + Type::step);
+    if (any & Type::carries) return false;
+    sums.low = Type::of_bits(Type::smaller(low, Type::bits(sums.low)));
+    sums.high = Type::of_bits(Type::larger(high, Type::bits(sums.high)));
+    return true;
+  }
+};
+
+// The rest of a tensor, less than a vector, and vectors that do not pass.
+template <class Kind>
+INDUCTOR_REWRITER_DEVICE void add_some(
+    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
+    Shared& shared) {
+  add_each<Kind>(sums, vector, count, origin, shared);
+}
+template <>
+INDUCTOR_REWRITER_SPECIAL void add_some<Wide>(
+    Sums<int64_t>& sums, const Vector& vector, int, const Origin& origin, Shared&) {
+  const int64_t first = Wide::key(vector.first, origin.dtype);
+  add_apart(sums, first, difference(first, origin.key));
+}
+template <>
+INDUCTOR_REWRITER_SPECIAL void add_some<Bytes>(
+    Sums<double>&, const Vector&, int, const Origin&, Shared&) {}
+
+}  // namespace gpu
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,139 @@
+// The kernels that compare guard bands and fill memory on a GPU (bands.h), and the one that measures before.
+#pragma once
+
+#include "bands.h"
+#include "measuring_kernels.h"
+
+namespace {
+namespace inductor_rewriter {
+namespace gpu {
+
+// Compares a band by one block. The places for damage are in memory of the host.
+INDUCTOR_REWRITER_DEVICE void compare_band(
+    Damage* const all_damage, uint64_t launch, const Band& band) {
+  __shared__ int nearest;  // bytes of the band, less the distance to the nearest damage; 0 if none
+  __shared__ uint32_t count, is_damaged;
+  if (threadIdx.x == 0) {
+    nearest = 0;
+    count = is_damaged = 0;
+  }
+  __syncthreads();
+  const uint64_t first = reinterpret_cast<uint64_t>(band.data), end = first + band.bytes;
+  const uint64_t words = (first + 7) / 8 * 8, behind = end / 8 * 8;
+  uint64_t differs = 0;
+  for (uint64_t at = words + 8 * threadIdx.x; at + 8 <= end; at += 8 * 256) {
+    differs |= *reinterpret_cast<const uint64_t*>(at) ^ band.pattern;
+  }
+  if (threadIdx.x < 16) {  // the bytes before the first word, and behind the last one
+    const uint64_t at = threadIdx.x < 8 ? first + threadIdx.x : behind + threadIdx.x - 8;
+    if (at < end && (threadIdx.x < 8 ? at < words : at >= words)) {
+      differs |= *reinterpret_cast<const unsigned char*>(at) ^ (band.pattern >> (at % 8 * 8) & 255);
+    }
+  }
+  if (differs) is_damaged = 1;
+  __syncthreads();
+  if (!is_damaged) return;
+  for (uint32_t place = threadIdx.x; place < band.bytes; place += 256) {
+    const uint64_t expected = band.pattern >> ((first + place) % 8 * 8) & 255;
+    if (band.data[place] == expected) continue;
+    const uint32_t distance = band.before ? band.bytes - 1 - place : place;
+    atomicMax(&nearest, static_cast<int>(band.bytes - distance));
+    atomicAdd(&count, 1u);
+  }
+  __syncthreads();
+  Damage& damage = all_damage[band.slot];
+  if (threadIdx.x != 0 || damage.launch) return;
+  const uint64_t distance = band.bytes - static_cast<uint32_t>(nearest);
+  const uint64_t item = band.item_bytes ? band.item_bytes : 1, element = distance / item;
+  const uint64_t start = band.before ? band.bytes - (element + 1) * item : element * item;
+  for (uint64_t i = 0; i < 8; ++i) {
+    damage.element[i] = i < item && start + i < band.bytes ? band.data[start + i]
+                                                           : static_cast<unsigned char>(0);
+  }
+  damage.distance = distance;
+  damage.count = count;
+  __threadfence();
+  damage.launch = launch;
+  all_damage[0].launch = launch;
+}
+
+INDUCTOR_REWRITER_DEVICE void wait_a_moment() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+  asm volatile("nanosleep.u32 100;");
+#endif
+}
+
+struct alignas(16) TwoWords {
+  uint64_t one, other;
+};
+
+// Fills a share of memory with a pattern: each byte is that of the pattern at its address modulo 8.
+INDUCTOR_REWRITER_DEVICE void fill_share(
+    const Filled& part, uint64_t thread, uint64_t threads) {
+  const uint64_t first = reinterpret_cast<uint64_t>(part.data), end = first + part.bytes;
+  const uint64_t words = (first + 15) / 16 * 16, behind = end / 16 * 16;
+  const TwoWords pattern = {part.pattern, part.pattern};
+  for (uint64_t at = words + 16 * thread; at + 16 <= end; at += 16 * threads) {
+    *reinterpret_cast<TwoWords*>(at) = pattern;
+  }
+  if (thread >= 32) return;
+  const uint64_t at = thread < 16 ? first + thread : behind + thread - 16;
+  if (at >= end || (thread < 16 ? at >= words : at < words)) return;
+  *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(part.pattern >> (at % 8 * 8));
+}
+
+// A block for each band, and those behind them fill memory, once what it held `was_read`.
+template <class Job, class Read>
+INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job, uint32_t number, Read was_read) {
+  if (number < job.bands_count) {
+    compare_band(job.damage, job.launch, job.bands[number]);
+    return;
+  }
+  was_read();
+  const uint64_t block = number - job.bands_count;
+  const uint64_t thread = block * 256 + threadIdx.x, threads = uint64_t{job.blocks} * 256;
+  for (uint32_t part = 0; part < job.parts_count; ++part) fill_share(job.parts[part], thread, threads);
+}
+
+}  // namespace gpu
+}  // namespace inductor_rewriter
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256)
+inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job) {
+  inductor_rewriter::gpu::wait_for_launch_before();
+  inductor_rewriter::gpu::act_on_memory(job, blockIdx.x, [] {});
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+inductor_rewriter_memory_few(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::SmallMemoryJob job) {
+  inductor_rewriter::gpu::wait_for_launch_before();
+  inductor_rewriter::gpu::act_on_memory(job, blockIdx.x, [] {});
+}
+
+// Measures, and does what is to be done about memory behind that: one launch in place of two. Blocks that
+// fill wait until all that measure are through. These come first, so each of them runs or has run by
+// then; and the others are too few to keep them from it in any order.
+extern "C" __global__ void __launch_bounds__(256, 2)
+inductor_rewriter_measure_and_act(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::JoinedJob job) {
+  using namespace inductor_rewriter::gpu;
+  wait_for_launch_before();
+  if (blockIdx.x < job.blocks) {
+    measure_block(job.quick, blockIdx.x);
+    __syncthreads();  // all threads have read what they read
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(job.measured, 1u);
+    }
+    return;
+  }
+  act_on_memory(job.memory, blockIdx.x - job.blocks, [&job] {
+    if (threadIdx.x == 0) {
+      while (static_cast<int>(atomicAdd(job.measured, 0u) - job.until) < 0) wait_a_moment();
+      __threadfence();
+    }
+    __syncthreads();
+  });
+}

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "python_memory.h"
+#include "python_lines.h"
 #include "python_objects.h"
 #include "python_tensors.h"
 

@@ -189,9 +189,10 @@ void begin() {
 
 void run(unsigned blocks) {
   if (!stacks) begin();
-  // The last blocks first: in which order they run must not matter.
-  for (unsigned i = blocks; i-- > 0;) {
-    blockIdx.x = i;
+  // The last blocks first: in which order they run must not matter. But where the last ones wait for the first:
+  // on a GPU these run beside them, here one block runs at a time.
+  for (unsigned i = 0; i < blocks; ++i) {
+    blockIdx.x = kernel == both ? i : blocks - 1 - i;
     for (bool& one : finished) one = false;
     turns = arrived = 0;
     opens = -1;

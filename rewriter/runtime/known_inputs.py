@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -16,14 +14,47 @@ from torch import Tensor
 
 from . import native_calls
 from .device import is_capturing
+from .engine import dtype_numbers
 from .event_queue import LAUNCH
-from .plan import Plan, fits
+from .plan import Form, Plan, fits
 
 if TYPE_CHECKING:
     from .running_call import RunningCall
 
-# A tensor, its version (-1 if that does not tell) and its address.
-_Known = tuple[Callable[[], Tensor | None], int, int]
+
+class _Known(NamedTuple):
+    """A tensor, its version (-1 if that does not tell), address, dtype, shape and stride; and all
+    of that as `Seen` of `cpp/engine/python.cpp`."""
+
+    tensor: Callable[[], Tensor | None]
+    version: int
+    address: int
+    form: tuple[object, ...]
+    packed: bytes
+
+    @classmethod
+    def of(cls, x: Tensor, *, is_told: bool = True) -> _Known:
+        """As a tensor is now; `is_told` is whether its version tells of all writes."""
+        address = x.data_ptr()
+        if not is_told:
+            return cls(_nobody, -1, address, (), bytes(8 * 5))
+        form = dtype, shape, stride = x.dtype, x.shape, x.stride()
+        version, dim = x._version, len(shape)
+        facts = getattr(x, "_cdata", 0), version, address, dtype_numbers()[dtype], dim
+        packed = struct.pack(f"={5 + 2 * dim}q", *facts, *shape, *stride)
+        return cls(ref(x), version, address, form, packed)
+
+    def is_now(self, x: Any) -> bool:
+        """Whether it is this tensor, torch knows of no write to it, and its data are the same: a
+        program may have set others, of another form at the same address."""
+        tensor = self.tensor()
+        return (
+            tensor is not None
+            and tensor is x
+            and tensor._version == self.version
+            and tensor.data_ptr() == self.address
+            and (tensor.dtype, tensor.shape, tensor.stride()) == self.form
+        )
 
 
 class Trust(Enum):
@@ -64,13 +95,12 @@ class KnownInputs:
         self._lock = threading.Lock()
         self._plan: Plan | None = None
         self._tensors: list[_Known] = []
-        self._all: _SameTensors | None = None
+        self._same = _SameTensors(())
 
     def measure_as_before(
         self, launch: Callable[[bytes], int], call: RunningCall, values: tuple[Any, ...]
     ) -> int:
-        """Measure inputs that have the facts of those of the last call; 0 where they do not. A
-        known tensor needs no comparison of its facts."""
+        """Measure inputs that have the facts of those of the last call; 0 where they do not."""
         with self._lock:
             self._ask()
             plan = self._plan
@@ -81,30 +111,22 @@ class KnownInputs:
             if plan.device >= 0 and torch.cuda.current_device() != plan.device:
                 return 0
             stream = torch._C._cuda_getCurrentRawStream(plan.device) if plan.device >= 0 else 0
-            if self._all is not None and self._all.are(values):
-                start = struct.pack(LAUNCH, call.queued, plan.number, 0, stream)
-                return launch(start + self._all.addresses)
-            addresses: list[int] = []
-            now = self._tensors.copy()
-            for value, form in zip(values, plan.forms, strict=True):
-                if form is None or form[1]:
-                    if (value is not None) if form is None else repr(value) != form[1]:
-                        return 0
-                    continue
-                place = len(addresses)
-                known, version, address = now[place]
-                if (
-                    version >= 0
-                    and (tensor := known()) is not None
-                    and tensor is value
-                    and tensor._version == version
-                    and tensor.data_ptr() == address
-                ):
-                    addresses.append(0)
-                    continue
-                if not fits(value, form):
+            tensors = values
+            if len(values) != len(self._tensors):
+                if not _has_others_of(values, plan.forms):
                     return 0
-                addresses.append(value.data_ptr())
+                tensors = tuple(x for x in values if isinstance(x, Tensor))
+            if not (places := self._same.differing(tensors)):
+                start = struct.pack(LAUNCH, call.queued, plan.number, 0, stream)
+                return launch(start + self._same.addresses)
+            addresses = [0] * len(tensors)
+            now = self._tensors.copy()
+            forms = [form for form in plan.forms if form is not None and not form[1]]
+            for place in places:
+                value = tensors[place]
+                if not fits(value, forms[place]):
+                    return 0
+                addresses[place] = value.data_ptr()
                 now[place] = self._as_known(value)
             self._plan = None
             result = launch(plan.pack(call.queued, plan.number, 0, stream, *addresses))
@@ -124,17 +146,13 @@ class KnownInputs:
         with self._lock:  # so that the last ones measured are the last ones kept
             self._ask()
             now = list(map(self._as_known, tensors))
-            addresses = [address for _, _, address in now]
+            addresses = [x.address for x in now]
             if self._plan is plan:
                 # Torch is told of no write by a kernel, nor by all operators that call one.
                 written = {tensors[place].untyped_storage().data_ptr() for place in plan.written}
-                for place, (new, old) in enumerate(zip(now, self._tensors, strict=True)):
-                    tensor = tensors[place]
-                    if (
-                        new[1:] == old[1:]
-                        and new[1] >= 0
-                        and old[0]() is tensor
-                        and not (written and tensor.untyped_storage().data_ptr() in written)
+                for place, (tensor, old) in enumerate(zip(tensors, self._tensors, strict=True)):
+                    if old.is_now(tensor) and not (
+                        written and tensor.untyped_storage().data_ptr() in written
                     ):
                         addresses[place] = 0
             self._plan = None
@@ -148,49 +166,47 @@ class KnownInputs:
         trust = Trust.NONE if self._rechecks else _trust()
         if trust is not self._trust:
             self._trust = trust
-            self._plan, self._tensors, self._all = None, [], None
+            self._plan, self._tensors = None, []
 
     def _keep(self, plan: Plan, tensors: list[_Known]) -> None:
-        self._all = None
-        if self._trust is Trust.NONE:
-            return
-        self._plan, self._tensors = plan, tensors
-        if (
-            tensors
-            and len(tensors) == len(plan.forms)
-            and all(version >= 0 for _, version, _ in tensors)
-        ):
-            self._all = _SameTensors(tensors)
+        if self._trust is not Trust.NONE:
+            self._plan, self._tensors, self._same = plan, tensors, _SameTensors(tensors)
 
     def _as_known(self, x: Tensor) -> _Known:
         # An inference tensor has no version: nobody knows whether it was written.
         is_told = not x.is_inference() and (self._trust is Trust.ALL or not x.requires_grad)
-        if self._trust is Trust.NONE or not is_told:
-            return _nobody, -1, x.data_ptr()
-        return ref(x), x._version, x.data_ptr()
+        return _Known.of(x, is_told=is_told and self._trust is not Trust.NONE)
 
 
 def _nobody() -> None:
     """In the place of a weak reference to what is not known again."""
 
 
+def _has_others_of(values: Sequence[Any], forms: Sequence[Form | None]) -> bool:
+    """Whether values are tensors, numbers or none where these are, and the same but for tensors."""
+    return len(values) == len(forms) and all(
+        value is None
+        if form is None
+        else (repr(value) == form[1] if form[1] else isinstance(value, Tensor))
+        for value, form in zip(values, forms, strict=True)
+    )
+
+
 class _SameTensors:
     """Compares all inputs with known ones at once: mostly all are the same again."""
 
     def __init__(self, known: Sequence[_Known]) -> None:
-        self._tensors = tuple(tensor for tensor, _, _ in known)
-        self._facts = [(version, address) for _, version, address in known]
-        implementations = [getattr(tensor(), "_cdata", 0) for tensor in self._tensors]
-        facts = [(x, *y) for x, y in zip(implementations, self._facts, strict=True)]
-        self._packed = struct.pack(f"={3 * len(known)}q", *chain.from_iterable(facts))
+        self._known = known
+        self._tensors = tuple(x.tensor for x in known)
+        self._packed = b"".join([x.packed for x in known])
         self.addresses = bytes(8 * len(known))  # that say that all are known
 
-    def are(self, values: tuple[Any, ...]) -> bool:
+    def differing(self, values: tuple[Any, ...]) -> Sequence[int]:
+        """The places of those that are others, or were written. Raises `ValueError` for another
+        number of values."""
         if (module := native_calls.module()) is not None:
-            same: bool = module.same(values, self._tensors, self._packed)
-            return same
-        return (
-            len(values) == len(self._tensors)
-            and all(map(operator.is_, values, [known() for known in self._tensors]))
-            and [(value._version, value.data_ptr()) for value in values] == self._facts
-        )
+            found: list[int] | None = module.differing(values, self._tensors, self._packed)
+            if found is not None:
+                return found
+        both = zip(values, self._known, strict=True)
+        return [place for place, (value, known) in enumerate(both) if not known.is_now(value)]

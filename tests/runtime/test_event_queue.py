@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rewriter.core import json_text
-from rewriter.runtime import attach, fast_paths
+from rewriter.runtime import attach, fast_paths, native_calls
 from rewriter.runtime.engine_library import EngineLibrary, load
 
 
@@ -228,6 +228,30 @@ def test_an_input_that_was_not_written_is_not_read_again(
         assert len(again) == 1 + (call == 1 and not recheck)
     first = [1.0, 5.0 if recheck else 1.0, 6.0, 6.0, 9.0]
     assert seen == [[value, float(call)] for call, value in enumerate(first)]
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_an_input_that_was_given_another_form_has_that(
+    *,
+    is_native: bool,
+    dump: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the same address, and without that torch counts a write."""
+    if not is_native:
+        monkeypatch.setattr(native_calls, "module", lambda: None)
+    recorder: Any = attach(options("print"), TABLE, ["weight", "n", "x"])
+    weight = torch.arange(6.0).view(2, 3)
+    whole = weight.data
+    forms = [whole, whole, whole.t(), whole[:1], whole[:1], whole.view(torch.int32), whole]
+    for call, form in enumerate(forms):
+        weight.data = form
+        recorder.begin()
+        recorder.inputs(weight, 7, torch.full((2,), float(call)))
+        given, _, x = rows(dump, call)
+        assert (given["shape"], given["dtype"]) == ([*form.shape], str(form.dtype)[6:])
+        assert (given["max"], x["max"]) == (float(form.max()), float(call))
 
 
 def test_an_input_that_a_launch_writes_is_read_again(

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from weakref import ref
 
 import pytest
 import torch
 
 from rewriter.runtime import attach, engine_library, fast_paths, native_calls, torch_shim
 from rewriter.runtime.engine_library import EngineUnavailable
-from rewriter.runtime.known_inputs import _SameTensors
+from rewriter.runtime.known_inputs import _Known, _SameTensors
 
 TABLE = [
     {
@@ -122,17 +121,26 @@ def test_lines_and_rows_are_those_of_python(
 
 @pytest.mark.usefixtures("with_shim")
 def test_known_inputs_are_told_from_others() -> None:
-    """Also from those whose memory is another, or was written."""
-    given = tuple(torch.ones(4) for _ in range(3))
-    known = _SameTensors([(ref(x), x._version, x.data_ptr()) for x in given])
-    assert known.are(given)
-    assert not known.are(given[::-1])
-    given[1].data = torch.ones(4)
-    assert not known.are(given)
-    given = tuple(torch.ones(4) for _ in range(3))
-    known = _SameTensors([(ref(x), x._version, x.data_ptr()) for x in given])
+    """Also from those whose memory is another, or has another form, or was written."""
+    given = tuple(torch.ones(2, 2) for _ in range(3))
+    known = _SameTensors([*map(_Known.of, given)])
+    assert known.differing(given) == []
+    assert known.differing(given[::-1]) == [0, 2]
+    assert known.differing((given[0], None, 2)) == [1, 2]
+    with pytest.raises(ValueError, match=r"number|shorter|longer"):
+        known.differing(given[:2])
     given[2].zero_()
-    assert not known.are(given)
+    assert known.differing(given) == [2]
+    for other in (torch.ones(2, 2), given[1].t(), given[1][:1], given[1].view(torch.int32)):
+        before = given[1].data
+        given[1].data = other
+        assert known.differing(given) == [1, 2]
+        given[1].data = before
+    assert known.differing(given) == [2]
+    del given, before
+    gc.collect()
+    assert known.differing((None, torch.ones(2, 2), torch.ones(2, 2))) == [0, 1, 2]
+    assert _SameTensors([_Known.of(torch.ones(2), is_told=False)]).differing((None,)) == [0]
 
 
 @pytest.mark.usefixtures("with_shim")

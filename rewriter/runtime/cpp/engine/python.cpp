@@ -446,37 +446,68 @@ const PyObject* target_of(PyObject* reference) {
 #endif
 }
 
-// same(values, references, known): whether these are the tensors that were seen. `known` are the address
-// of the implementation of each, its version and its address, as packed numbers of 64 bits.
-PyObject* same(PyObject*, PyObject* const* given, Py_ssize_t count) {
+// What a tensor was when it was seen: where its implementation is, its version, its address, its dtype, and
+// how many sizes and as many strides follow.
+struct Seen {
+  int64_t implementation, version, address, dtype, dim;
+};
+
+// Whether torch has counted no write to a tensor since it was seen, and its data are the same: a program
+// may have set others, of another form at the same address. False: maybe with an exception.
+bool is_as_seen(PyObject* value, PyObject* reference, const Seen& seen, const char* form) {
+  if (!PyWeakref_Check(reference) || value == Py_None || target_of(reference) != value) return false;
+  int64_t version;
+  if (!number(attribute(value, name_version), version) || version != seen.version) return false;
+  // A tensor that somebody has a weak reference to keeps its implementation.
+  void* const it = reinterpret_cast<void*>(static_cast<intptr_t>(seen.implementation));
+  const tensors::Shim& shim = tensors::shim;
+  int64_t address, dim, *sizes, *strides;
+  int32_t dtype;
+  const std::size_t bytes = static_cast<std::size_t>(seen.dim) * sizeof seen.dim;
+  return tensors::find_data(it, address) && address == seen.address && !shim.dtype(&it, &dtype) &&
+      dtype == seen.dtype && !shim.dim(&it, &dim) && dim == seen.dim && !shim.sizes(&it, &sizes) &&
+      !shim.strides(&it, &strides) &&
+      (!bytes || (!std::memcmp(sizes, form, bytes) && !std::memcmp(strides, form + bytes, bytes)));
+}
+
+// differing(values, references, known): the places of those that are not the tensors that were seen, or
+// not as they were; None where tensors cannot be asked. `known` is `Seen` of each, with its form.
+PyObject* differing(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1]) || !PyBytes_Check(given[2])) {
-    PyErr_SetString(PyExc_TypeError, "two tuples and bytes");
+    PyErr_SetString(PyExc_TypeError, "expected two tuples and bytes");
     return nullptr;
   }
+  if (!tensors::shim.data) Py_RETURN_NONE;
   const Py_ssize_t size = PyTuple_GET_SIZE(given[0]);
-  int64_t known[3];
-  if (PyTuple_GET_SIZE(given[1]) != size ||
-      PyBytes_GET_SIZE(given[2]) != size * static_cast<Py_ssize_t>(sizeof known)) {
-    Py_RETURN_FALSE;
+  if (PyTuple_GET_SIZE(given[1]) != size) {
+    PyErr_SetString(PyExc_ValueError, "another number of tensors is known");
+    return nullptr;
   }
   const char* at = PyBytes_AS_STRING(given[2]);
-  for (Py_ssize_t i = 0; i < size; ++i, at += sizeof known) {
-    PyObject* const value = PyTuple_GET_ITEM(given[0], i);
-    PyObject* const reference = PyTuple_GET_ITEM(given[1], i);
-    if (!PyWeakref_Check(reference)) Py_RETURN_FALSE;
-    if (target_of(reference) != value) Py_RETURN_FALSE;
-    std::memcpy(known, at, sizeof known);
-    int64_t version, address;
-    if (!number(attribute(value, name_version), version)) return nullptr;
-    if (version != known[1]) Py_RETURN_FALSE;
-    // A tensor that somebody has a weak reference to keeps its implementation.
-    const bool is_found = tensors::shim.data
-        ? tensors::find_data(reinterpret_cast<void*>(static_cast<intptr_t>(known[0])), address)
-        : tensors::find_data(value, address);
+  const char* const end = at + PyBytes_GET_SIZE(given[2]);
+  Object places(PyList_New(0));
+  if (!places) return nullptr;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    Seen seen;
+    const bool is_known = end - at >= static_cast<Py_ssize_t>(sizeof seen);
+    if (is_known) std::memcpy(&seen, at, sizeof seen);
+    const char* const form = at + sizeof seen;
+    constexpr int64_t of_dimension = 2 * sizeof seen.dim;
+    if (!is_known || seen.dim < 0 || seen.dim > (end - form) / of_dimension) {
+      PyErr_SetString(PyExc_ValueError, "too few bytes");
+      return nullptr;
+    }
+    at = form + of_dimension * seen.dim;
+    const bool is_same =
+        is_as_seen(PyTuple_GET_ITEM(given[0], i), PyTuple_GET_ITEM(given[1], i), seen, form);
     if (PyErr_Occurred()) return nullptr;
-    if (!is_found || address != known[2]) Py_RETURN_FALSE;
+    if (is_same) continue;
+    const Object place(PyLong_FromSsize_t(i));
+    if (!place || PyList_Append(places.get(), place.get())) return nullptr;
   }
-  Py_RETURN_TRUE;
+  PyObject* const result = places.get();
+  Py_INCREF(result);
+  return result;
 }
 
 PyMethodDef measuring_methods[] = {
@@ -511,8 +542,8 @@ PyType_Spec naming_spec = {
     "inductor_rewriter_calls.Naming", sizeof(Naming), 0, flags, naming_slots};
 
 PyMethodDef functions[] = {
-    {"same", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(same)), METH_FASTCALL,
-     nullptr},
+    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(differing)),
+     METH_FASTCALL, nullptr},
     {"use_shim", tensors::use_shim, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -300,4 +300,5 @@ def _has_memory(tensor: Tensor, layout: _Layout) -> bool:
     if not layout.numel:
         return True
     begin = tensor.storage_offset() * layout.dtype.itemsize
-    return tensor.untyped_storage().nbytes() >= begin + layout.extent
+    storage = tensor.untyped_storage()
+    return storage.nbytes() >= begin + layout.extent and storage.data_ptr() != 0

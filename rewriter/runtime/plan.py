@@ -96,8 +96,11 @@ def fits(value: Any, form: Form) -> bool:
 
 
 def has_bytes(tensor: Tensor, end: int, size: int) -> bool:
-    """Whether the memory of a tensor has all of its elements: a freed one has none."""
-    return tensor.untyped_storage().nbytes() >= tensor.storage_offset() * size + end
+    """Whether the memory of a tensor has all of its elements: a freed one has none, and of one that
+    stands for zeros torch says how many there would be."""
+    storage = tensor.untyped_storage()
+    has_all = storage.nbytes() >= tensor.storage_offset() * size + end
+    return has_all and not (end and storage.data_ptr() == 0)
 
 
 def addresses_of(values: Sequence[Any], forms: Sequence[Form | None]) -> list[int] | None:

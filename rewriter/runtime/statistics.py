@@ -144,7 +144,8 @@ def has_memory(tensor: Tensor) -> bool:
     """Whether the elements of ``tensor`` are in memory: reading others would crash the program.
 
     Meta and fake tensors, and other wrappers, do not hold what they stand for; the storage of a
-    live tensor may have been freed (FSDP does).
+    live tensor may have been freed (FSDP does). Zeros of which torch computes no more than that
+    they are have a storage of that size without memory.
     """
     if (
         tensor.device.type == "meta"
@@ -155,7 +156,8 @@ def has_memory(tensor: Tensor) -> bool:
         return True
     dims = zip(tensor.shape, tensor.stride(), strict=True)
     end = tensor.storage_offset() + sum((size - 1) * stride for size, stride in dims) + 1
-    return tensor.untyped_storage().nbytes() >= end * tensor.element_size()
+    storage = tensor.untyped_storage()
+    return storage.nbytes() >= end * tensor.element_size() and storage.data_ptr() != 0
 
 
 def _distinct(tensor: Tensor) -> tuple[Tensor, int]:

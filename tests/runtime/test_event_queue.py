@@ -141,6 +141,23 @@ def test_freed_memory_is_not_read(dump: Path, capsys: pytest.CaptureFixture[str]
     assert ["numel" in row for row in rows(dump)[:3]] == [True] * 3
 
 
+@pytest.mark.parametrize("name", ["print", "hash", "nan"])
+def test_zeros_without_memory_are_not_read(
+    name: str, dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As derivatives have them: a storage of that size, at no address."""
+    recorder: Any = attach(options(name), TABLE, ["x"])
+    for _ in range(2):
+        recorder.begin()
+        zeros = torch._efficientzerotensor((4,))  # type: ignore[attr-defined]
+        assert zeros.untyped_storage().nbytes()
+        recorder.inputs(zeros)
+        recorder.before(0, zeros, torch.ones(2))
+        recorder.after(0, zeros, torch.ones(2), None, 1)
+    finish(recorder)
+    assert all("max" not in row for row in rows(dump, 1) if row["arg"] == "x")
+
+
 HUNTS: dict[str, dict[str, Any]] = {
     "sync": {},
     "sync,hash": {},

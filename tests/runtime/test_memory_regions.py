@@ -131,6 +131,15 @@ def test_what_an_operator_made_is_filled_when_it_is_given_up(
     assert other is None or other.tolist() == [2.5, 2.5]
 
 
+def test_zeros_without_memory_are_not_filled(recorder: Any) -> None:
+    """As derivatives have them: a storage of that size, at no address."""
+    recorder.begin()
+    made = torch._efficientzerotensor((6,))  # type: ignore[attr-defined]
+    recorder.released(1, made)
+    del made
+    recorder.end()
+
+
 def test_a_variable_without_a_tensor_is_given_up(recorder: Any) -> None:
     recorder.begin()
     both = (torch.ones(2), torch.ones(2))

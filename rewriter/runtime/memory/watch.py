@@ -378,6 +378,8 @@ def _unguardable(tensor: Tensor) -> str:
         return _ELSEWHERE
     if not tensor.untyped_storage().nbytes():
         return "it has no elements"
+    if not tensor.untyped_storage().data_ptr():
+        return "it has no memory"
     if tensor.is_quantized:
         return "it is quantized"
     if tensor.is_cpu and tensor.is_pinned():

@@ -85,8 +85,10 @@ class Subject(Protocol):
         *,
         blocking: bool = False,
         environment: Mapping[str, str] = _NOTHING,
+        timeout: float | None = None,
     ) -> ProbedRun:
-        """Run it once, probed; `environment` is added to that of the process."""
+        """Run it once, probed; `environment` is added to that of the process. `timeout` is how many
+        seconds it may take where its user gave no limit."""
         ...
 
 
@@ -107,6 +109,7 @@ class Runs:
         *,
         blocking: bool = False,
         environment: Mapping[str, str] = _NOTHING,
+        timeout: float | None = None,
     ) -> ProbedRun:
         number = len(self.done) + 1
         if number == 1:
@@ -114,7 +117,11 @@ class Runs:
         message(f"run {number} of at most {max(number, self.most)}: {why}")
         started = time.perf_counter()
         ran = self.subject.run(
-            selection, self.folder / name, blocking=blocking, environment=environment
+            selection,
+            self.folder / name,
+            blocking=blocking,
+            environment=environment,
+            timeout=timeout,
         )
         seconds = time.perf_counter() - started
         outcome = "ran to its end" if ran.ended.code == 0 else str(ran.ended)
@@ -139,6 +146,7 @@ class ArtifactSubject:
         *,
         blocking: bool = False,
         environment: Mapping[str, str] = _NOTHING,
+        timeout: float | None = None,
     ) -> ProbedRun:
         template = again(self.arguments, self.path, OPTIONS, blocking=blocking)
         request = replace(
@@ -146,6 +154,7 @@ class ArtifactSubject:
             selection=selection,
             dump=dump,
             overwrite=True,
+            timeout=self.arguments.timeout or timeout,
             tuned=dump.parent / _TUNED,
             environment={
                 **_QUIET,
@@ -182,6 +191,7 @@ class ProgramSubject:
         *,
         blocking: bool = False,
         environment: Mapping[str, str] = _NOTHING,
+        timeout: float | None = None,
     ) -> ProbedRun:
         arguments = self.arguments
         globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
@@ -193,7 +203,7 @@ class ProgramSubject:
             pinned=arguments.dir is not None,
             dump=str(dump),
             overwrite=True,
-            timeout=arguments.timeout,
+            timeout=arguments.timeout or timeout,
             blocking=blocking,
             quiet=True,
             redirected=arguments.json,

@@ -49,6 +49,10 @@ from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
+_LONGER, _PATIENCE = (
+    10,
+    60.0,
+)  # what one without bands may take: so often what others took, and seconds more
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
@@ -125,13 +129,21 @@ class _Session:
         which: Which = "ends" if "corrupt" in self.checks else "written"
         return select([*names, "hash"], calls=self.arguments.calls, args=which)
 
-    def run(self, name: str, selection: Selection, why: str, filling: str) -> ProbedRun:
+    def run(
+        self,
+        name: str,
+        selection: Selection,
+        why: str,
+        filling: str,
+        *,
+        timeout: float | None = None,
+    ) -> ProbedRun:
         """Run once. The filling goes into the environment: a package that was built with the probes
         serves for each filling."""
         environment = {VARIABLE: filling}
         if self.arguments.guard:
             environment["REWRITER_GUARD"] = str(parse_bytes(self.arguments.guard))
-        return self.runs.run(name, selection, why, environment=environment)
+        return self.runs.run(name, selection, why, environment=environment, timeout=timeout)
 
     @property
     def has_findings(self) -> bool:
@@ -244,7 +256,9 @@ def _run_without_filling(session: _Session) -> None:
     ends = [one.ended for one in session.filled]
     # With the same probes, so that nothing is compiled again.
     why = "as it is: are the outputs the same"
-    plain = session.run("plain", session.selection, why, OFF)
+    # Without bands, what is stored out of bounds damages the program itself, which may never end.
+    limit = _PATIENCE + _LONGER * max(one.seconds for one in session.filled)
+    plain = session.run("plain", session.selection, why, OFF, timeout=limit)
     failed = next((number for number, end in enumerate(ends) if end.code != 0), None)
     crashes = () if failed is None else session.filled[failed].crashes
     if failed is not None and (plain.ended.code == 0 or any(end.code == 0 for end in ends)):

@@ -68,3 +68,29 @@ def test_a_wrapper_that_is_ended_by_a_signal_is_not_clean(
     assert finding["kind"] == "crash"
     assert "the program fails as it is" in finding["headline"]
     assert "signal SIGABRT" in finding["headline"]
+
+
+def test_a_run_without_bands_that_never_ends_is_stopped(
+    compiled: Callable[[str], Compiled],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As where the store damages what the program itself waits for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rewriter.commands._sanitize._PATIENCE", 2.0)
+    monkeypatch.setattr("rewriter.commands._sanitize._LONGER", 1)
+    waits = """
+    out_ptr0[8] = 2.5f;
+    const char* fill = std::getenv("REWRITER_FILL");
+    for (volatile int turn = 0; fill && fill[1] == 'f'; turn = turn + 1) {}"""
+    graph = compiled("mutate").graphs[0]
+    Path("waits.py").write_text(graph.source.replace(END, waits + END))
+    torch.save(graph.args, "inputs.pt")
+    assert main(["sanitize", "waits.py", "--args", "inputs.pt", "--json"]) == 1
+    document = json.loads(capfd.readouterr().out)
+    assert (document["finding"]["kind"], document["finding"]["launch"]) == ("bounds", 0)
+    *filled, plain = document["runs"]
+    assert [run["outcome"] for run in filled] == ["ran to its end"] * 2
+    assert plain["outcome"] != "ran to its end"
+    assert any("as it is it ends otherwise" in note for note in document["notes"])

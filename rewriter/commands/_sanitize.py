@@ -49,10 +49,8 @@ from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
-_LONGER, _PATIENCE = (
-    10,
-    60.0,
-)  # what one without bands may take: so often what others took, and seconds more
+# What a run without bands may take: so often what the longest of the others took, and seconds more.
+_LONGER, _PATIENCE = 10, 60.0
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:

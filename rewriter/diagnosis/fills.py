@@ -175,6 +175,7 @@ def judge(
     """
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
     found: list[UnwrittenRead | LeftUnwritten] = []
+    returned: dict[str, dict[int, set[str]]] = {}  # by the call
     for one in differences:
         run, launch, iteration = one.place
         if (pair := runs.get(run)) is None:
@@ -184,16 +185,19 @@ def judge(
             continue
         if (read := _judged(one, pair, steps[0], steps[1])) is not None:
             found.append(read)
-        else:
-            found += _left(one, pair, steps[0], steps[1])
+            continue
+        if run not in returned:
+            returned[run] = _returned(one.pair.first)
+        names = returned[run].get(one.steps[0].position, set())
+        found += _left(one, pair, steps[0], steps[1], names)
     return found
 
 
 def _left(
-    difference: Difference, pair: Pair, one: RunStep, other: RunStep
+    difference: Difference, pair: Pair, one: RunStep, other: RunStep, returned: set[str]
 ) -> Iterator[LeftUnwritten]:
-    """What the launch left unwritten of results of the call that no later launch writes."""
-    returned = _written_last(difference)
+    """What the launch left unwritten of its results that are `returned`, and no later launch
+    writes."""
     rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     for row in rows[0]:
         match = [x for x in rows[1] if x.is_result and x.arg == row.arg]
@@ -206,13 +210,14 @@ def _left(
         yield LeftUnwritten(difference, row.arg, filling, compared.filled[filling], row.size, index)
 
 
-def _written_last(difference: Difference) -> set[str]:
-    """The results of a launch that the call returns as this launch left them."""
-    run, step = difference.pair.first, difference.steps[0].position
+def _returned(run: RunDump) -> dict[int, set[str]]:
+    """By their steps, the results of launches that a call returns as these launches left them."""
     nodes = dataflow.trace(run)
-    held = chain.from_iterable(output.holds for output in outputs_of(run, nodes))
-    slots = {origin.slot for origin in held if origin.step == step}
-    return {name for name, slot in nodes[step].slots.items() if slot in slots}
+    names: dict[int, set[str]] = {}
+    for origin in chain.from_iterable(output.holds for output in outputs_of(run, nodes)):
+        slots = nodes[origin.step].slots.items()
+        names.setdefault(origin.step, set()).update(x for x, slot in slots if slot == origin.slot)
+    return names
 
 
 def _paired(a: Dump, b: Dump) -> Iterator[Pair]:

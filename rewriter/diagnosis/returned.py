@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
-from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 
 
@@ -66,11 +65,6 @@ def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
     for name, origins in written.items():
         holds = tuple(x for x in origins if x.step == origins[-1].step)
         yield Output(name, holds, tuple(x for x in origins if x not in holds))
-
-
-def row_of(run: RunDump, nodes: Sequence[FlowNode], source: ValueOrigin) -> TensorRow:
-    """What a launch wrote, as it was recorded."""
-    return dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))[source.slot]
 
 
 def _variable(nodes: Sequence[FlowNode], source: ValueOrigin) -> str:

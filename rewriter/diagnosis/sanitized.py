@@ -21,11 +21,11 @@ from rewriter.diagnosis.fills import (
     UnwrittenRead,
 )
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
-from rewriter.diagnosis.returned import inputs_written, outputs_of, row_of
+from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import NoResult
+from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -110,8 +110,13 @@ def of_fills(
         them = f"{counted(len(varying), 'launch')}, the first of them #{launch} of {run}"
         notes += (f"not the same in two runs with the same filling, so not judged: {them}",)
     if reads:
+        pairs = {one.difference.place[0]: one.difference.pair for one in reads}
+        nodes = {run: dataflow.trace(pair.first) for run, pair in pairs.items()}
         findings = (
-            _of_read(one) if isinstance(one, UnwrittenRead) else _of_left(one) for one in reads
+            _of_read(one, nodes[one.difference.place[0]])
+            if isinstance(one, UnwrittenRead)
+            else _of_left(one)
+            for one in reads
         )
         return Examined(tuple(findings), notes=notes)
     carried = len(compared.differences) - len(varying)
@@ -289,9 +294,9 @@ def _beside(run: RunDump, index: int) -> tuple[int, ...]:
     return tuple(one for one, stream in streams.items() if stream != streams.get(index, stream))
 
 
-def _of_read(read: UnwrittenRead) -> Finding:
+def _of_read(read: UnwrittenRead, nodes: Sequence[FlowNode]) -> Finding:
     run, step = read.difference.pair.first, read.difference.steps[0]
-    history, nodes = _history(run), dataflow.trace(run)
+    history = _history(run)
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
     filling: Filling = next((one for one in order if one in fillings), "bounds")
@@ -347,23 +352,20 @@ class _Fingerprints:
 def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
     """The fingerprints of what calls leave to their caller, by wrapper, call and name."""
     for run in dump.runs:
-        nodes = dataflow.trace(run)
-        last = dataflow.outputs(nodes)
+        flow = dataflow.Flow(run)
+        last = dataflow.outputs(flow.nodes)
         if last is None:
             continue
-
-        def key(name: str, run: RunDump = run) -> _Key:
-            return run.sha256, run.facts.call or 0, name
-
+        call = run.sha256, run.facts.call or 0
         for name, one in zip(run.facts.outputs[last.place.scope], last.returned, strict=True):
             if isinstance(one, NoResult) and not one.is_known:
-                yield key(name), _Fingerprints()
-        for output in (*outputs_of(run, nodes), *inputs_written(run, nodes)):
+                yield (*call, name), _Fingerprints()
+        for output in (*outputs_of(run, flow.nodes), *inputs_written(run, flow.nodes)):
             holds, may_hold = (
-                tuple(row_of(run, nodes, source).digest for source in sources)
+                tuple(row.digest if (row := flow.origin(source)) else "" for source in sources)
                 for sources in (output.holds, output.may_hold)
             )
-            yield key(output.name), _Fingerprints(holds, may_hold, all((*holds, *may_hold)))
+            yield (*call, output.name), _Fingerprints(holds, may_hold, all((*holds, *may_hold)))
 
 
 def _history(run: RunDump) -> tuple[MemoryEvent, ...]:

@@ -299,6 +299,4 @@ def _has_memory(tensor: Tensor, layout: _Layout) -> bool:
         return False
     if not layout.numel:
         return True
-    begin = tensor.storage_offset() * layout.dtype.itemsize
-    storage = tensor.untyped_storage()
-    return storage.nbytes() >= begin + layout.extent and storage.data_ptr() != 0
+    return statistics.has_bytes(tensor, layout.extent, layout.dtype.itemsize)

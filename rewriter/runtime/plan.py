@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .device import is_capturing
+from .statistics import has_bytes
 
 if TYPE_CHECKING:
     from .event import Value
@@ -93,14 +94,6 @@ def fits(value: Any, form: Form) -> bool:
         and not value.is_neg()
         and has_bytes(value, end, size)
     )
-
-
-def has_bytes(tensor: Tensor, end: int, size: int) -> bool:
-    """Whether the memory of a tensor has all of its elements: a freed one has none, and of one that
-    stands for zeros torch says how many there would be."""
-    storage = tensor.untyped_storage()
-    has_all = storage.nbytes() >= tensor.storage_offset() * size + end
-    return has_all and not (end and storage.data_ptr() == 0)
 
 
 def addresses_of(values: Sequence[Any], forms: Sequence[Form | None]) -> list[int] | None:

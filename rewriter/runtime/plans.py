@@ -22,8 +22,9 @@ from .engine import dtype_numbers, start
 from .event import Event, Label, ProbedLaunch, Value
 from .event_queue import LAUNCH, EventQueue, PackedText
 from .known_inputs import KnownInputs
-from .plan import Plan, addresses_of, end_of, forms_of, has_bytes, has_several_gpus, tensor_check
+from .plan import Plan, addresses_of, end_of, forms_of, has_several_gpus, tensor_check
 from .rows import base_row, described
+from .statistics import has_bytes
 
 if TYPE_CHECKING:
     from .findings import Findings
@@ -239,9 +240,9 @@ class Plans:
         if len(devices) > 1 or any(map(start, devices)):
             return None
         flags = self._flags | _REPEATS * bool(launch and launch.repeats)
-        is_together = bool(launch and launch.together and self._phase == "after")
-        is_together = is_together and self._held is None
-        flags |= _TOGETHER * (is_together or self._held is not None)
+        is_joined = self._held is not None
+        waits = bool(launch and launch.together and self._phase == "after")
+        flags |= _TOGETHER * (is_joined or waits)
         ends = tuple(map(end_of, tensors))
         can_check = launch is not None and len(tensors) == len(contents)
         return Plan(
@@ -259,7 +260,7 @@ class Plans:
                 # What a kernel has just written as a whole has its memory.
                 if value.label.role != "out" or launch is None or launch.kind not in _WRITERS
             ),
-            together=is_together,
+            together=waits and not is_joined,
             held=tuple(
                 place
                 for place, label in enumerate(labels)

@@ -144,8 +144,7 @@ def has_memory(tensor: Tensor) -> bool:
     """Whether the elements of ``tensor`` are in memory: reading others would crash the program.
 
     Meta and fake tensors, and other wrappers, do not hold what they stand for; the storage of a
-    live tensor may have been freed (FSDP does). Zeros of which torch computes no more than that
-    they are have a storage of that size without memory.
+    live tensor may have been freed (FSDP does).
     """
     if (
         tensor.device.type == "meta"
@@ -155,9 +154,17 @@ def has_memory(tensor: Tensor) -> bool:
     if tensor.is_nested or tensor.layout is not torch.strided or tensor.numel() == 0:
         return True
     dims = zip(tensor.shape, tensor.stride(), strict=True)
-    end = tensor.storage_offset() + sum((size - 1) * stride for size, stride in dims) + 1
+    item = tensor.element_size()
+    return has_bytes(tensor, (sum((size - 1) * stride for size, stride in dims) + 1) * item, item)
+
+
+def has_bytes(tensor: Tensor, end: int, item: int) -> bool:
+    """Whether the memory of a tensor has all of its elements: ``end`` bytes from the first one on,
+    ``item`` each. A freed one has none, and of one that stands for zeros torch says how many there
+    would be."""
     storage = tensor.untyped_storage()
-    return storage.nbytes() >= end * tensor.element_size() and storage.data_ptr() != 0
+    has_all = storage.nbytes() >= tensor.storage_offset() * item + end
+    return has_all and not (end and storage.data_ptr() == 0)
 
 
 def _distinct(tensor: Tensor) -> tuple[Tensor, int]:

@@ -376,9 +376,10 @@ def _unguardable(tensor: Tensor) -> str:
     """Why a tensor cannot be guarded or filled; empty where it can."""
     if not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not torch.strided:
         return _ELSEWHERE
-    if not tensor.untyped_storage().nbytes():
+    storage = tensor.untyped_storage()
+    if not storage.nbytes():
         return "it has no elements"
-    if not tensor.untyped_storage().data_ptr():
+    if not storage.data_ptr():
         return "it has no memory"
     if tensor.is_quantized:
         return "it is quantized"

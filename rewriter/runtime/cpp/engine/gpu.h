@@ -452,7 +452,7 @@ class Gpu {
       driver_.get_attribute(&processors_, 16, device);
       driver_.get_attribute(&major, 75, device);
       driver_.get_attribute(&minor, 76, device);
-      int cache = 0;
+      int cache = 0;  // bytes of the L2 cache
       driver_.get_attribute(&cache, 38, device);
       if (cache > 0) most_gathered_ = cache / 16 * 7 / fingerprint::vector_bytes;
     }

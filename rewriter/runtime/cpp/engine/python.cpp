@@ -104,12 +104,13 @@ struct Known {
   std::vector<Py_ssize_t> held;
 };
 
+using KnownLaunches = std::unordered_map<int64_t, std::shared_ptr<const Known>>;
 using Launch = int32_t (*)(const int64_t*);
 
 struct Measuring : Calls {
   PyObject *tell, *get_stream, *get_device, *is_capturing;
   Launch launch;
-  std::unordered_map<int64_t, std::shared_ptr<const Known>>* known;
+  KnownLaunches* known;
 };
 
 // `RunningCall.hold`. False: an exception.
@@ -227,7 +228,7 @@ PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
   if (get_device != Py_None) Py_INCREF(self.get_device = get_device);
   Py_INCREF(self.is_capturing = is_capturing);
   self.launch = reinterpret_cast<Launch>(static_cast<uintptr_t>(launch));
-  self.known = new (std::nothrow) std::unordered_map<int64_t, std::shared_ptr<const Known>>;
+  self.known = new (std::nothrow) KnownLaunches;
   if (!self.known) {
     Py_DECREF(made);
     return PyErr_NoMemory();
@@ -282,7 +283,7 @@ PyObject* measuring_keep(PyObject* self, PyObject* args) {
 }
 
 PyObject* measuring_forget(PyObject* self, PyObject*) {
-  std::unordered_map<int64_t, std::shared_ptr<const Known>> gone;
+  KnownLaunches gone;
   gone.swap(*reinterpret_cast<Measuring*>(self)->known);
   Py_RETURN_NONE;
 }
@@ -310,7 +311,7 @@ int measuring_clear(PyObject* self) {
   Py_CLEAR(its.get_device);
   Py_CLEAR(its.is_capturing);
   if (its.known) {
-    std::unordered_map<int64_t, std::shared_ptr<const Known>> gone;
+    KnownLaunches gone;
     gone.swap(*its.known);
   }
   return 0;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "engine/write_all.h"
 #include "json.h"
 
 namespace {
@@ -52,11 +53,8 @@ inline void write_stopped(
   const std::string path = run.substr(0, before) + "/stopped.json", text = json.text + "\n";
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return;
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t some = ::write(file, text.data() + done, text.size() - done);
-    if (some <= 0) break;
-    done += static_cast<std::size_t>(some);
-  }
+  std::size_t done;
+  write_all(file, text.data(), text.size(), done);
   ::close(file);
 }
 

@@ -1,8 +1,6 @@
-// Files that are written to as a whole: what a device or a reader takes in pieces is waited for.
+// The file of a call's rows, of which whole ones stay.
 #pragma once
 
-#include <errno.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -10,25 +8,10 @@
 
 #include "flight.h"
 #include "triggers.h"
+#include "write_all.h"
 
 namespace {
 namespace inductor_rewriter {
-
-// Writes all of it, waiting for whoever reads it; 0, or what went wrong. `done` is what was written.
-inline int write_all(int descriptor, const char* data, std::size_t size, std::size_t& done) {
-  for (done = 0; done < size;) {
-    const ssize_t count = ::write(descriptor, data + done, size - done);
-    if (count >= 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (errno == EAGAIN) {
-      pollfd wait = {descriptor, POLLOUT, 0};
-      ::poll(&wait, 1, -1);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
-}
 
 // The file of one call's rows. After a failure it takes no more: rows with a gap would be misread.
 class RowsFile {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../convert.h"
+#include "../engine/write_all.h"
 #include "../json.h"
 #include "../rotation.h"
 #include "guarded.h"
@@ -115,16 +116,12 @@ inline void write_rows(const std::string& directory, const std::string& rows) {
   const std::string path = directory + "/memory.jsonl";
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file < 0) fail("write", path);
-  for (std::size_t done = 0; done < rows.size();) {
-    const ssize_t some = ::write(file, rows.data() + done, rows.size() - done);
-    if (some < 0 && errno == EINTR) continue;
-    if (some <= 0) {
-      ::close(file);
-      fail("write", path);
-    }
-    done += static_cast<std::size_t>(some);
-  }
+  std::size_t done;
+  const int problem = write_all(file, rows.data(), rows.size(), done);
   ::close(file);
+  if (!problem) return;
+  errno = problem;
+  fail("write", path);
 }
 
 }  // namespace inductor_rewriter

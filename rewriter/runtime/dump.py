@@ -196,7 +196,7 @@ class CallDirectory:
     def __init__(self, name: str, saved: Saved) -> None:
         self.name = name
         self._saved = saved
-        self._events = EventsFile(f"{name}/events.jsonl")
+        self._events = EventsFile(f"{name}/events.jsonl", make_room=saved.drain)
         self.append = self._events.append  # what is queued may come later
         self.duplicate = self._events.duplicate
 

@@ -232,8 +232,62 @@ def test_a_full_disk_stops_saving_and_nothing_else(tmp_path: Path, by_torch: boo
     assert "file" not in rows[-1]
 
 
+IN_PYTHON = """
+import os, sys
+from rewriter.runtime.events_file import EventsFile
+path = sys.argv[1]
+rows = EventsFile(f"{path}/rows", make_room=lambda: os.unlink(f"{path}/other"))
+try:
+    with open(f"{path}/other", "wb", buffering=0) as other:
+        while other.write(bytes(4096)):
+            pass
+except OSError:
+    rows.append(b"row" * 10000)
+"""
+IN_CPP = """
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
+#include "write_all.h"
+using namespace inductor_rewriter;
+static std::string path;
+int main(int, char** arguments) {
+  path = arguments[1];
+  wait_for_saved_files() = [] { unlink((path + "/other").c_str()); };
+  const int rows = open((path + "/rows").c_str(), O_WRONLY | O_CREAT, 0666);
+  const int other = open((path + "/other").c_str(), O_WRONLY | O_CREAT, 0666);
+  const std::string page(4096, ' ');
+  while (write(other, page.data(), page.size()) > 0) continue;
+  close(other);
+  std::string text;
+  for (int i = 0; i < 10000; ++i) text += "row";
+  std::size_t done;
+  return write_all(rows, text.data(), text.size(), done);
+}
+"""
+
+
 @pytest.mark.programs
-@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_rows_have_the_room_of_files_that_fail(tmp_path: Path, language: str) -> None:
+    """A file that the disk has no room for holds the last of it until it is removed."""
+    (folder := tmp_path / "small").mkdir()
+    (tmp_path / "small.copy").mkdir()
+    if subprocess.run(limited(["true"], 1, folder), capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    program = [sys.executable, "-c", IN_PYTHON]
+    if language == "cpp":
+        (tmp_path / "rows.cpp").write_text(IN_CPP)
+        header = Path(saved.__file__).parent / "cpp/engine"
+        program = [str(tmp_path / "rows")]
+        compile = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", str(header)]
+        subprocess.run([*compile, str(tmp_path / "rows.cpp"), "-o", program[0]], check=True)
+    subprocess.run(limited([*program, str(folder)], 1, folder), check=True)
+    assert (tmp_path / "small.copy/rows").read_bytes() == b"row" * 10000
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("warm_python", "library")  # which could not be built with the limit
 def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
     """The limit comes with a signal, which would end a program that is not Python."""
     program = (

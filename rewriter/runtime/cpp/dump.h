@@ -32,6 +32,7 @@
 #define TORCH_VERSION "unknown"
 #endif
 
+#include "engine/write_all.h"
 #include "event.h"
 #include "json.h"
 #include "ranks.h"
@@ -237,20 +238,14 @@ class CallDirectory {
     begin();
     if (events_ < 0) return rows_.clear();  // why was said
     std::size_t done = 0;
-    while (done < rows_.size()) {
-      ssize_t some = ::write(events_, rows_.data() + done, rows_.size() - done);
-      if (some < 0 && errno == EINTR) continue;
-      if (some <= 0) {
-        const int error = errno;
-        rows_.clear();
-        if (done && !ftruncate(events_, size_)) lseek(events_, size_, SEEK_SET);
-        errno = error;
-        fail("write", path + "/events.jsonl");
-      }
-      done += static_cast<std::size_t>(some);
+    const int problem = write_all(events_, rows_.data(), rows_.size(), done);
+    rows_.clear();
+    if (problem) {
+      if (done && !ftruncate(events_, size_)) lseek(events_, size_, SEEK_SET);
+      errno = problem;
+      fail("write", path + "/events.jsonl");
     }
     size_ += static_cast<off_t>(done);
-    rows_.clear();
   }
 
   const std::string path;

@@ -1,10 +1,8 @@
 // What the probes of one wrapper print, and what the runtime warns about.
 #pragma once
 
-#include <poll.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,8 +14,9 @@
 #include <stdio_ext.h>
 #endif
 
-#include "ranks.h"
+#include "engine/write_all.h"
 #include "event.h"
+#include "ranks.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -42,20 +41,8 @@ class Printer {
 #else
     std::fflush(stdout);
 #endif
-    const int descriptor = fileno(stdout);
-    while (size) {
-      ssize_t done = ::write(descriptor, text, size);
-      if (done < 0 && errno == EAGAIN) {
-        pollfd writable{descriptor, POLLOUT, 0};
-        poll(&writable, 1, -1);
-      } else if (done < 0 && errno != EINTR) {
-        return;  // nobody reads it
-      }
-      if (done > 0) {
-        text += done;
-        size -= static_cast<std::size_t>(done);
-      }
-    }
+    std::size_t done;
+    write_all(fileno(stdout), text, size, done);  // a failure: nobody reads it
   }
 
   // Write a warning to standard error, once, about the first launch that it concerns.

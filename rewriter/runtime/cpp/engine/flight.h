@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "../sizes.h"
+#include "write_all.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -253,15 +254,10 @@ class FlightRing {
     header.lock.store(0);
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return false;
-    std::size_t done = 0;
-    while (done < copy.size()) {
-      const ssize_t some = ::write(file, copy.data() + done, copy.size() - done);
-      if (some < 0 && errno == EINTR) continue;
-      if (some <= 0) break;
-      done += static_cast<std::size_t>(some);
-    }
-    if (!::close(file) && done == copy.size()) return true;
-    const int error = errno;
+    std::size_t done;
+    int error = write_all(file, copy.data(), copy.size(), done);
+    if (::close(file) && !error) error = errno;
+    if (!error) return true;
     unlink(path.c_str());  // the room is others' now
     errno = error;
     return false;

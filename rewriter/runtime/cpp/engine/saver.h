@@ -33,6 +33,7 @@
 #include "known_files.h"
 #include "saved_file.h"
 #include "staging.h"
+#include "write_all.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -189,18 +190,30 @@ class Saver {
     if (dladdr(&here, &about) && about.dli_fname) {
       dlopen(about.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
     }
-    static std::vector<Saver*>& all = *new std::vector<Saver*>;
-    static std::mutex& lock = *new std::mutex;
-    std::lock_guard<std::mutex> guard(lock);
-    if (all.empty()) {
-      std::atexit([] {
-        std::unique_lock<std::mutex> guard(lock);
-        const std::vector<Saver*> savers = all;
-        guard.unlock();
-        for (Saver* saver : savers) saver->wait_until(saver->last());
-      });
+    All& all = started_ones();
+    std::lock_guard<std::mutex> guard(all.lock);
+    if (all.savers.empty()) {
+      std::atexit(wait_for_all);
+      wait_for_saved_files() = wait_for_all;
     }
-    all.push_back(this);
+    all.savers.push_back(this);
+  }
+
+  struct All {
+    std::mutex lock;
+    std::vector<Saver*> savers;
+  };
+
+  static All& started_ones() {
+    static All& all = *new All;
+    return all;
+  }
+
+  static void wait_for_all() {
+    std::unique_lock<std::mutex> guard(started_ones().lock);
+    const std::vector<Saver*> savers = started_ones().savers;
+    guard.unlock();
+    for (Saver* saver : savers) saver->wait_until(saver->last());
   }
 
   // With all signals blocked: those are the program's.

@@ -191,10 +191,13 @@ def test_what_is_larger_than_all_that_is_free_may_be_ends_with_its_buffer(record
     assert recorder._memory._lines.free_bytes() == (0, 0)
 
 
-def test_tensors_of_inference_are_for_inference(recorder: Any) -> None:
+@pytest.mark.parametrize("begins", [True, False])
+def test_tensors_of_inference_are_for_inference(recorder: Any, begins: bool) -> None:
+    """Also where calls do not say that they begin."""
     for is_inference in (True, False, True):
         with torch.inference_mode(is_inference):
-            recorder.begin()
+            if begins:
+                recorder.begin()
             made = recorder.allocated(0, fresh())
             assert made.is_inference() == is_inference
             recorder.released(1, made)

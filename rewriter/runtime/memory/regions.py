@@ -52,7 +52,8 @@ def make_lines(
         calls,
         (
             *(Tensor, core._construct_storage_from_data_pointer, core._storage_Use_Count),
-            *(core._len_torch_dispatch_stack, stream, is_capturing),
+            *(core._len_torch_dispatch_stack, torch.is_inference_mode_enabled),
+            *(stream, is_capturing),
             *of_memory,
             *otherwise,
         ),

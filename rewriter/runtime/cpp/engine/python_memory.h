@@ -7,16 +7,14 @@
 namespace {
 namespace regions {
 
-PyObject *name_watch, *name_lease, *name_set, *name_shape, *name_stride,
-    *name_is_inference, *name_is_view;
+PyObject *name_watch, *name_lease, *name_set, *name_shape, *name_stride, *name_is_view;
 
 bool make_names() {
   const std::pair<PyObject**, const char*> names[] = {
       {&name_use_count, "_use_count"}, {&name_requires_grad, "requires_grad"},
       {&name_watch, "watch"}, {&name_lease, "lease"},
       {&name_set, "set_"}, {&name_shape, "shape"},
-      {&name_stride, "stride"}, {&name_is_inference, "is_inference"},
-      {&name_is_view, "_is_view"}};
+      {&name_stride, "stride"}, {&name_is_view, "_is_view"}};
   for (const auto& [to, text] : names) {
     if (!*to && !(*to = PyUnicode_InternFromString(text))) return false;
   }
@@ -44,8 +42,8 @@ struct Line {
 
 // The functions of Python that are called, by their names in `new`.
 enum Callable {
-  // Of torch: the type of tensors; storages; streams.
-  tensor_type, make_storage, use_count, dispatch_modes, get_stream, is_capturing,
+  // Of torch: the type of tensors; storages; modes; streams.
+  tensor_type, make_storage, use_count, dispatch_modes, inference_mode, get_stream, is_capturing,
   // Of watch.py: the state of a call, ways, memory, and what is damaged.
   open_call, find_ways, make_memory, report,
   // Of the recorder: the ways of what is not as it mostly is.
@@ -261,18 +259,11 @@ bool is_alone(const Lines& self, const Region& region) {
       !has_uses(self, region) && !PyErr_Occurred();
 }
 
-// Whether two tensors are both of the mode of inference, or both are not.
-bool are_of_one_mode(PyObject* one, PyObject* other) {
-  const int of_one = truth(call_method(one, name_is_inference));
-  return of_one >= 0 && of_one == truth(call_method(other, name_is_inference));
-}
-
-// The tensor of a region if it is like another one.
-Object ready(const Lines& self, Region& region, PyObject* like, const Facts& wanted) {
-  Facts facts;
-  if (!read(region.tensor.get(), facts) || facts.data != region.address ||
-      facts.offset || facts.bytes != wanted.bytes || !facts.has_form_of(wanted) ||
-      !are_of_one_mode(region.tensor.get(), like)) {
+// The tensor of a region if it is as another one that was made now.
+Object ready(Region& region, const Facts& wanted, bool is_inference) {
+  const Facts& facts = region.facts;
+  if (facts.data != region.address || facts.offset || facts.bytes != wanted.bytes ||
+      !facts.has_form_of(wanted) || region.is_inference != is_inference) {
     region.give_up_tensor();
     return Object();
   }
@@ -332,6 +323,8 @@ Object allocate(
   const std::shared_ptr<Ways> ways = ways_of(self, event, tensor, facts);
   uint64_t stream;
   if (!ways || !find_stream(self, facts.device, stream)) return Object();
+  const int is_inference = truth(self.call(inference_mode));
+  if (is_inference < 0) return Object();
   watch->drain(*self.state->pool);
   const std::shared_ptr<Form> form = form_of(self, *watch, ways, facts, stream);
   std::shared_ptr<Region> region;
@@ -342,7 +335,7 @@ Object allocate(
     self.state->pool->bytes -= region->total;
     if (!region->tensor) continue;
     if (is_alone(self, *region)) {
-      result = ready(self, *region, tensor, facts);
+      result = ready(*region, facts, is_inference);
       continue;
     }
     if (PyErr_Occurred()) return Object();
@@ -352,6 +345,7 @@ Object allocate(
   if (!region && !(region = make_region(self, *watch, form))) return Object();
   if (!result) {
     if (!lend(self, *watch, region, tensor)) return Object();
+    region->is_inference = is_inference;
     result = Object::of(tensor);
   }
   region->watch = watch;
@@ -423,6 +417,7 @@ bool give_up(Lines& self, Watch& watch, PyObject* event, PyObject* tensor, bool 
   if (is_reused) return true;
   if (can_serve(*region, tensor)) {
     region->tensor = Object::of(tensor);
+    region->facts = facts;
     watch.forget(region);
   }
   watch.keep({region, Object(), region->total});

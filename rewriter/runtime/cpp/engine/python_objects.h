@@ -28,6 +28,7 @@ class Object {
   }
 
   PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
   explicit operator bool() const { return object_; }
 
  private:
@@ -53,9 +54,17 @@ bool number(const Object& value, int64_t& to) {
 
 // The call of this thread; none without an exception where there is none. `calls` are by thread.
 Object call_of_this_thread(PyObject* calls) {
-  const Object thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
-  if (!thread) return Object();
-  return Object::of(PyDict_GetItemWithError(calls, thread.get()));
+  // Mostly one thread asks, many times.
+  static unsigned long known = 0;
+  static PyObject* key = nullptr;
+  const unsigned long thread = PyThread_get_thread_ident();
+  if (!key || thread != known) {
+    PyObject* const made = PyLong_FromUnsignedLong(thread);
+    if (!made) return Object();
+    Py_XDECREF(std::exchange(key, made));
+    known = thread;
+  }
+  return Object::of(PyDict_GetItemWithError(calls, key));
 }
 
 }  // namespace

@@ -94,12 +94,15 @@ struct Frame {
 
 // `guard` bytes, `bytes` of a buffer at `address`, `guard` bytes. `lease` is there for as long as
 // anybody has the buffer, and `watch` is the call that got it. What is `kept` was given back, and is
-// nobody's yet. `tensor` is that of the last buffer, where only its variable has it.
+// nobody's yet. `tensor` is that of the last buffer, where only its variable had it, and `facts` are what
+// it is since: nobody can change it. `is_inference` is whether it was made in the mode of inference.
 struct Region {
   Frame frame;  // that allocated the buffer
   std::shared_ptr<Form> form;
   std::shared_ptr<Pool> pool;
   Object memory, tensor, storage_address;
+  Facts facts;
+  bool is_inference = false;
   const PyObject* lease = nullptr;
   PyObject* storage = nullptr;  // that of the tensor, not ours: as long as there is a lease
   int64_t alone = 0;            // uses of the storage by one tensor

@@ -52,9 +52,22 @@ PyObject* use_shim(PyObject*, PyObject* addresses) {
   Py_RETURN_NONE;
 }
 
+// The value of `_cdata`, without looking for it in the classes of each tensor.
+Object address_of_implementation(PyObject* tensor) {
+  static PyGetSetDescrObject* known = nullptr;  // of the class that has it, which stays
+  if (!known) {
+    Object found = attribute(reinterpret_cast<PyObject*>(Py_TYPE(tensor)), name_cdata);
+    if (!found) return found;
+    if (Py_TYPE(found.get()) != &PyGetSetDescr_Type) return attribute(tensor, name_cdata);
+    known = reinterpret_cast<PyGetSetDescrObject*>(found.release());
+  }
+  if (!PyObject_TypeCheck(tensor, known->d_common.d_type)) return attribute(tensor, name_cdata);
+  return Object(known->d_getset->get(tensor, known->d_getset->closure));
+}
+
 // Null with an exception.
 void* implementation_of(PyObject* tensor) {
-  const Object address = attribute(tensor, name_cdata);
+  const Object address = address_of_implementation(tensor);
   return address ? PyLong_AsVoidPtr(address.get()) : nullptr;
 }
 

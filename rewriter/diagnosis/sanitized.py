@@ -212,12 +212,16 @@ def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
     """What each check looked at, over all calls of the runs."""
     covered: dict[str, Counter[str]] = {check: Counter() for check in CHECKS}
     left_out: dict[str, Counter[str]] = {check: Counter() for check in CHECKS}
-    for run in (run for dump in dumps for run in dump.runs):
-        for row in run.memory:
-            if isinstance(row, CoverageRow) and row.probe in covered:
-                covered[row.probe][_DONE[row.probe]] += row.done
-                covered[row.probe]["launches compared"] += row.launches or 0
-                left_out[row.probe].update(row.why)
+    for probes, run in ((dump.manifest.probes, run) for dump in dumps for run in dump.runs):
+        known = [x for x in run.memory if isinstance(x, CoverageRow) and x.probe in covered]
+        for row in known:
+            covered[row.probe][_DONE[row.probe]] += row.done
+            covered[row.probe]["launches compared"] += row.launches or 0
+            left_out[row.probe].update(row.why)
+        if not known and run.steps:
+            # The probes write what they did when a call ends.
+            for check in _DONE.keys() & (probes or ()):
+                left_out[check]["calls that did not end"] += 1
         others = sum(row.kind in _ALLOCATE for row in run.facts.launches)
         if others:
             for check in ("bounds", "poison"):

@@ -402,6 +402,18 @@ def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
     ]
 
 
+def test_calls_that_did_not_end_are_said_to_be_left_out(tmp_path: Path) -> None:
+    """The probes write what they looked at when a call ends: a signal may come before."""
+    dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES})])
+    facts = {"format": "rewriter.dump", "version": 1, "probes": ["bounds", "stale", "hash"]}
+    (dump / "manifest.json").write_text(json.dumps(facts))
+    known = sanitized.coverage([open_dump(dump)], {"bounds", "stale", "poison"})
+    assert sanitized.coverage_lines(known) == [
+        "bounds: nothing; not: calls that did not end (1)",
+        "stale: nothing; not: calls that did not end (1)",
+    ]
+
+
 def test_a_store_beside_a_buffer_may_be_that_of_a_launch_on_another_stream(tmp_path: Path) -> None:
     """Bands are compared on the stream of the one launch while the other runs."""
     dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})])

@@ -1,6 +1,6 @@
-// Guard bands: memory beside a buffer that nobody may write, with a pattern. They are compared after
-// launches, on the host or by a kernel of the GPU (memory_kernels.h); the first damage of each is kept. The same
-// kernel fills memory.
+// Guard bands: memory before and behind a buffer that holds a pattern, and that no kernel may write. They
+// are compared after launches, on the host or by a kernel of the GPU (memory_kernels.h); the first damage
+// of each band is recorded. The same kernel fills memory with patterns.
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
@@ -13,48 +13,48 @@
 namespace {
 namespace inductor_rewriter {
 
-constexpr int most_bands = 120;     // of one launch of the kernel
-constexpr int few_bands = 24;       // of one that takes fewer bytes by value, and is issued faster
-constexpr int most_damaged = 4096;  // places for damage; the first one counts bands
+constexpr int most_bands = 120;     // that one launch compares
+constexpr int few_bands = 24;       // for a launch with fewer bytes of arguments, which is issued faster
+constexpr int most_damaged = 4096;  // records of damage; the first one counts the damaged bands
 
 struct Band {
   const unsigned char* data;
-  uint64_t pattern;  // the byte at an address is that of the pattern at the address modulo 8
+  uint64_t pattern;  // byte `address % 8` of it is expected at each address
   uint32_t bytes;
-  uint16_t slot;       // its place for damage
+  uint16_t slot;       // the index of its record of damage
   uint8_t before;      // 1: in front of its buffer, 0: behind it
-  uint8_t item_bytes;  // of an element of the buffer
+  uint8_t item_bytes;  // size of an element of the buffer
 };
 
-// `launch` is 0 where a band is whole, otherwise the launch after which it was not, plus 1. Of the
-// damage that is nearest to the buffer: `distance` in bytes from its edge, and the element there.
-// `count` is that of all damaged bytes.
+// The record of a band's damage. `launch` is 0 while the band is whole, otherwise the index of the launch
+// behind which it was not, plus 1. `distance` is from the edge of the buffer to the nearest damaged byte,
+// `element` the element there, and `count` how many bytes are damaged.
 struct Damage {
   uint64_t launch, distance, count;
   unsigned char element[8];
 };
 
-// Memory to be filled.
+// Memory to be filled with a pattern.
 struct Filled {
   unsigned char* data;
   uint64_t bytes, pattern;
 };
-constexpr int most_filled = 16;  // of one launch of the kernel
+constexpr int most_filled = 16;  // that one launch fills
 
-// What one launch of the kernel does: compares bands behind a launch of the model, and fills memory,
-// in no order.
+// The argument of a launch that compares bands behind a launch of the model and fills memory, in no
+// particular order.
 template <int most>
 struct MemoryJobOf {
   Damage* damage;
   uint64_t launch;
   uint32_t bands_count, parts_count;
-  uint32_t blocks, unused;  // that fill
+  uint32_t blocks, unused;  // how many blocks fill memory
   Filled parts[most_filled];
   Band bands[most];
 };
 using MemoryJob = MemoryJobOf<most_bands>;
-using SmallMemoryJob = MemoryJobOf<few_bands>;  // how a MemoryJob begins
-static_assert(sizeof(MemoryJob) <= 4096, "what a launch takes by value");
+using SmallMemoryJob = MemoryJobOf<few_bands>;  // the beginning of a MemoryJob
+static_assert(sizeof(MemoryJob) <= 4096, "the limit for arguments of a launch");
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 
@@ -78,7 +78,7 @@ inline bool is_whole(const Band& band) {
   return !differs;
 }
 
-// Compares bands in memory of the host: how many are newly damaged.
+// Compares bands in host memory. Returns how many are damaged and were not before.
 inline int compare_bands(const Band* bands, int count, uint64_t launch, Damage* damage) {
   int found = 0;
   for (int i = 0; i < count; ++i) {
@@ -106,7 +106,7 @@ inline int compare_bands(const Band* bands, int count, uint64_t launch, Damage* 
   return found;
 }
 
-// Fills memory of the host as the kernel does that of a GPU.
+// Fills host memory, as the kernel fills a GPU's.
 inline void fill_memory(void* data, uint64_t bytes, uint64_t pattern) {
   unsigned char* at = static_cast<unsigned char*>(data);
   unsigned char* const end = at + bytes;
@@ -119,7 +119,7 @@ inline void fill_memory(void* data, uint64_t bytes, uint64_t pattern) {
   }
 }
 
-// Does a job in memory of the host: how many bands are newly damaged.
+// Does a job in host memory. Returns how many bands are damaged and were not before.
 inline int act_on_host(const MemoryJob& job) {
   const int found =
       compare_bands(job.bands, static_cast<int>(job.bands_count), job.launch, job.damage);
@@ -129,7 +129,7 @@ inline int act_on_host(const MemoryJob& job) {
   return found;
 }
 
-// Compares any number of bands, by a job after the other. False: `act` has not done one.
+// Compares any number of bands, with as many jobs as that takes. False if `act` failed.
 template <class Act>
 bool compare_all(const Band* bands, std::size_t count, uint64_t launch, Act act) {
   MemoryJob job = {};
@@ -142,14 +142,14 @@ bool compare_all(const Band* bands, std::size_t count, uint64_t launch, Act act)
   return true;
 }
 
-// What lines of a wrapper about memory do that follow each other, with nothing between them that reads
-// or writes memory: it is added up, and one job does all of it. A job has no order, so nothing that it
-// does overlaps. Who adds something keeps the memory until that is done.
+// Collects what successive lines of a wrapper do to memory, as long as nothing runs between them that
+// reads or writes memory; one job then does all of it. A job has no order, so its parts never overlap.
+// Callers keep the memory alive until the job is done.
 class MemoryWork {
  public:
   bool is_empty() const { return !job_.bands_count && !job_.parts_count; }
 
-  // Whether more memory of a device can be filled by the same job.
+  // Whether this memory can be filled by the same job.
   bool takes(const Filled* parts, int count, int device, void* stream) const {
     if (is_empty()) return count <= most_filled;
     if (device != device_ || stream != stream_) return false;
@@ -159,14 +159,14 @@ class MemoryWork {
     }
     return true;
   }
-  // It is counted for a probe: see `filled`.
+  // Adds memory to fill. `probe` is which probe asked for it, for `filled`.
   void fill(const Filled* parts, int count, int device, void* stream, int probe) {
     device_ = device;
     stream_ = stream;
     for (int i = 0; i < count; ++i) job_.parts[job_.parts_count++] = parts[i];
     ++filled_[probe];
   }
-  // Bands are compared by a job that is empty, and of one launch.
+  // Whether the job can compare so many bands: it has to be empty.
   bool takes_bands(std::size_t count) const { return is_empty() && count <= most_bands; }
   void compare(const Band* bands, std::size_t count, uint64_t launch, int device, void* stream) {
     device_ = device;
@@ -179,15 +179,15 @@ class MemoryWork {
   MemoryJob& job() { return job_; }
   int device() const { return device_; }
   void* stream() const { return stream_; }
-  // Whether bands are compared, and how often memory is filled for a probe.
+  // Whether the job compares bands, and how often it fills memory for a probe.
   bool compares() const { return job_.bands_count; }
   int filled(int probe) const { return filled_[probe]; }
-  // It is done.
+  // Starts an empty job.
   void clear() {
     forget_parts();
     job_.bands_count = 0;
   }
-  // What is to be filled is not.
+  // Fills nothing after all.
   void forget_parts() {
     job_.parts_count = 0;
     for (int& count : filled_) count = 0;
@@ -208,7 +208,7 @@ class MemoryWork {
   }
 
   MemoryJob job_ = {};
-  int filled_[3] = {};  // by probe: bounds, poison, stale
+  int filled_[3] = {};  // index: bounds, poison, stale
   int device_ = -1;
   void* stream_ = nullptr;
 };

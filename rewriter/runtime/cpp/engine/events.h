@@ -1,4 +1,4 @@
-// What Python hands over: measured launches, which one thread formats and writes, in order.
+// The launches that a Python wrapper has measured; one thread formats and writes them, in order.
 #pragma once
 
 #include <atomic>
@@ -20,35 +20,35 @@ namespace inductor_rewriter {
 
 using SharedPlan = std::shared_ptr<const Plan>;
 
-// One call of a wrapper. `start` begins its lines.
+// One call of a wrapper. Its printed lines begin with `start`.
 struct EventCall {
-  static constexpr int prints_nothing = -1, collects = -2;  // instead of a descriptor
+  static constexpr int prints_nothing = -1, collects = -2;  // in place of a descriptor in `lines`
 
   EventCall(int lines, int rows, std::string start)
       : lines(lines), rows(rows), start(std::move(start)) {}
 
   int32_t threads = 1;
   bool is_prompt = false;
-  const int lines;  // the descriptor of standard output
+  const int lines;  // the descriptor that lines are written to
   RowsFile rows;
   const std::string start;
-  std::string collected;  // lines that Python writes by itself
+  std::string collected;  // lines that Python will write itself
   bool is_dirty = false;
-  Gpu* waits_on = nullptr;  // what was measured last waits there for what comes next
+  Gpu* waits_on = nullptr;  // the GPU on which the last launch's measuring is deferred
 
-  // What was last measured before a launch.
+  // The values that were last measured before a launch.
   SharedPlan shown;
   int32_t shown_iteration = 0;
   std::vector<Measured> shown_measured;
 };
 
-// Collects what is to be written.
+// Collects lines and rows until they are written.
 class EventOutput : public Output {
  public:
-  std::atomic<int> lines_problem{0}, rows_problem{0};  // of errno
+  std::atomic<int> lines_problem{0}, rows_problem{0};  // errno of a write that failed
   std::atomic<bool> device_failed{false};
 
-  // What is wrong with a device, and about which launch; empty after it was taken.
+  // Takes the error of a device: the launch and the error, each on a line. Empty if there is none.
   std::string take_device_problem() {
     const std::lock_guard<std::mutex> guard(device_);
     std::string problem;
@@ -62,8 +62,8 @@ class EventOutput : public Output {
     device_failed = true;
   }
 
-  // The first NaN that is to end the program: the launch, the value, how many elements of it; each
-  // on a line of its own. Empty after it was taken.
+  // Takes the first NaN that is to end the program (`--stop`): the launch, the value, and how many of its
+  // elements, each on a line. Empty if there is none.
   std::string take_finding() {
     const std::lock_guard<std::mutex> guard(device_);
     std::string finding;
@@ -126,7 +126,7 @@ class EventOutput : public Output {
   std::vector<EventCall*> dirty_;
 };
 
-// One phase of a launch, measured.
+// The measurements of one phase of a launch, to be written when all of them are there.
 class MeasuredLaunch : public Job {
  public:
   MeasuredLaunch(EventOutput& output, EventCall& call, SharedPlan plan, int32_t iteration)
@@ -134,12 +134,12 @@ class MeasuredLaunch : public Job {
         iteration_(iteration) {}
 
   std::vector<Measured> measured;
-  std::vector<std::size_t> again;  // places of inputs that are what they were the last time
+  std::vector<std::size_t> again;  // inputs that did not change since the last call, by place
 
-  std::vector<std::size_t> own_places;  // of tensors on a GPU, where they are not the plan's
+  std::vector<std::size_t> own_places;  // the tensors that a GPU measures, if not all of the plan's
 
-  // The tensors on a GPU are in these rows of its ring, once that has measured them; `issued` false:
-  // they will never be, and nothing is written. `places` are the plan's or this job's.
+  // Waits for rows of a GPU's ring, from `first` on: those of the tensors at `places`, which are the
+  // plan's or `own_places`. `issued` false: the launch failed, and nothing is written.
   void await(
       Gpu& gpu, uint64_t first, void* stream, bool issued, const std::vector<std::size_t>& places) {
     gpu_ = &gpu;
@@ -168,7 +168,7 @@ class MeasuredLaunch : public Job {
     }
     if (ready_ == places.size()) return true;
     if (now - asked_ < std::chrono::milliseconds(500)) return false;
-    // Either the device has more to do before, or it failed: then nothing more comes of it.
+    // Either the device is still busy with earlier work, or it failed and no row will come.
     std::string problem = gpu_->synchronize_elsewhere(stream_);
     if (problem.empty() && !comes_late()) {
       problem = "a measurement did not come";
@@ -195,7 +195,7 @@ class MeasuredLaunch : public Job {
       plan.last = measured;
       keep_texts_of(again);
     }
-    // The lines of print say of all values what is not well.
+    // Lines of print already show NaN and infinities of all values.
     const bool has_health = plan.has(Plan::health) && !plan.has(Plan::prints);
     const bool has_lines = call_.lines != EventCall::prints_nothing &&
         (plan.has(Plan::prints) || plan.has(Plan::prints_tensors) || has_health);
@@ -226,7 +226,7 @@ class MeasuredLaunch : public Job {
   }
 
  private:
-  // What has no launch behind it is merged by one of its own, which may take a while.
+  // Whether a row comes after the stream is idle: the last rows need a merging launch of their own.
   bool comes_late() {
     Measured& to = measured[(*places_)[ready_]];
     for (int turn = 0; turn < 1000; ++turn) {
@@ -260,7 +260,7 @@ class MeasuredLaunch : public Job {
     triggers.see(call_.rows.call(), seen, value.name);
   }
 
-  // Texts of inputs other than these are those of other numbers.
+  // Clears the kept texts of all inputs but these, whose numbers did not change.
   void keep_texts_of(const std::vector<std::size_t>& places) const {
     for (auto* texts : {&plan_->last_rows, &plan_->last_lines}) {
       texts->resize(plan_->tensors);
@@ -272,7 +272,7 @@ class MeasuredLaunch : public Job {
     }
   }
 
-  // `kept` is where the text is from the last time, or is left for the next one.
+  // `kept` has the text of the last call, or receives it for the next call; null for no input.
   void add_row(const PlannedValue& value, const Measured* its, std::string* kept) {
     if (kept && !kept->empty()) return output_.add_row(call_, *kept);
     text_ = plan_->base;
@@ -322,8 +322,8 @@ class MeasuredLaunch : public Job {
     output_.add_line(call_, text_);
   }
 
-  // What a launch only reads was shown before it, and is shown again after it only where it is not
-  // what it was: `RunningCall.fresh` in rewriter/runtime/running_call.py.
+  // Whether to show a value. A value that the launch only reads is shown before it, and after it only if
+  // it changed: `RunningCall.fresh` in rewriter/runtime/running_call.py.
   bool is_fresh(const PlannedValue& value, const Measured* its) const {
     const Plan* shown = call_.shown.get();
     if (!value.is_read || plan_->phase != Plan::after || !shown || shown->launch != plan_->launch ||
@@ -350,12 +350,12 @@ class MeasuredLaunch : public Job {
   uint64_t first_ = 0;
   void* stream_ = nullptr;
   bool is_void_ = false;
-  const std::vector<std::size_t>* places_ = nullptr;  // of the rows
-  std::size_t ready_ = 0;  // of the rows
+  const std::vector<std::size_t>* places_ = nullptr;  // which tensors the rows are of
+  std::size_t ready_ = 0;  // how many of the rows have come
   std::chrono::steady_clock::time_point asked_{};
 };
 
-// The last thing of a call.
+// The last job of a call: writes what is left and frees it.
 class Close : public Job {
  public:
   Close(EventOutput& output, EventCall& call) : output_(output), call_(call) {}
@@ -372,18 +372,18 @@ class Close : public Job {
   EventCall& call_;
 };
 
-// All calls of all wrappers of this process: lines stay in order.
+// The queue of this process, for all calls of all wrappers: lines stay in order.
 class Events {
  public:
   // Never destroyed: other threads may still have calls.
   static Events& get() { return *current(); }
 
-  // In a fork: the thread and what is queued are those of the process that is forked.
+  // Starts an empty queue in a fork: the thread, and what is queued, belong to the parent.
   static void start_again() { current() = new Events; }
 
   EventOutput output;
   Writer writer{output};
-  std::mutex issuing;  // rows of a ring are reserved and queued in one order
+  std::mutex issuing;  // keeps the order of reserving rows and of queueing jobs the same
 
  private:
   Events() { Writers::add(writer); }

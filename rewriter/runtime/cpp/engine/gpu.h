@@ -2,11 +2,11 @@
 // once per machine, and launches them. Nothing is linked. Apart from `start`, nothing waits for the
 // device or takes memory from it.
 //
-// Tensors whose memory stays as it is for now are not measured by a launch of their own, but by that
-// of what comes next. The quick kernel leaves parts of rows, which are merged where there is no more
-// room for others. Both happen on demand, too (`merge`). Where nothing comes for a while, whoever
-// waits for a row has it measured, and merged by a launch on the default stream, into rows that
-// nothing else uses (`find`).
+// Two things are deferred. Tensors whose memory nobody writes or frees soon wait, and are measured by
+// the same launch as the tensors that come next. And the quick kernel leaves partial results, one for
+// each block, which a merging kernel later combines into rows: when there is no room for more of them,
+// or on demand (`merge`). When no launch follows for a while, the thread that waits for a row measures
+// what is deferred, and merges it on the default stream into rows of its own (`find`).
 #pragma once
 
 #include <dlfcn.h>
@@ -37,8 +37,8 @@ namespace inductor_rewriter {
 
 namespace gpu {
 
-// Functions of the driver, by their names in CUDA and in HIP. Handles are pointers, sizes size_t,
-// device memory an integer of pointer size; HIP's rows were not tried on a device.
+// Functions of the driver, with their names in CUDA and in HIP. Handles are pointers, sizes are size_t,
+// device memory is an integer of pointer size. HIP was never tried on a device.
 struct Driver {
   bool is_hip = false;
   int (*get_context)(void**) = nullptr;
@@ -107,7 +107,7 @@ struct Driver {
   }
 };
 
-// The compiler of NVRTC or hipRTC: as torch brings it, which has loaded it or can.
+// NVRTC or hipRTC, the compiler that torch ships: already loaded, or found beside torch's libraries.
 struct Compiler {
   int (*version)(int*, int*) = nullptr;
   int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) =
@@ -158,7 +158,7 @@ struct Compiler {
       return nullptr;
     };
     if (void* library = first(RTLD_NOLOAD | RTLD_LAZY)) return library;
-    // torch's own library that is linked with the compiler knows where it is.
+    // A library of torch is linked with the compiler, so it has the compiler's path.
     if (!is_hip && dlopen((torch + "/libcaffe2_nvrtc.so").c_str(), RTLD_LAZY)) {
       if (void* library = first(RTLD_NOLOAD | RTLD_LAZY)) return library;
     }
@@ -177,7 +177,7 @@ struct Compiler {
   }
 };
 
-// What would compile kernels, such as "NVRTC 12.9", or why nothing can: no device is asked for.
+// Which compiler would be used, such as "NVRTC 12.9", or why there is none. Works without a device.
 inline std::string describe_compiler(const std::string& torch, bool is_hip) {
   Compiler compiler;
   const std::string problem = compiler.find(torch, is_hip);
@@ -190,7 +190,7 @@ inline std::string describe_compiler(const std::string& torch, bool is_hip) {
 
 }  // namespace gpu
 
-// The GPU of the current context. One per device; calls from several threads take turns.
+// The GPU of the current context: one object per device, which one thread uses at a time.
 class Gpu {
  public:
   static constexpr int regions = 16;               // streams and captures that measure
@@ -203,8 +203,9 @@ class Gpu {
       "typedef int int32_t; typedef unsigned int uint32_t;\n"
       "typedef long long int64_t; typedef unsigned long long uint64_t;\n";
 
-  // Has to be called before a capture begins. `source` is the text of the kernel; `torch` the directory
-  // of torch's libraries; `cache` a directory for compiled kernels, or empty. False: `problem` says why.
+  // Compiles and loads the kernels and takes memory, the first time. Must be called before a CUDA graph
+  // is captured. `source` is the text of the kernels, `torch` the directory of torch's libraries, `cache`
+  // a directory for compiled kernels, or empty. False: it failed, and `problem` says why.
   bool start(const char* source, const std::string& torch, const std::string& cache) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!tried_) {
@@ -216,18 +217,20 @@ class Gpu {
 
   bool is_started() const { return tried_ && problem_.empty(); }
   const std::string& problem() const { return problem_; }
-  // What compiled the kernel, such as "NVRTC 12.9"; and from where it was taken.
+  // Which compiler compiled the kernels, such as "NVRTC 12.9", and whether they came from the cache.
   const std::string& about() const { return about_; }
 
   Ring ring;
 
-  // When rows come: with the launch; with the next one, or when they are asked for by `find`; or so
-  // that the launch itself may wait for the next `measure` or `settle`, since nobody writes or frees
-  // the memory before that.
+  // How soon tensors are measured and their rows are written.
+  //   at_once: measured and merged by this launch.
+  //   soon: measured by this launch, merged later or when `find` asks for a row.
+  //   together: the launch itself may be deferred to the next `measure` or `settle`, since nobody writes
+  //   or frees the memory before that.
   enum class When { at_once, soon, together };
 
-  // Issues the measuring of `count` tensors on a stream that is not capturing, into the rows from
-  // `first_row` on, which were reserved. False: nothing was issued.
+  // Measures `count` tensors on a stream that is not being captured, into reserved rows from `first_row`
+  // on. False: it failed, and nothing was launched.
   bool measure(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
       uint64_t first_row, When when = When::soon) {
@@ -236,7 +239,7 @@ class Gpu {
       launch_gathered();
       return issue(layouts, data, count, stream, false, first_row);
     }
-    // All or nothing: whether each can be read is known before the first launch.
+    // All tensors are checked before the first launch, so that none is measured if one cannot be.
     if (count > gpu::quick_tasks && !can_read(layouts, data, count)) return false;
     for (int done = 0; done < count; done += gpu::quick_tasks) {
       const int some = count - done < gpu::quick_tasks ? count - done : gpu::quick_tasks;
@@ -248,27 +251,28 @@ class Gpu {
     return waits || launch_gathered();
   }
 
-  // Has measured what waits for that: its memory may be written or freed now.
+  // Launches what is deferred. Behind it on the stream, the tensors may be written or freed.
   void settle() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!quick_job_.count) return;
-    const Current current(driver_, context_);  // another device may be the current one
+    const Current current(driver_, context_);  // another device may be current
     launch_gathered();
   }
 
   static constexpr int64_t patience = 1000000;  // nanoseconds
 
-  inline static std::atomic<int> gathering{0};  // GPUs that have something to `settle`
+  inline static std::atomic<int> gathering{0};  // GPUs with deferred tensors: `settle` launches them
 
-  // Has measured and merged, on their streams, what waits for that.
+  // Launches what is deferred, and merges all partial results, each on its own stream.
   void merge() {
     const std::lock_guard<std::mutex> lock(mutex_);
     launch_gathered();
     for (int i = 0; i < used_; ++i) merge(regions_[i]);
   }
 
-  // Reads a row. If it was waited for for so many nanoseconds that nothing may follow that would have
-  // it merged, this does so; those that were merged with it are there then without waiting.
+  // Reads a row; false if it is not there yet. `waited` is for how many nanoseconds the caller has waited
+  // for it: after `patience` no launch is expected to follow, so this one measures and merges it, with
+  // all other partial results of its stream.
   bool find(uint64_t sequence, int64_t waited, Measured& to) {
     if (ring.read(sequence, to)) return true;
     if (waited < patience && !late_.load(std::memory_order_relaxed)) return false;
@@ -295,8 +299,8 @@ class Gpu {
     return false;
   }
 
-  // The same on a stream that is capturing, each time that the graph is replayed, into rows of their
-  // own: `first` is the number of the first of them.
+  // Adds the measuring of tensors to a CUDA graph that is being captured on the stream: each replay
+  // measures them, into rows that only this graph uses. `first` is set to the number of the first one.
   bool capture(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
       uint64_t& first) {
@@ -312,7 +316,7 @@ class Gpu {
     return true;
   }
 
-  // The measurement of the last replay, and how many there were; false before the first.
+  // Reads what the last replay measured, and how many replays there were. False before the first one.
   bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
     replays = 0;
     return read_row(captured_rows_ + number * gpu::row_words, replays, to);
@@ -323,8 +327,8 @@ class Gpu {
     return is_started() && !driver_.is_capturing(stream, &state) && state == 1;
   }
 
-  // Waits for rows that were issued on a stream, and releases them. Empty, or what is wrong: then
-  // `to` has zeros for what did not come.
+  // Waits for rows that were launched on a stream, and releases them. Returns what went wrong, or an
+  // empty text. After a failure, `to` has zeros in place of rows that did not come.
   std::string fetch(uint64_t first, int count, void* stream, Measured* to) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
@@ -341,7 +345,7 @@ class Gpu {
         if (find(sequence, std::chrono::nanoseconds(waited).count(), to[i])) break;
         std::this_thread::sleep_for(std::chrono::microseconds(20));
         if (Clock::now() - start < std::chrono::milliseconds(200)) continue;
-        // Either the device has more to do before, or it failed.
+        // Either the device is still busy with earlier work, or it failed.
         failed = synchronize(stream);
         if (failed.empty() && Clock::now() - start < std::chrono::seconds(2)) continue;
         if (failed.empty()) failed = "a measurement did not come";
@@ -351,19 +355,20 @@ class Gpu {
     return failed;
   }
 
-  // Waits for what was issued. Empty, or what the device says is wrong.
+  // Waits until the stream is idle. Returns the device's error, or an empty text.
   std::string synchronize(void* stream) const {
     const int code = driver_.synchronize(stream);
     return code ? driver_.describe("the device failed", code) : "";
   }
 
-  // The same in a thread that the device is not the current one of.
+  // The same, called by a thread for which another device may be current.
   std::string synchronize_elsewhere(void* stream) const {
     driver_.set_context(context_);
     return synchronize(stream);
   }
 
-  // Where damage of guard bands is kept, in memory of the host; null if there is none.
+  // The records of damaged guard bands, in pinned host memory that the device writes to. Null if there
+  // is no such memory.
   Damage* damage() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!damage_ && is_started()) {
@@ -379,9 +384,9 @@ class Gpu {
     return damage_;
   }
 
-  // Does what a job says about memory, on a stream, once what that was given before is done. What waits
-  // to be measured there is measured before, by the same launch if that can be. False: it was not done.
-  // The stream may be `captured`.
+  // Launches a job that compares guard bands and fills memory. Tensors deferred on this stream are
+  // measured before, by the same launch if possible. `captured`: the stream is being captured. False: the
+  // launch failed.
   bool act(MemoryJob& job, void* stream, bool captured) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!is_started() || (job.bands_count && !damage_)) return false;
@@ -401,7 +406,7 @@ class Gpu {
     return !launch(kernel, &job, job.bands_count + job.blocks, stream, !captured);
   }
 
-  // Why the last `measure` or `capture` was refused.
+  // Why the last `measure` or `capture` failed.
   const std::string& problem_of_last() const { return problem_of_last_; }
 
  private:
@@ -409,21 +414,23 @@ class Gpu {
     void* stream = nullptr;
     bool captured = false;
     gpu::Part* parts = nullptr;
-    uint32_t* counters = nullptr;  // of tasks, and of blocks of launches that act on memory, too
-    uint32_t measured = 0;         // what that is once all are through
-    // The tensors whose parts wait to be merged.
+    // One for each task; the last one counts the blocks of joined launches (JoinedJob) that have finished
+    // measuring, and `measured` is what it is when all of them have.
+    uint32_t* counters = nullptr;
+    uint32_t measured = 0;
+    // Tensors whose partial results are not merged yet.
     gpu::Vector* quick_parts = nullptr;
     gpu::QuickTask tasks[gpu::most_parted];
     uint32_t parted = 0, used_parts = 0;
-    uint32_t found = 0;  // which of them were merged late and read
-    bool is_late = false;  // whether some may have been merged late
+    uint32_t found = 0;    // a bit for each tensor whose row was merged by `merge_late`, and read
+    bool is_late = false;  // whether `merge_late` has run since the last merge
     uint64_t* late_rows = nullptr;
     std::chrono::steady_clock::time_point next_try;
     std::chrono::microseconds pause{};
   };
   static constexpr uint32_t quick_parts = gpu::most_parted * gpu::few;
 
-  // Makes a context the current one of this thread for a while.
+  // Makes a context current for this thread, for as long as the object lives.
   class Current {
    public:
     Current(const gpu::Driver& driver, void* context) : driver_(driver), context_(context) {
@@ -502,7 +509,7 @@ class Gpu {
     std::vector<std::string> options = {"-std=c++17"};
     if (!target.empty()) {
       options.push_back("--gpu-architecture=sm_" + target);
-      options.emplace_back("--fmad=false");  // what is fused says so: the CPU's numbers are the same
+      options.emplace_back("--fmad=false");  // numbers are those of the CPU; fma() is called explicitly
     } else {
       options.emplace_back("-ffp-contract=off");
     }
@@ -531,7 +538,7 @@ class Gpu {
     return problem;
   }
 
-  // By the fingerprint of the source, the device and the compiler.
+  // The name contains the fingerprint of the source, the architecture and the compiler.
   static std::string file_name(
       const char* source, const std::string& target, const std::string& compiler) {
     const std::string all = std::string(source) + "\n" + target + "\n" + compiler;
@@ -556,7 +563,7 @@ class Gpu {
       content.append(piece, size);
     }
     std::fclose(file);
-    // The last 16 bytes say that the file is whole.
+    // The file ends with 16 bytes that are computed from the rest: otherwise it is not complete.
     if (content.size() < 16) return false;
     const std::string end = content.substr(content.size() - 16);
     content.resize(content.size() - 16);
@@ -586,7 +593,7 @@ class Gpu {
     return text;
   }
 
-  // All that will ever be needed, at once.
+  // Allocates all device and pinned memory that is ever used.
   std::string take_memory() {
     const std::size_t parts = std::size_t(gpu::most_tasks) *
         static_cast<std::size_t>(gpu::most_blocks(processors_)) * sizeof(gpu::Part);
@@ -612,7 +619,7 @@ class Gpu {
     const std::size_t late = gpu::most_parted * gpu::row_words;
     const std::size_t rows = Ring::bytes + captured + regions * late * sizeof(uint64_t);
     void* host = nullptr;
-    // Of every context (1), and mapped into the device's addresses (2).
+    // Flags: usable in every context (1), mapped into the device's address space (2).
     if (int error = driver_.allocate_host(&host, rows, 1 | 2)) {
       return driver_.describe("no pinned memory", error);
     }
@@ -645,9 +652,9 @@ class Gpu {
     return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(row) + to_device_);
   }
 
-  // Adds tensors to what the next launch of the quick kernel measures. False for what that kernel does
-  // not take: then none of these is added. How a tensor is shared among blocks depends on nothing but
-  // itself and `when`: numbers of two runs are the same to the last bit.
+  // Adds tensors to the next launch of the quick kernel. False if that kernel cannot measure one of them:
+  // then none is added. How a tensor is split among blocks depends only on the tensor and on `when`, so
+  // that two runs give the same numbers to the last bit.
   bool gather(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
       uint64_t first, When when) {
@@ -673,7 +680,7 @@ class Gpu {
     }
     if (blocks > quick_parts) return false;
     if (region->parted + parted > gpu::most_parted || region->used_parts + blocks > quick_parts) {
-      // What is to be merged has to be measured before.
+      // There is no room for more partial results: measure the deferred tensors, then merge.
       const uint32_t before = job.count;
       if (!launch_gathered() || !merge(*region)) return false;
       for (int i = 0; i < count; ++i) {
@@ -703,8 +710,8 @@ class Gpu {
     return true;
   }
 
-  // Whether memory that is freed can still be read: a wrapper that fails frees what waits. PyTorch's
-  // own allocator keeps it, CUDA's (`backend:cudaMallocAsync`) takes it back.
+  // Whether freed device memory stays readable. A wrapper that fails frees tensors whose measuring is
+  // deferred. PyTorch's caching allocator keeps the memory mapped, cudaMallocAsync does not.
   static bool keeps_memory() {
     static const bool keeps = [] {
       if (std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING")) return false;
@@ -717,7 +724,7 @@ class Gpu {
     return keeps;
   }
 
-  // Whether this row is one of those that the next launch of the quick kernel writes.
+  // Whether the tensor of this row is deferred, and not launched yet.
   bool gathers(uint64_t sequence) const {
     for (uint32_t i = 0; i < quick_job_.count; ++i) {
       if (quick_job_.tasks[i].sequence == sequence) return true;
@@ -725,7 +732,7 @@ class Gpu {
     return false;
   }
 
-  // Has measured what was gathered, and done behind that what a job says about memory.
+  // Measures the gathered tensors, and behind that does a job about memory in the same launch, if given.
   bool launch_gathered(const MemoryJob* then = nullptr) {
     if (!quick_job_.count) return true;
     const uint32_t blocks = gathered_blocks_;
@@ -748,17 +755,17 @@ class Gpu {
     gathered_vectors_ = 0;
     --gathering;
     if (done) return true;
-    // There are no parts to merge.
+    // The launch failed, so these tensors have no partial results to merge.
     for (uint32_t i = gathered_from_; i < region.parted; ++i) region.found |= 1u << i;
     return false;
   }
 
-  // Has the parts of a region merged, on its stream: afterwards there is room for others.
+  // Merges the partial results of a region into rows, on its stream. Afterwards the region is empty.
   bool merge(Region& region) {
     gpu::MergeJob& job = merge_job_;
     job.count = job.checks = 0;
     for (uint32_t i = 0; i < region.parted; ++i) {
-      // The row of what was read may be another's by now.
+      // A row that was read already may have been reserved for another tensor since.
       if (!(region.found >> i & 1)) job.tasks[job.count++] = region.tasks[i];
     }
     if (job.count && launch(merging_kernel_, &job, job.count, region.stream, true)) return false;
@@ -772,8 +779,8 @@ class Gpu {
     return true;
   }
 
-  // The same for whoever waits in another thread, on the default stream. It may be that parts are not
-  // there yet, or that by the time this runs others are: then nothing comes of it.
+  // The same for a thread that waits for a row, on the default stream. The partial results may not be
+  // there yet, or may have been replaced when the kernel runs: it checks that, and then writes no row.
   void merge_late(Region& region) {
     const auto now = std::chrono::steady_clock::now();
     if (now < region.next_try) return;
@@ -791,8 +798,8 @@ class Gpu {
     late_ = region.is_late = true;
   }
 
-  // `early`: the start of this launch overlaps with the end of the one before (programmatic dependent
-  // launch), for whose end the kernel waits by itself.
+  // `early`: the launch may start while the one before it ends (programmatic dependent launch); the
+  // kernel itself waits for that end.
   int launch(void* kernel, void* job, uint32_t blocks, void* stream, bool early) {
     void* arguments[] = {job};
     if (early && driver_.launch_with) {
@@ -831,7 +838,7 @@ class Gpu {
       problem_of_last_ = "more streams measure than there is memory for";
       return false;
     }
-    // All or nothing: whether each can be read is known before the first launch.
+    // All tensors are checked before the first launch, so that none is measured if one cannot be.
     if (!can_read(layouts, data, count)) return false;
     for (int done = 0; done < count; done += gpu::most_tasks) {
       const int some = count - done < gpu::most_tasks ? count - done : gpu::most_tasks;
@@ -873,11 +880,12 @@ class Gpu {
   void* joined_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
-  // Vectors of 16 bytes that wait at most. Each launch costs 2.3 us, but what was written last is still
-  // in the L2 cache: a bit less than half of that is a good limit (an H200 has 50 MiB).
+  // How many vectors of 16 bytes are deferred at most. A launch costs 2.3 us, but tensors that were
+  // written last are still in the L2 cache: somewhat less than half of it is a good limit (50 MiB on an
+  // H200).
   int64_t most_gathered_ = (21 << 20) / fingerprint::vector_bytes;
   Region regions_[regions];
-  std::atomic<bool> late_{false};  // of any
+  std::atomic<bool> late_{false};  // whether any region `is_late`
   int used_ = 0;
   uint64_t* replays_ = nullptr;
   uint64_t* captured_rows_ = nullptr;
@@ -887,10 +895,11 @@ class Gpu {
   Damage* damage_there_ = nullptr;
   gpu::Job job_;
   gpu::JoinedJob joined_job_{};
-  gpu::QuickJob& quick_job_ = joined_job_.quick;      // what was gathered
-  uint32_t gathered_blocks_ = 0, gathered_from_ = 0;  // of the region's tasks
+  gpu::QuickJob& quick_job_ = joined_job_.quick;  // the deferred tensors
+  uint32_t gathered_blocks_ = 0;
+  uint32_t gathered_from_ = 0;  // the first of them among the region's `tasks`
   int64_t gathered_vectors_ = 0;
-  Region* gathering_ = nullptr;                       // of its stream
+  Region* gathering_ = nullptr;  // the region of their stream
   gpu::MergeJob merge_job_;
 };
 

@@ -1,4 +1,4 @@
-// A launch of the GPU's kernel: what it is given, and the rows that it writes.
+// The arguments of the GPU's kernels, and the rows that they write.
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
@@ -19,18 +19,18 @@ constexpr int most_dims = 8;
 constexpr int most_tasks = 16;
 constexpr int row_words = 16;
 
-// What a block leaves of its share of a tensor, and what is in a row: sums of differences from
-// `shift`, which for int64 and uint64 is one of the keys, times the scale of this number.
+// The result for the elements of one block, and of one row. `sum` and `squares` are of the differences
+// from `shift`, times a scale; for int64 and uint64 `shift` is a key.
 struct Sum {
   uint64_t nan, positive, negative;
-  int64_t low, high;  // keys, in the order of the elements: of int64, or of the bits of float64
+  int64_t low, high;  // extremes as keys, which order as the elements do: int64, or bits of float64
   uint64_t shift;     // the bits of float64, or a key
   double sum, squares;
   uint64_t first, second;  // of the fingerprint
-  uint64_t scale;          // 0, 1, 2: for small values, plain, for large ones
-  uint64_t near_limit;     // elements (elements.h)
+  uint64_t scale;          // which scale: 0 for small values, 1 for none, 2 for large values
+  uint64_t near_limit;     // how many elements are near the dtype's limit (elements.h)
 };
-struct alignas(16) Part {  // the scale and the number of those near the limit share a word
+struct alignas(16) Part {  // a Sum as words; `scale` and `near_limit` share one
   uint64_t words[12];
 };
 
@@ -38,15 +38,15 @@ struct alignas(16) Part {  // the scale and the number of those near the limit s
 struct Task {
   const char* data;
   int64_t numel;
-  int64_t whole;      // vectors that have all their elements
-  uint64_t* row;      // row_words in host memory
-  uint64_t* replays;  // counts the replays of a captured launch, or null
-  Part* parts;        // one for each block
-  uint32_t* counter;  // 0 between launches
+  int64_t whole;      // how many vectors of 16 bytes are complete
+  uint64_t* row;      // `row_words` words in host memory
+  uint64_t* replays;  // counts the replays of a captured launch; null otherwise
+  Part* parts;        // partial results, one for each block
+  uint32_t* counter;  // counts finished blocks; 0 between launches
   uint64_t sequence;
   int32_t dtype;
-  int32_t dims;    // that are below, in row-major order; strides are in elements
-  uint32_t units;  // of the fingerprint's tiles, or of quarters of them
+  int32_t dims;    // how many of `size` and `stride` are used, in row-major order; strides in elements
+  uint32_t units;  // how many tiles of the fingerprint, or quarters of tiles
   uint32_t first_block, blocks;
   uint16_t direct;  // 1: contiguous and aligned
   uint16_t split;   // 2: units are quarters of tiles, and blocks have one each; 0: tiles
@@ -57,24 +57,25 @@ struct Job {
   int64_t count;
   Task tasks[most_tasks];
 };
-static_assert(sizeof(Job) <= 4096, "what a launch takes by value");
+static_assert(sizeof(Job) <= 4096, "the limit for arguments of a launch");
 
-// Sixteen bytes: of elements, or of what blocks leave.
+// Sixteen bytes: elements, or a piece of a partial result.
 struct alignas(16) Vector {
   uint64_t first, second;
 };
 
-// What is most common, and quick: a few tensors of some dtypes whose rows are whole vectors. Their
-// blocks leave parts, and a launch for many of them merges these later: the model waits for no
-// merging. `parts` are for each block five vectors of three words of 32 bits and one that tells for
-// which row they are, first those of all blocks that come first.
-// Few elements, of whatever dtype, are not measured there: their bytes go into the row itself, and the
-// host measures them.
+// The quick kernel takes the common case: a few tensors of float32, float16 or bfloat16 that are
+// contiguous, or whose innermost dimension is a whole number of vectors. Its blocks write partial results,
+// which the merging kernel combines later, for many tensors at once, so that the model does not wait for
+// merging. A partial result is five vectors, each of three words of 32 bits and a mark that says which row
+// it is for; `parts` has the first vectors of all blocks, then the second ones, and so on.
+// Tensors of few elements, of any dtype, are not measured on the GPU: the kernel copies their bytes into
+// the row, and the host measures them.
 constexpr int quick_tasks = 12;
 constexpr int quick_vectors = 5;
-constexpr int most_parted = 32;  // tensors whose parts wait to be merged
-constexpr int most_carried_words = 12;  // of a row, for the bytes of few elements
-constexpr uint32_t carried = 16;        // the `split` of these
+constexpr int most_parted = 32;         // tensors that are merged at once
+constexpr int most_carried_words = 12;  // how many words of a row can hold elements
+constexpr uint32_t carried = 16;        // `split` of tensors whose elements the row holds
 
 struct QuickTask {
   const char* data;
@@ -89,21 +90,22 @@ struct QuickTask {
   uint32_t split;
 };
 
-// A number to divide by: times `factor`, less 31 + `shift` bits, for numbers below 2^31.
+// Division by `size` as a multiplication: n / size is n * factor >> (31 + shift), for n below 2^31.
 struct Divisor {
   uint32_t size, factor, shift;
 };
 
-// Where vectors are: in runs, which are where three indices say, the last one first. Strides are in
-// vectors, or where the elements of vectors are `apart`, in elements.
+// Where the vectors of a tensor lie in memory: in runs, which three indices address, the last one first.
+// Strides are in vectors, or in elements where the elements of a vector are `apart`.
 struct QuickRows {
   enum : uint32_t { contiguous, aligned, apart };
   uint32_t kind;
   Divisor run, sizes[2];
   uint32_t strides[3];
-  uint32_t step;        // from an element to the next
-  uint32_t by_columns;  // rows are closer to one another than elements
-  // To divide by the vectors of a column of a unit, and by one more: 2^28 over these; of the last unit, too.
+  uint32_t step;        // stride between the elements of a vector
+  uint32_t by_columns;  // 1: neighbouring rows are closer in memory than neighbouring elements
+  // Division by the number of vectors in a column of a unit, and by that number plus 1: 2^28 divided by
+  // it. Second row: the same for the last unit.
   uint32_t factors[2][2];
 };
 
@@ -112,33 +114,34 @@ struct QuickJob {
   QuickTask tasks[quick_tasks];
   QuickRows rows[quick_tasks];
 };
-static_assert(sizeof(QuickJob) <= 4096, "what a launch takes by value");
+static_assert(sizeof(QuickJob) <= 4096, "the limit for arguments of a launch");
 
-// What a launch measures, and then does about memory. `measured` counts blocks of all such launches on
-// one stream: there are `until` when those of this one, its first `blocks`, are through.
+// A launch that measures tensors, and then compares guard bands and fills memory. The first `blocks`
+// blocks measure; each adds 1 to `measured` when it has finished. The counter is that of all such
+// launches on one stream; the other blocks wait until it is `until`.
 struct JoinedJob {
   QuickJob quick;
   SmallMemoryJob memory;
   uint32_t* measured;
   uint32_t blocks, until;
 };
-static_assert(sizeof(JoinedJob) <= 4096, "what a launch takes by value");
+static_assert(sizeof(JoinedJob) <= 4096, "the limit for arguments of a launch");
 
-// If it `checks`, parts may not have come so far, or later ones be in their places: then there is no
-// row.
+// A launch of the merging kernel. With `checks` it writes no row for a tensor whose partial results have
+// not come yet, or were replaced by those of another tensor.
 struct MergeJob {
   uint32_t count, checks;
   QuickTask tasks[most_parted];
 };
 
 INDUCTOR_REWRITER_SHARED constexpr uint32_t part_mark(uint64_t sequence) {
-  return static_cast<uint32_t>(sequence) | 0x80000000u;  // memory is zeros at first
+  return static_cast<uint32_t>(sequence) | 0x80000000u;  // never 0, which memory holds at first
 }
 
-// A row: what Sum has, or the elements themselves, then the number of elements, the dtype, the
-// sequence number, and what says that the row is whole: the sum of this over its other words.
+// A row: the words of Sum, or the elements themselves; then the number of elements, the dtype, the
+// sequence number, and a checksum of all these words, which shows that the row is complete.
 constexpr int numel_word = 12, dtype_word = 13, sequence_word = 14, checksum_word = 15;
-constexpr uint64_t has_elements = uint64_t{1} << 32;  // beside the dtype
+constexpr uint64_t has_elements = uint64_t{1} << 32;  // flag beside the dtype: it holds the elements
 
 INDUCTOR_REWRITER_SHARED constexpr uint64_t checked(uint64_t word, int place) {
   return (word ^ word >> 32 ^ fingerprint::golden) * (fingerprint::golden * (2 * place + 1));

@@ -1,4 +1,5 @@
-// What the facts of one phase of one launch give: texts that are ready but for the numbers.
+// What is known of one phase of a launch before it runs: the texts of its lines and rows, all but the
+// measured numbers.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +16,12 @@
 namespace {
 namespace inductor_rewriter {
 
-// One value. `line` is what its line has behind the launch, and `row` what its row has behind the
-// base, both up to what was measured.
+// One value. `line` and `row` are the parts of its printed line and of its row between the text that all
+// values of the launch share (`Plan::head`, `Plan::base`) and the measured numbers.
 struct PlannedValue {
   bool is_tensor = false;
-  bool is_read = false;  // the launch does nothing else with it
-  bool is_allowed = false;  // to hold NaN and infinities
+  bool is_read = false;     // the launch only reads it
+  bool is_allowed = false;  // NaN and infinities are expected in it
   std::string name, line, row;
   Layout layout{};
   std::vector<int64_t> shape, stride;
@@ -38,11 +39,11 @@ struct Plan {
   std::string title, head, base;
   std::vector<PlannedValue> values;
   std::size_t tensors = 0;
-  // What was last written, by the thread that writes.
+  // Of the inputs of a call: the measurements of the last call, and their texts, one for each tensor. Only
+  // the thread that writes uses them.
   mutable std::vector<Measured> last;
-  // The same of the inputs as text, of each tensor: its row, and its line behind the call's start.
   mutable std::vector<std::string> last_rows, last_lines;
-  // Those of them that are on a GPU: places among all tensors, and layouts.
+  // The tensors on a GPU: their places among all tensors, and their layouts.
   int32_t device = -1;
   std::vector<std::size_t> gpu_places;
   std::vector<const Layout*> gpu_layouts;
@@ -50,7 +51,7 @@ struct Plan {
   bool has(uint32_t flag) const { return flags & flag; }
 };
 
-// Reads what Python packed: integers of 8 bytes, texts after their length.
+// Reads a plan that Python packed: integers of 8 bytes; texts as their length and their bytes.
 class PlanReader {
  public:
   explicit PlanReader(const char* data) : at_(data) {}
@@ -112,7 +113,7 @@ class PlanReader {
   const char* at_;
 };
 
-// What was measured, as text: `_statistics` in rewriter/runtime/text.py and rows.py.
+// A measurement as text. The same as `_statistics` in rewriter/runtime/text.py and rows.py.
 class MeasuredText {
  public:
   MeasuredText(const Measured& measured, const Layout& layout)
@@ -151,7 +152,8 @@ class MeasuredText {
     if (elements::is_complex(layout_.dtype)) row += ", \"of\": \"magnitude\"";
   }
 
-  // What is not well in it (`health` in text.py); nothing where all is.
+  // Adds NaN, infinities and elements near the dtype's limit, or nothing if there are none (`health` in
+  // text.py).
   void add_health(std::string& line) const {
     const std::size_t start = line.size();
     auto add = [&](const char* name, int64_t count) {
@@ -179,14 +181,14 @@ class MeasuredText {
     extreme(line, measured_.high, false);
   }
 
-  // Of the finite elements, the largest magnitude.
+  // The largest magnitude of the finite elements.
   double largest() const {
     if (measured_.finite <= 0) return 0;
     const double low = number(measured_.low), high = number(measured_.high);
     return std::max(std::fabs(low), std::fabs(high));
   }
 
-  // Nothing is known of what a faulty device did not measure.
+  // False if the device failed before it measured the tensor.
   bool has_fingerprint() const {
     return measured_.finite >= 0 || measured_.fingerprint[0] || measured_.fingerprint[1];
   }
@@ -226,7 +228,7 @@ class MeasuredText {
         dtype == dtypes::uint32;
   }
 
-  // JSON has no infinity: a string.
+  // JSON has no NaN and no infinity: these become strings.
   static void json_number(std::string& to, double value, bool known) {
     if (!known) to += "null";
     else if (is_finite(value)) to += python_repr(value);

@@ -16,7 +16,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// What a row says that has the elements themselves.
+// The measurement of a tensor whose elements are in the row itself.
 inline Measured measure_carried(const uint64_t* words) {
   const int64_t numel = static_cast<int64_t>(words[gpu::numel_word]), stride = 1;
   const int32_t dtype = static_cast<int32_t>(words[gpu::dtype_word] & 0xffffffffu);
@@ -25,7 +25,7 @@ inline Measured measure_carried(const uint64_t* words) {
   return measured;
 }
 
-// What a row says, with what is left to do for it: the kernel only sums.
+// The measurement in a row. The kernel leaves sums; mean, deviation and fingerprint are computed here.
 inline Measured finish_row(const uint64_t* words) {
   if (words[gpu::dtype_word] & gpu::has_elements) return measure_carried(words);
   gpu::Sum sums;
@@ -60,7 +60,7 @@ inline Measured finish_row(const uint64_t* words) {
   return measured;
 }
 
-// Reads a row that has this sequence number, or whatever it has for 0; false while it is not there.
+// Reads a row with this sequence number, or with any for 0. False while the row is not complete.
 inline bool read_row(const uint64_t* row, uint64_t& sequence, Measured& to) {
   uint64_t words[gpu::row_words];
   const volatile uint64_t* from = row;
@@ -73,23 +73,23 @@ inline bool read_row(const uint64_t* row, uint64_t& sequence, Measured& to) {
   return true;
 }
 
-// Rows by sequence number, from 1 on. One thread may reserve, and one may read and release.
+// Rows by sequence number, from 1 on. One thread at a time may reserve rows, and one read and release.
 class Ring {
  public:
   static constexpr uint64_t capacity = 4096;  // rows; a power of two
-  // A row may be read before what was issued to write it runs (gpu.h): it is
-  // not used again before half of the others were.
+  // A row may be read before the launch that was to write it has run (`Gpu::find`). It is not reserved
+  // again before half of the other rows were.
   static constexpr uint64_t usable = capacity / 2;
   static constexpr std::size_t bytes = capacity * gpu::row_words * sizeof(uint64_t);
 
-  // `rows` is zeros.
+  // Uses this memory, which holds zeros.
   void attach(uint64_t* rows) { rows_ = rows; }
 
   uint64_t* row(uint64_t sequence) const {
     return rows_ + (sequence - 1) % capacity * gpu::row_words;
   }
 
-  // The first of so many rows in a row. Waits until there is room: until others are released.
+  // Reserves `count` consecutive rows; returns the first. Waits until enough rows are released.
   uint64_t reserve(uint64_t count) {
     const uint64_t first = next_;
     next_ += count;
@@ -105,20 +105,20 @@ class Ring {
     return read_row(row(sequence), sequence, to);
   }
 
-  // All rows up to this one were read, or are given up.
+  // Releases all rows up to this one: they were read, or nobody will read them.
   void release(uint64_t sequence) { released_.store(sequence, std::memory_order_release); }
 
  private:
   uint64_t* rows_ = nullptr;
   uint64_t next_ = 1;
-  uint64_t free_below_ = 0;  // what was released when it was last looked at
+  uint64_t free_below_ = 0;  // `released_` when it was last read
   std::atomic<uint64_t> released_{0};
 };
 
-// Rows that are closed in another order than they were reserved in, since several threads read them.
+// Finds which rows can be released where several threads read them, and finish in any order.
 class ClosedRows {
  public:
-  // So many rows from `first` on are closed: the last row up to which all are.
+  // `count` rows from `first` on were read. Returns the last row up to which all rows were read.
   uint64_t add(uint64_t first, uint32_t count) {
     waiting_[first % Ring::capacity] = count;
     while (const uint32_t some = waiting_[next_ % Ring::capacity]) {
@@ -129,8 +129,8 @@ class ClosedRows {
   }
 
  private:
-  uint64_t next_ = 1;  // the first row that is not closed
-  uint32_t waiting_[Ring::capacity] = {};  // how many were closed from a row on, behind one that is not
+  uint64_t next_ = 1;  // the first row that was not read
+  uint32_t waiting_[Ring::capacity] = {};  // by row: how many rows were read from it on, behind `next_`
 };
 
 }  // namespace inductor_rewriter

@@ -1,4 +1,4 @@
-// The file of a call's rows, of which whole ones stay.
+// The file of a call's rows. It holds complete rows only.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// The file of one call's rows. After a failure it takes no more: rows with a gap would be misread.
+// The file of one call's rows. After a failure it takes no more rows: a gap would be misread.
 class RowsFile {
  public:
   explicit RowsFile(int descriptor) : descriptor_(descriptor) {}
@@ -22,18 +22,18 @@ class RowsFile {
 
   bool is_open() const { return descriptor_ >= 0 || ring_; }
 
-  // They go into a ring instead.
+  // From now on rows go into a ring, and not into the file.
   void record(FlightRing& ring, const FlightCall& call, Triggers* triggers) {
     ring_ = &ring;
     call_ = call;
     triggers_ = triggers;
   }
 
-  // What looks at values that are recorded; null for nothing.
+  // The triggers that look at recorded values; null for none.
   Triggers* triggers() const { return ring_ ? triggers_ : nullptr; }
   const FlightCall& call() const { return call_; }
 
-  // 0, or what went wrong. Whole rows stay: what was written of another one is taken back.
+  // Writes the rows; 0, or errno. After a failure complete rows stay, and the rest is cut off.
   int flush() {
     if (ring_) {
       ring_->append_rows(call_, text.data(), text.size());

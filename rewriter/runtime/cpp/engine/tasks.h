@@ -1,4 +1,4 @@
-// How a tensor is shared among the blocks of a launch of the GPU's kernel.
+// How the GPU's kernels split a tensor among blocks.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@ namespace inductor_rewriter {
 
 namespace gpu {
 
-constexpr int blocks_per_processor = 2;  // that run at a time, by the kernel's launch bounds
-constexpr int few = threads;             // parts that the last block merges at once
+constexpr int blocks_per_processor = 2;  // blocks that run at once, by the kernel's launch bounds
+constexpr int few = threads;             // partial results that a block merges in one step
 constexpr int64_t large_bytes = 64 << 20;
-// Tiles of a tensor that are quartered even if others are measured by the same launch. Quarters fill a
-// device that measures one tensor alone, but beginning and ending a block takes longer than reading one:
-// by whole tiles a pass of the GPT of benchmarks/probes.py is measured in 843 us, before 951 (H200).
+// Tensors of up to so many tiles are split into quarters of tiles, also when the launch measures others.
+// Quarters keep the whole device busy with a single tensor, but starting and ending a block takes longer
+// than reading a quarter: with whole tiles, measuring a pass of the GPT of benchmarks/probes.py takes 843
+// us in place of 951 (H200).
 constexpr int64_t few_tiles = 32;
 
 inline int most_blocks(int processors) {
   return processors * blocks_per_processor > few ? processors * blocks_per_processor : few;
 }
 
-// The tensor's part of a task. False for what the kernel cannot read.
+// Sets what a task says of a tensor. False if the kernel cannot read it.
 inline bool make_task(const Layout& layout, const void* data, int processors, Task& task) {
   Dimensions dims;
   const int size = elements::size(layout.dtype);
@@ -59,7 +60,7 @@ inline Divisor make_divisor(int64_t size) {
   return result;
 }
 
-// How vectors of a tensor that is not contiguous are reached. False where they are no vectors.
+// Sets where the vectors of a strided tensor lie. False if it cannot be read in vectors.
 inline bool make_quick_rows(const Dimensions& dims, int size, bool is_aligned, QuickRows& rows) {
   if (dims.count < 1 || dims.count > 4) return false;
   const int last = dims.count - 1, per = 16 / size;
@@ -81,7 +82,7 @@ inline bool make_quick_rows(const Dimensions& dims, int size, bool is_aligned, Q
   return true;
 }
 
-// What divides by the vectors of a column, where a unit has so many.
+// Sets the factors that divide by the height of a column, for a unit of so many vectors.
 inline void make_factors(uint32_t vectors, const QuickRows& rows, uint32_t (&factors)[2]) {
   const uint32_t height = rows.by_columns ? vectors / rows.run.size : 0;
   for (uint32_t i = 0; i < 2; ++i) {
@@ -89,8 +90,8 @@ inline void make_factors(uint32_t vectors, const QuickRows& rows, uint32_t (&fac
   }
 }
 
-// The tensor's part of a quick task. False for what that kernel does not take, or takes too long for.
-// `with_others`: it is measured together with others, which fill the device.
+// Sets what a quick task says of a tensor. False if the quick kernel cannot measure it, or not quickly.
+// `with_others`: the launch measures other tensors too, which keep the device busy.
 inline bool make_quick_task(
     const Layout& layout, const void* data, bool with_others, QuickTask& task, QuickRows& rows) {
   int64_t step = 1;
@@ -108,7 +109,7 @@ inline bool make_quick_task(
     task.whole = bytes;
     task.dtype = layout.dtype;
     task.split = carried;
-    task.units = 0;  // of which there are parts
+    task.units = 0;  // no partial results
     task.blocks = 1;
     return true;
   }
@@ -130,7 +131,7 @@ inline bool make_quick_task(
   task.split = tiles <= (with_others ? few_tiles : few / 4) ? 2 : 0;
   const int64_t unit = fingerprint::tile_bytes >> task.split;
   task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
-  task.blocks = task.units;  // each has one
+  task.blocks = task.units;
   if (rows.kind == QuickRows::apart) {
     const uint32_t whole = static_cast<uint32_t>(task.whole);
     const uint32_t length = static_cast<uint32_t>(unit / fingerprint::vector_bytes);

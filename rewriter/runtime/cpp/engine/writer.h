@@ -1,4 +1,4 @@
-// Things to be written in order, some of which are not known yet: a queue that one thread empties.
+// A queue of jobs that write in order, some of them not before a device has finished; one thread runs it.
 #pragma once
 
 #include <pthread.h>
@@ -14,29 +14,29 @@
 namespace {
 namespace inductor_rewriter {
 
-// Something to be written once it is known. Neither function throws.
+// Something to be written when it is known. Neither function throws.
 class Job {
  public:
   virtual ~Job() = default;
-  // Whether `emit` can be called: asked again and again, so it has to be cheap.
+  // Whether `emit` can be called. It is asked again and again, so it has to be cheap.
   virtual bool is_ready() { return true; }
-  // Write it, or collect it for `Output::flush`. The job is not touched afterwards: it may free
-  // itself here, or go back to a pool.
+  // Writes it, or collects it for `Output::flush`. The queue does not touch the job afterwards: it may
+  // free itself here, or go back to a pool.
   virtual void emit() = 0;
 
-  Job* next = nullptr;  // of the queue
+  Job* next = nullptr;  // in the queue
 };
 
-// Where jobs write to.
+// The output that jobs write to.
 class Output {
  public:
   virtual ~Output() = default;
-  // Hand what was collected to the operating system: called when there is nothing more to emit.
+  // Hands what was collected to the operating system. Called when the queue is empty.
   virtual void flush() = 0;
-  // No job follows but those that are put here.
+  // The library is unloaded or the process exits: last chance to put jobs.
   virtual void close() {}
 
-  std::atomic<int> waiting{0};  // who wait until all is emitted
+  std::atomic<int> waiting{0};  // how many threads wait until the queue is empty
 };
 
 class Locked {
@@ -50,13 +50,13 @@ class Locked {
   pthread_mutex_t& mutex_;
 };
 
-// Emits jobs in the order in which they are put. A job that is ready while none is queued is
-// emitted at once, by whoever puts it (`put_behind`: never). The first other one starts the thread, which asks whether
-// the next one is ready, with pauses, so that putting a job makes no call of the system; it goes
-// to sleep when none came for a while.
+// Emits jobs in the order in which they are put. If the queue is empty and the job is ready, the caller
+// of `put` emits it at once (`put_behind`: never). Otherwise a thread does, which is started by the first
+// such job. It polls whether the next job is ready, so that putting a job needs no system call, and goes
+// to sleep when no job came for a while.
 //
-// The thread is joined before the library that holds this is unloaded, and before the process
-// exits: `Writers` sees to it. In a fork there is no such thread, and nothing may be called.
+// `Writers` joins the thread before the library is unloaded, and before the process exits. A fork has no
+// such thread, and must not call anything here.
 class Writer {
  public:
   explicit Writer(Output& output) : output_(output) {}
@@ -64,12 +64,12 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
   ~Writer() { stop(); }
 
-  static constexpr std::size_t most = 4096;  // jobs in the queue; who puts another one waits
+  static constexpr std::size_t most = 4096;  // jobs in the queue; `put` waits if it is full
 
-  // Whether all that was put has been emitted.
+  // Whether all jobs have been emitted.
   bool is_idle() const { return !queued_.load(std::memory_order_acquire); }
 
-  // Take a job. `at_once`: return when it has been emitted.
+  // Takes a job. `at_once`: returns when it has been emitted.
   void put(Job* job, bool at_once = false) {
     if (is_idle() && (at_once || job->is_ready() || !start())) {
       Locked guard(emitting_);
@@ -85,20 +85,20 @@ class Writer {
     if (at_once) drain();
   }
 
-  // The same for one that is much to write: never by who puts it, if there is a thread.
+  // Takes a job that is slow to write: the thread emits it, unless no thread can be started.
   void put_behind(Job* job) {
     if (start()) add(job);
     else put(job);
   }
 
-  // Wait until all that was put has been emitted and flushed.
+  // Waits until all jobs have been emitted and flushed.
   void drain() {
     ++output_.waiting;
     for (long us = 0; !is_idle(); us = us < 100 ? us + 10 : us) pause(us);
     --output_.waiting;
   }
 
-  // Whether the caller is inside of `emit`.
+  // Whether the calling thread is inside `emit`.
   bool is_emitting() const {
     return is_emitting_.load(std::memory_order_acquire) &&
         pthread_equal(emitter_.load(std::memory_order_relaxed), pthread_self());
@@ -106,7 +106,7 @@ class Writer {
 
   void close() { output_.close(); }
 
-  // Emit what is queued, and end the thread. Another `put` starts it again.
+  // Emits all jobs and ends the thread. Another `put` starts it again.
   void stop() {
     if (!is_started_ || pid_ != getpid()) return;
     ++output_.waiting;
@@ -140,19 +140,19 @@ class Writer {
     nanosleep(&time, nullptr);
   }
 
-  // Spin for so many looks, then look every 50 us.
+  // Polls: `spins` times without a pause, then every 50 us.
   static void wait_for(Job& job, int spins) {
     while (!job.is_ready()) {
       if (spins-- <= 0) pause(50);
     }
   }
 
-  // False where the system has no more threads: then everything is emitted by who puts it.
+  // Starts the thread. False if the system has no more threads: then callers of `put` emit their jobs.
   bool start() {
     Locked guard(queue_);
     if (is_started_) return true;
     pid_ = getpid();
-    // Signals are for the threads of the program.
+    // The program's own threads take its signals.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -188,7 +188,7 @@ class Writer {
     }
   }
 
-  // The next job; none when the thread has to end.
+  // Waits for the next job. Null if the thread has to end.
   Job* take() {
     for (int idle = 0;; ++idle) {
       {
@@ -214,7 +214,7 @@ class Writer {
   pthread_mutex_t queue_ = PTHREAD_MUTEX_INITIALIZER, emitting_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t came_ = PTHREAD_COND_INITIALIZER;
   Job *first_ = nullptr, *last_ = nullptr;
-  std::atomic<std::size_t> queued_{0};  // and not emitted yet
+  std::atomic<std::size_t> queued_{0};  // jobs that were not emitted yet
   std::atomic<pthread_t> emitter_{};
   std::atomic<bool> is_emitting_{false};
   bool asleep_ = false, stopping_ = false, is_started_ = false;
@@ -222,18 +222,18 @@ class Writer {
   pthread_t thread_{};
 };
 
-// Stops writers when the library that holds this is unloaded, or the process exits.
+// Stops all writers when the library is unloaded, or the process exits.
 class Writers {
  public:
   static void add(Writer& writer) {
-    // Made when a writer is, so that it is destroyed before what was there by then, such as CUDA's
-    // own state.
+    // Constructed with the first writer, so that it is destroyed before what existed by then, such as
+    // CUDA's own state.
     static Writers all;
     Locked guard(mutex());
     writers().push_back(&writer);
   }
 
-  // It is stopped and destroyed by who calls this.
+  // The caller stops and destroys the writer.
   static void remove(Writer& writer) {
     Locked guard(mutex());
     auto& all = writers();
@@ -256,7 +256,7 @@ class Writers {
     static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
     return adding;
   }
-  // Never destroyed: threads may go on while the process exits.
+  // Never destroyed: threads may still run while the process exits.
   static std::vector<Writer*>& writers() {
     static std::vector<Writer*>& all = *new std::vector<Writer*>;
     return all;

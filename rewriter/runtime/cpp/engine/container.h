@@ -10,11 +10,11 @@
 namespace {
 namespace inductor_rewriter {
 
-// What comes before and after the bytes of the tensor.
+// The parts of the file before and after the bytes of the tensor.
 struct Container {
   std::string before, after;
 
-  // `sum` is the checksum of those bytes; the lengths do not depend on it.
+  // `sum` is the checksum of the tensor's bytes; the lengths of the parts do not depend on it.
   Container(const std::string& pickle, uint64_t size, uint32_t sum) {
     const uint16_t one = 1;
     const std::string order = *reinterpret_cast<const char*>(&one) ? "little" : "big";
@@ -42,7 +42,7 @@ struct Container {
     offset_ += data.size();
   }
 
-  // The contents start at multiples of 64 bytes, as torch has them.
+  // The contents start at multiples of 64 bytes, as in files of torch.save.
   void header(const std::string& name, uint64_t size, uint32_t sum) {
     const bool large = size >= limit, far = offset_ >= limit;
     const std::string sizes = large ? number(size, 8) + number(size, 8) : "";

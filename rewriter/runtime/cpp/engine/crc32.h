@@ -1,4 +1,4 @@
-// The checksum of zip files, at the speed of memory where the processor multiplies without carries.
+// CRC-32, the checksum of zip files; at the speed of memory if the processor has carry-less multiplication.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +37,13 @@ struct CrcPolynomial {
     return result;
   }
 
-  // What moves 64 bits of a product without carries by so many bits; one bit is lost to the order.
+  // The factor that shifts 64 bits of a carry-less product by so many bits; the bit order costs one bit.
   static constexpr uint64_t shift(uint64_t bits) { return uint64_t{power(bits)} << 1; }
 };
 
 class Crc32 {
  public:
-  // The checksum of what has `before` as its own, followed by these bytes.
+  // The checksum of data with the checksum `before`, followed by these bytes.
   static uint32_t add(uint32_t before, const void* from, std::size_t size) {
     const unsigned char* data = static_cast<const unsigned char*>(from);
     uint32_t value = ~before;
@@ -60,7 +60,7 @@ class Crc32 {
     return ~tables().add(value, data, size);
   }
 
-  // Of two pieces one after the other, of which the second one has `size` bytes.
+  // The checksum of two pieces, one behind the other, of which the second has `size` bytes.
   static uint32_t join(uint32_t first, uint32_t second, uint64_t size) {
     return CrcPolynomial::product(CrcPolynomial::power(8 * size), first) ^ second;
   }

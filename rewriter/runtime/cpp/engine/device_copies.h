@@ -1,4 +1,4 @@
-// Copies from a GPU that nothing waits for: the driver's functions, of what the process has loaded.
+// Asynchronous copies from a GPU, by functions of the driver that the process has loaded.
 #pragma once
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// What is waited for before a copy may be read.
+// An event to wait for before a copy may be read.
 struct CopyEvent {
   void* context = nullptr;
   void* event = nullptr;
@@ -35,7 +35,7 @@ class DeviceCopies {
 
   bool available() const { return copy_ != nullptr; }
 
-  // Host memory that copies go to without waiting; null where there is none.
+  // Pinned host memory, which copies can go to asynchronously. Null if there is none.
   char* allocate(std::size_t size) const {
     void* made = nullptr;
     constexpr unsigned portable = 1;
@@ -43,12 +43,12 @@ class DeviceCopies {
   }
   void release(char* memory) const { free_(memory); }
 
-  // Queue a copy on a stream of the thread's current device; zero, or the driver's error.
+  // Queues a copy on a stream of the current device. 0, or the driver's error.
   int copy(char* to, uint64_t from, std::size_t size, void* stream) const {
     return copy_(to, from, size, stream);
   }
 
-  // Mark what was queued on a stream until now.
+  // Records an event behind all that is queued on a stream. 0, or the driver's error.
   int record(void* stream, CopyEvent& mark) {
     if (int error = context_(&mark.context)) return error;
     {
@@ -59,14 +59,14 @@ class DeviceCopies {
         free.pop_back();
       }
     }
-    constexpr unsigned sleeps_untimed = 3;  // a thread that waits takes no processor
+    constexpr unsigned sleeps_untimed = 3;  // flags: waiting threads sleep; no timing
     if (!mark.event) {
       if (int error = create_(&mark.event, sleeps_untimed)) return error;
     }
     return record_(mark.event, stream);
   }
 
-  // Wait for a mark, in a thread of our own; zero, or the driver's error.
+  // Waits for an event; only in a thread of the saver, whose context it changes. 0, or the driver's error.
   int wait(const CopyEvent& mark) {
     static thread_local void* current = nullptr;
     if (current != mark.context) {

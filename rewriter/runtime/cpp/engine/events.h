@@ -283,7 +283,9 @@ class MeasuredLaunch : public Job {
     if (its) {
       const MeasuredText known(*its, value.layout);
       known.add_to_row(text_);
-      if (plan_->has(Plan::fingerprints) && known.has_fingerprint()) text_ += ", \"fingerprint\": \"" + known.fingerprint() + '"';
+      if (plan_->has(Plan::fingerprints) && known.has_fingerprint()) {
+        text_ += ", \"fingerprint\": \"" + known.fingerprint() + '"';
+      }
     }
     text_ += "}\n";
     if (kept) *kept = text_;

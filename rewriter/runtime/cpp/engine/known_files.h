@@ -1,7 +1,7 @@
-// The files of a dump by what is in them: the same bytes are stored once, under several names.
+// Finds files of a dump by their content, so that the same bytes are stored once, under several names.
 //
-// Names of one file are hard links, so that every path of a dump is a file like any other, and a
-// copy of the dump has them all.
+// The names are hard links, so that every path of a dump is a file like any other, and a copy of the
+// dump has them all.
 #pragma once
 
 #include <fcntl.h>
@@ -27,9 +27,9 @@ namespace inductor_rewriter {
 
 class KnownFiles {
  public:
-  // What may be the same file as that of a first piece is being written: the piece is taken, and
-  // comes back with `ended`. Otherwise a file that may be the same is opened in `file.known`, or
-  // there is none, and this one is remembered.
+  // Looks for a file that may be equal to the one of this first piece. True: such a file is still being
+  // written; the piece is taken, and `ended` returns it later. False: such a file was opened as
+  // `file.known`, or there is none, and this file is remembered.
   bool take_or_open(SavePiece& first) {
     SavedFile& file = *first.file;
     std::vector<Known> alike;
@@ -37,7 +37,7 @@ class KnownFiles {
       std::lock_guard<std::mutex> guard(lock_);
       auto& all = files_[file.key];
       for (Known& one : all) {
-        // Duplicates come one shortly after the other: the same bytes before and after a launch.
+        // Equal tensors mostly come shortly one after the other, such as before and after a launch.
         if (!one.pending || !one.pending->submitted) continue;
         one.waiting.push_back(std::move(first));
         return true;
@@ -54,8 +54,8 @@ class KnownFiles {
     return false;
   }
 
-  // Whether a file that is written now, but has no name yet, is as one whose first piece was not the
-  // only one to be alike: then it is another name of that one.
+  // Whether a file that is written, but has no name yet, is equal to a known one. Then it becomes another
+  // name of that file.
   bool link_same(SavedFile& file) {
     std::vector<Known> alike;
     {
@@ -74,14 +74,14 @@ class KnownFiles {
     return false;
   }
 
-  // It will be a file of its own.
+  // Remembers a file that is written as one of its own.
   void remember(const std::shared_ptr<SavedFile>& file) {
     std::lock_guard<std::mutex> guard(lock_);
     remember(files_[file->key], file);
   }
 
-  // Make a name of the known file; the last name is the one that is kept, for the directories of
-  // earlier calls may be removed.
+  // Links the known file to a name. The newest name is remembered, since directories of earlier calls may
+  // be removed.
   bool link(const SavedFile& file) {
     for (bool again = false; ::link(file.known_path.c_str(), file.path.c_str()); again = true) {
       const int error = errno;
@@ -96,7 +96,7 @@ class KnownFiles {
     return true;
   }
 
-  // A file is written, or came to nothing where `about` is null: what waited for it.
+  // A file is complete, or was given up if `about` is null. Returns the pieces that waited for it.
   std::vector<SavePiece> ended(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
     std::vector<SavePiece> waiting;
     std::lock_guard<std::mutex> guard(lock_);
@@ -122,10 +122,10 @@ class KnownFiles {
 
  private:
   static constexpr std::size_t most = 1 << 16;  // files that are remembered
-  static constexpr std::size_t most_alike = 4;  // that have one key
+  static constexpr std::size_t most_alike = 4;  // of them, with one key
   static constexpr std::size_t block = std::size_t{256} << 10;
 
-  // A file with what it was then; or one that is being written, and what waits for it.
+  // A complete file, with its size and time; or one that is being written, and the pieces that wait for it.
   struct Known {
     std::string path;
     struct stat about;
@@ -146,7 +146,7 @@ class KnownFiles {
     return true;
   }
 
-  // False where nothing of that name is left, or somebody wrote to it since.
+  // False if the file was removed or changed since.
   static bool open_known(SavedFile& file, const Known& known) {
     const int opened = open(known.path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat now;
@@ -175,7 +175,7 @@ class KnownFiles {
     if (++count_ > most) forget();
   }
 
-  // All but those that are being written.
+  // Forgets all files but those that are being written.
   void forget() {
     count_ = 0;
     for (auto one = files_.begin(); one != files_.end();) {

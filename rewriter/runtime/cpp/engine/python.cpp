@@ -1,6 +1,5 @@
-// The short ways of a launch of a Python wrapper as callables of CPython (native_calls.py): what
-// `FastPaths` and `announce` do there, without the interpreter. What is not as it mostly is goes to
-// `otherwise`, which is the same in Python.
+// The extension module of the Python runtime (native_calls.py): what `FastPaths` and `announce` do for a
+// launch, without the interpreter. Anything unusual goes to `otherwise`, the same function in Python.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -27,7 +26,8 @@ PyObject *name_runs, *name_pending, *name_slow, *name_queued, *name_is_quick, *n
     *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_version,
     *name_held;
 
-// What both kinds have: `calls` are those that run, by thread, `phase` is that of the launches.
+// The base of `Measuring` and `Naming`. `calls` are the running calls of the wrapper, by thread; `phase` is
+// "before" or "after".
 struct Calls {
   PyObject_HEAD
   vectorcallfunc act;
@@ -35,7 +35,7 @@ struct Calls {
 
   Object call() const { return call_of_this_thread(calls); }
 
-  // How often launches came.
+  // A dict: how often each launch came in this call.
   Object runs(PyObject* call) const {
     const Object all = attribute(call, name_runs);
     if (!all || !PyDict_Check(all.get())) return Object();
@@ -43,7 +43,8 @@ struct Calls {
   }
 };
 
-// 0: another way has to be gone; less than 0: an exception.
+// Handles a launch: 1 done, 2 done and there are problems to report, 0 `otherwise` takes it, less than 0 an
+// exception.
 using Quick = int (*)(Calls&, PyObject* const*, Py_ssize_t);
 
 PyObject* act(
@@ -54,7 +55,7 @@ PyObject* act(
   if (size && !names) {
     result = quick(self, given, size);
     if (PyErr_Occurred()) {
-      // Other ways say what is wrong, but an interrupt is not for them.
+      // `otherwise` reports what is wrong, but an interrupt passes.
       if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
       PyErr_Clear();
       if (result < 0) result = 0;
@@ -88,8 +89,8 @@ void release(PyObject* self) {
 
 // --- Launches that are measured ----------------------------------------------------------------------
 
-// Of a tensor whose memory may have been freed: the bytes from its first element to its end, and of an
-// element. Others have the size 0.
+// For a tensor whose memory may have been freed: how many bytes it needs behind its first element, and the
+// size of an element. For other tensors `size` is 0.
 struct Freed {
   int64_t end = 0, size = 0;
 };
@@ -113,7 +114,7 @@ struct Measuring : Calls {
   KnownLaunches* known;
 };
 
-// `RunningCall.hold`. False: an exception.
+// Does what `RunningCall.hold` does. False: with an exception.
 bool hold(
     PyObject* call, PyObject* const* values, Py_ssize_t count, bool together,
     const std::vector<Py_ssize_t>& places) {
@@ -139,7 +140,7 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   if (index == -1 && PyErr_Occurred()) return -1;
   const auto found = self.known->find(index);
   if (found == self.known->end()) return 0;
-  // Python code may run below, and change what is known.
+  // A reference of our own: Python code may run below, and remove the plan.
   const std::shared_ptr<const Known> known = found->second;
   if (static_cast<Py_ssize_t>(known->tensors.size()) != size - 1) return 0;
   const Object call = self.call();
@@ -189,14 +190,14 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   }
   const Object next(PyLong_FromLongLong(iteration + 1));
   if (!next) return -1;
-  // A plan that was forgotten since is not there any more.
+  // The plan may have been removed since.
   const auto still = self.known->find(index);
   if (still == self.known->end() || still->second != known) return 0;
   int result;
   Py_BEGIN_ALLOW_THREADS
   result = self.launch(packed);
   Py_END_ALLOW_THREADS
-  // It is counted whether or not there is memory for that.
+  // Running out of memory while counting is no reason to measure it again.
   if (result && PyDict_SetItem(runs.get(), given[0], next.get())) PyErr_Clear();
   if (result && !hold(call.get(), given + 1, size - 1, known->together, known->held)) PyErr_Clear();
   return result;
@@ -276,7 +277,7 @@ PyObject* measuring_keep(PyObject* self, PyObject* args) {
     }
     known->held.push_back(place);
   }
-  // What was known before may run code when it goes.
+  // Freed last: that may run Python code.
   const std::shared_ptr<const Known> before = std::exchange(
       (*reinterpret_cast<Measuring*>(self)->known)[index], std::shared_ptr<const Known>(known));
   Py_RETURN_NONE;
@@ -296,7 +297,7 @@ int measuring_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(its.is_capturing);
   if (its.known) {
     for (auto& [index, known] : *its.known) {
-      // What a launch has in use is not only the map's.
+      // A launch that is running refers to it, too: then it is no garbage.
       if (known.use_count() == 1) Py_VISIT(known->check.get());
     }
   }
@@ -435,7 +436,7 @@ void naming_free(PyObject* self) {
 
 // --- Inputs ----------------------------------------------------------------------------------------------
 
-// The object of a weak reference, which is no reference to it; null where it is gone.
+// The object of a weak reference, borrowed; None or null if it is gone.
 const PyObject* target_of(PyObject* reference) {
 #if PY_VERSION_HEX >= 0x030d0000
   PyObject* target = nullptr;
@@ -447,19 +448,19 @@ const PyObject* target_of(PyObject* reference) {
 #endif
 }
 
-// What a tensor was when it was seen: where its implementation is, its version, its address, its dtype, and
-// how many sizes and as many strides follow.
+// What an input was in an earlier call: the address of its TensorImpl, its version counter, the address of
+// its data, its dtype, its number of dimensions; as many sizes and strides follow in memory.
 struct Seen {
   int64_t implementation, version, address, dtype, dim;
 };
 
-// Whether torch has counted no write to a tensor since it was seen, and its data are the same: a program
-// may have set others, of another form at the same address. False: maybe with an exception.
+// Whether a tensor is unchanged since it was seen: its version counter, and where its data are and what form
+// they have, since a program may assign `.data`. False: maybe with an exception.
 bool is_as_seen(PyObject* value, PyObject* reference, const Seen& seen, const char* form) {
   if (!PyWeakref_Check(reference) || value == Py_None || target_of(reference) != value) return false;
   int64_t version;
   if (!number(attribute(value, name_version), version) || version != seen.version) return false;
-  // A tensor that somebody has a weak reference to keeps its implementation.
+  // The weak reference is alive, so the tensor object still has its TensorImpl.
   void* const it = reinterpret_cast<void*>(static_cast<intptr_t>(seen.implementation));
   const tensors::Shim& shim = tensors::shim;
   int64_t address, dim, *sizes, *strides;
@@ -471,8 +472,9 @@ bool is_as_seen(PyObject* value, PyObject* reference, const Seen& seen, const ch
       (!bytes || (!std::memcmp(sizes, form, bytes) && !std::memcmp(strides, form + bytes, bytes)));
 }
 
-// differing(values, references, known): the places of those that are not the tensors that were seen, or
-// not as they were; None where tensors cannot be asked. `known` is `Seen` of each, with its form.
+// differing(values, references, known): the indices of values that are other tensors than the references
+// are of, or have changed since. `known` has a `Seen` of each, with its sizes and strides, as bytes.
+// None if there is no shim to ask.
 PyObject* differing(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1]) || !PyBytes_Check(given[2])) {
     PyErr_SetString(PyExc_TypeError, "expected two tuples and bytes");

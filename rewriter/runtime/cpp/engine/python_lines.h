@@ -1,4 +1,5 @@
-// The lines of a Python wrapper about memory as callables of CPython, and the state of a call that they share.
+// The types `Lines` and `Watching` of the extension module: the lines about memory of a Python wrapper, and
+// the state of a call that they share.
 #pragma once
 
 #include "python_memory.h"
@@ -6,7 +7,8 @@
 namespace {
 namespace regions {
 
-// Acts; what is wrong is said another way, but for an interrupt. False: with an exception.
+// Acts, and drops exceptions: the Python path then reports what is wrong. False: with an exception that is
+// no error, such as KeyboardInterrupt.
 template <class F>
 bool acts(F act) {
   try {
@@ -25,9 +27,9 @@ bool takes(Py_ssize_t count, Py_ssize_t wanted) {
   return count == wanted;
 }
 
-// Has `act` do what a line does, in the call that runs in this thread. It returns whether that is done;
-// otherwise another way has to be gone. What is done waits for the next line, if nothing runs in between
-// and Python has no buffers of the call. False: with an exception.
+// Calls `act` for a line, in the call that runs in this thread. `is_done` is what it returns; if false, the
+// Python path takes the line. The work on memory is left to the next line (`waiting`) if nothing runs in
+// between and Python guards no buffers of the call. False: with an exception.
 template <class F>
 bool take_line(
     Lines& self, const std::unordered_set<int64_t>& waiting, PyObject* number, bool& is_done, F act) {
@@ -104,8 +106,8 @@ PyObject* lines_checked(PyObject* lines, PyObject* const* given, Py_ssize_t coun
   return take(result);
 }
 
-// count(event, tensor): how many references there are to a tensor that only a variable has, and uses
-// of its storage.
+// count(event, tensor): notes the reference count of a tensor that only one variable refers to, and the
+// use count of its storage.
 PyObject* lines_count(PyObject* lines, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 2)) return nullptr;
   Lines& self = *reinterpret_cast<Lines*>(lines);
@@ -114,7 +116,7 @@ PyObject* lines_count(PyObject* lines, PyObject* const* given, Py_ssize_t count)
   Py_RETURN_NONE;
 }
 
-// open(launches, whether CUDA is in use): the state of a call that begins.
+// open(launches, whether CUDA is in use): makes the state of a new call.
 PyObject* lines_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 2)) return nullptr;
   if (!PyList_Check(given[0])) {
@@ -133,8 +135,8 @@ PyObject* lines_open(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return take(made);
 }
 
-// settle(watching): a call is over. Only an exception leaves something to be done; what was to be filled
-// may be somebody else's by now.
+// settle(watching): the call is over; compares bands that were left to a next line. There is work left only
+// after an exception. Nothing is filled any more: that memory may have been allocated again.
 PyObject* lines_settle(PyObject* lines, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 1)) return nullptr;
   if (Py_TYPE(given[0]) != watching_type) {
@@ -149,7 +151,8 @@ PyObject* lines_settle(PyObject* lines, PyObject* const* given, Py_ssize_t count
   Py_RETURN_NONE;
 }
 
-// close(watching, damaged places): a call is over; the pairs of bands and a place that is free now.
+// close(watching, damaged): the call is over. `damaged` are the records of damage that were reported.
+// Returns records that are free now, as pairs: the `Bands` object and the index.
 PyObject* lines_close(PyObject* lines, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 2)) return nullptr;
   if (Py_TYPE(given[0]) != watching_type || !PyAnySet_Check(given[1])) {
@@ -169,7 +172,7 @@ PyObject* lines_close(PyObject* lines, PyObject* const* given, Py_ssize_t count)
       const Object place(PyLong_FromLong(region->bands[i].slot));
       is_damaged |= place && PySet_Contains(given[1], place.get()) == 1;
     }
-    if (is_damaged) pool.drop(region);  // what was damaged is not used again
+    if (is_damaged) pool.drop(region);
     if (is_damaged || (region->lease && !region->tensor)) watch->closing.push_back(region);
   }
   const Object places(PyList_New(0));
@@ -181,7 +184,7 @@ PyObject* lines_close(PyObject* lines, PyObject* const* given, Py_ssize_t count)
       if (!pair || PyList_Append(places.get(), pair.get())) return nullptr;
     }
   }
-  // What outlives the call is compared no more.
+  // Buffers that outlive the call are not compared any more.
   for (Table& table : watch->tables) {
     for (Region* const region : table.regions) region->at = 0;
   }
@@ -196,7 +199,7 @@ PyObject* lines_close(PyObject* lines, PyObject* const* given, Py_ssize_t count)
   return places.get();
 }
 
-// free(): bytes of memory that nobody has, and of those that were given back since.
+// free_bytes(): the bytes of free regions, and those of regions whose last tensor was freed since.
 PyObject* lines_free_bytes(PyObject* lines, PyObject*) {
   const Pool& pool = *reinterpret_cast<Lines*>(lines)->state->pool;
   Py_ssize_t ended = 0;
@@ -236,8 +239,8 @@ void read_numbers(PyObject* tuple, std::unordered_set<int64_t>& to) {
   }
 }
 
-// Lines(calls, functions, addresses of the engine's, bytes of a band, events and launches
-// whose lines wait for the next one)
+// Lines(calls, functions, addresses of functions of the engine, bytes of a band, waiting_events,
+// waiting_launches)
 PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *calls, *functions, *addresses, *events, *launches;
   long long guard;
@@ -278,7 +281,7 @@ PyObject* lines_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return take(made);
 }
 
-// devices(): of the buffers of a call.
+// devices(): the devices of the guarded buffers of a call.
 PyObject* watching_devices(PyObject* self, PyObject*) {
   Object result(PyList_New(0));
   if (!result) return nullptr;
@@ -289,7 +292,8 @@ PyObject* watching_devices(PyObject* self, PyObject*) {
   return take(result);
 }
 
-// damaged(): of the buffers whose bands are: event, dtype, device, places, launches before.
+// damaged(): a tuple for each buffer with a damaged band: event, dtype, device, its two records of damage,
+// and how many launches were compared before it.
 PyObject* watching_damaged(PyObject* self, PyObject*) {
   Object result(PyList_New(0));
   if (!result) return nullptr;
@@ -306,7 +310,7 @@ PyObject* watching_damaged(PyObject* self, PyObject*) {
   return take(result);
 }
 
-// counts(): how many buffers each probe guarded or filled, and with how many it failed.
+// counts(): how many buffers each probe guarded or filled, and for how many it failed.
 PyObject* watching_counts(PyObject* self, PyObject*) {
   const Watch& watch = **reinterpret_cast<Watching*>(self)->watch;
   const auto as = [](int64_t number) { return static_cast<long long>(number); };
@@ -315,7 +319,7 @@ PyObject* watching_counts(PyObject* self, PyObject*) {
       as(watch.failed[1]), as(watch.failed[2]));
 }
 
-// others(): Python has buffers of the call, too, which it compares.
+// others(): Python guards buffers of the call, too.
 PyObject* watching_others(PyObject* self, PyObject*) {
   (*reinterpret_cast<Watching*>(self)->watch)->has_others = true;
   Py_RETURN_NONE;
@@ -377,7 +381,7 @@ PyType_Spec watching_spec = {
     "inductor_rewriter_calls.Watching", sizeof(Watching), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, watching_slots};
 
-// Adds the type to the module.
+// Adds the types to the module.
 bool add_lines(PyObject* module) {
   if (!make_names()) return false;
   if (!lease_type) lease_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&lease_spec));

@@ -1,5 +1,5 @@
-// What the lines of a Python wrapper do to memory, without the interpreter: `Memory` of memory/watch.py
-// does the same with buffers that are not as they mostly are.
+// What the lines about memory of a Python wrapper do, without the interpreter. This is the fast path for
+// common buffers. `Memory` in memory/watch.py is the Python path, which takes all others.
 #pragma once
 
 #include "python_regions.h"
@@ -34,19 +34,19 @@ using Act = int32_t (*)(int32_t, MemoryJob*, void*);
 using IsWaiting = int32_t (*)();
 using Settle = void (*)();
 
-// What is known of the line of an allocation: what it made last, and where.
+// What a line of the wrapper allocated last: the dtype, the device, and how such buffers are made.
 struct Line {
   int32_t dtype = -1, device = -1;
-  std::shared_ptr<Ways> ways;  // null: that cannot be guarded here
+  std::shared_ptr<Ways> ways;  // null: the Python path takes them
 };
 
-// The functions of Python that are called, by their names in `new`.
+// The Python functions that are called, in the order in which `Lines` is given them.
 enum Callable {
-  // Of torch: the type of tensors; storages; modes; streams.
+  // Of torch: the type of tensors, storages, modes, streams.
   tensor_type, make_storage, use_count, dispatch_modes, inference_mode, get_stream, is_capturing,
-  // Of watch.py: the state of a call, ways, memory, and what is damaged.
+  // Of watch.py: make the state of a call, find the ways of a tensor, make memory, report damage.
   open_call, find_ways, make_memory, report,
-  // Of the recorder: the ways of what is not as it mostly is.
+  // The Python path of each line.
   slow_allocated, slow_gone, slow_checked,
   callables
 };
@@ -57,12 +57,15 @@ struct Lines {
   struct State {
     Compare compare;
     Act act;
-    IsWaiting is_waiting;  // whether something waits to be measured, and what has it measured
+    IsWaiting is_waiting;  // whether measuring is deferred; `settle` launches it
     Settle settle;
-    std::unordered_set<int64_t> waiting_events, waiting_launches;  // whose lines wait for the next
+    // The lines whose work is done together with that of the next line about memory.
+    std::unordered_set<int64_t> waiting_events, waiting_launches;
     int64_t guard = 0;
-    Py_ssize_t references = 0;  // to what only the variable has that a wrapper gives up
-    int64_t uses = 0;           // of the storage of such a tensor
+    // For a tensor that only a variable of the wrapper refers to: its reference count as `released` sees
+    // it, and the use count of its storage.
+    Py_ssize_t references = 0;
+    int64_t uses = 0;
     std::unordered_map<int64_t, Line> lines;
     std::shared_ptr<Pool> pool = std::make_shared<Pool>();
   }* state;
@@ -75,7 +78,7 @@ struct Lines {
   }
 };
 
-// Does something of a device without the global lock, if that may take a while.
+// Acts on a device's memory; without the global interpreter lock if that may take a while.
 template <class F>
 int32_t act_without_lock(Watch& watch, int32_t device, uint64_t bytes, F act) {
   if (device < 0 && bytes < 1 << 16) return act();
@@ -88,7 +91,7 @@ int32_t act_without_lock(Watch& watch, int32_t device, uint64_t bytes, F act) {
   return result;
 }
 
-// Does what waits.
+// Does the work that was collected.
 void settle(const Lines& self, Watch& watch) {
   MemoryWork& work = watch.work;
   if (work.is_empty()) return;
@@ -109,7 +112,7 @@ void settle(const Lines& self, Watch& watch) {
   watch.let_go_of_most();
 }
 
-// Has measured what waits for lines about memory, if none of these had the GPU do anything.
+// Launches measuring that was deferred, if no job about memory has done so.
 void settle_measured(const Lines& self) {
   if (!self.state->is_waiting()) return;
   Py_BEGIN_ALLOW_THREADS
@@ -117,7 +120,7 @@ void settle_measured(const Lines& self) {
   Py_END_ALLOW_THREADS
 }
 
-// Fills memory of the watched call, or has that wait.
+// Adds memory to be filled to the work of the call.
 void fill(
     const Lines& self, Watch& watch, int32_t device, uint64_t stream, const Filled* parts, int count,
     Probe probe) {
@@ -126,17 +129,18 @@ void fill(
   watch.work.fill(parts, count, device, on, probe);
 }
 
-// What is captured into a CUDA graph is a whole function of the wrapper, so it is asked once for that.
+// Whether a CUDA graph is being captured. That is always a whole function of the wrapper, so CUDA is asked
+// once for each function.
 bool is_captured(const Lines& self, Watch& watch) {
   if (!watch.uses_cuda) return false;
   const Frame frame = Frame::current();
   if (watch.not_captured == frame) return false;
-  if (truth(self.call(is_capturing))) return true;  // or it could not be asked
+  if (truth(self.call(is_capturing))) return true;  // also if CUDA could not be asked
   watch.not_captured = frame;
   return false;
 }
 
-// The state of the call that runs in this thread, if its lines can go this way.
+// The state of the call that runs in this thread. Null: its lines take the Python path.
 std::shared_ptr<Watch> watch_of(const Lines& self, Object& call) {
   call = call_of_this_thread(self.calls);
   if (!call) return nullptr;
@@ -198,7 +202,7 @@ std::shared_ptr<Form> form_of(
   const auto key = std::make_tuple(facts.dtype, facts.device, stream, facts.bytes);
   const auto found = pool.forms.find(key);
   if (found != pool.forms.end()) return found->second;
-  if (pool.forms.size() >= most_forms) {  // sizes that change
+  if (pool.forms.size() >= most_forms) {  // dynamic shapes
     settle(self, watch);
     pool.clear();
   }
@@ -208,12 +212,12 @@ std::shared_ptr<Form> form_of(
   return made;
 }
 
-// Null: there is no memory or no place for damage, maybe with an exception.
+// Null: there is no memory, or no record of damage left, maybe with an exception.
 std::shared_ptr<Region> make_region(Lines& self, Watch& watch, const std::shared_ptr<Form>& form) {
   const auto region = std::make_shared<Region>();
   const int64_t guard = form->guard;
   region->total = guard + (form->bytes + 15) / 16 * 16 + guard;
-  // Allocators of CUDA give multiples of 512, but for those that cache nothing.
+  // Caching allocators of CUDA align to 512 bytes, others may not.
   const Object size(PyLong_FromLongLong(region->total + aligned));
   if (!size) return nullptr;
   const Ways& ways = *form->ways;
@@ -250,7 +254,7 @@ bool has_uses(const Lines& self, const Region& region) {
   return number(self.call(use_count, region.storage_address.get()), uses) && uses != region.alone;
 }
 
-// Whether only the region has its tensor, and nobody the storage alone: also in C++.
+// Whether nothing but the region refers to its tensor and its storage, in Python or in C++.
 bool is_alone(const Lines& self, const Region& region) {
   PyObject* const tensor = region.tensor.get();
   int64_t uses;
@@ -259,7 +263,7 @@ bool is_alone(const Lines& self, const Region& region) {
       !has_uses(self, region) && !PyErr_Occurred();
 }
 
-// The tensor of a region if it is as another one that was made now.
+// Takes the tensor of a region, if it is just like a new one would be.
 Object ready(Region& region, const Facts& wanted, bool is_inference) {
   const Facts& facts = region.facts;
   if (facts.data != region.address || facts.offset || facts.bytes != wanted.bytes ||
@@ -270,7 +274,7 @@ Object ready(Region& region, const Facts& wanted, bool is_inference) {
   return std::move(region.tensor);
 }
 
-// A storage in the memory of a region.
+// Makes a storage in the memory of a region.
 Object storage_for(const Lines& self, Region& region) {
   int64_t modes;
   const Object address(PyLong_FromVoidPtr(region.address));
@@ -282,7 +286,7 @@ Object storage_for(const Lines& self, Region& region) {
   return region.storage_address ? std::move(made) : Object();
 }
 
-// Has a tensor that has just been made use a storage instead of its own.
+// Replaces the storage of a new tensor.
 bool set_storage(PyObject* tensor, PyObject* storage) {
   const Object shape = attribute(tensor, name_shape), stride = call_method(tensor, name_stride);
   const Object offset(PyLong_FromLong(0));
@@ -291,7 +295,7 @@ bool set_storage(PyObject* tensor, PyObject* storage) {
   return bool(Object(PyObject_VectorcallMethod(name_set, given, 5, nullptr)));
 }
 
-// Has a tensor that has just been made use a region. False: the region is the pool's, or will be.
+// Puts a new tensor into a region. False: it failed, and the region goes back to the pool.
 bool lend(
     const Lines& self, Watch& watch, const std::shared_ptr<Region>& region, PyObject* tensor) {
   {
@@ -308,13 +312,13 @@ bool lend(
   }
   region->references = Py_REFCNT(region->storage);
   if (!number(self.call(use_count, region->storage_address.get()), region->alone)) {
-    region->alone = -1;  // it is never known to be alone
+    region->alone = -1;  // no use count is equal to this
     PyErr_Clear();
   }
   return true;
 }
 
-// The buffer in the place of one that was allocated; null: another way has to be gone.
+// Replaces a new buffer by one in a region. Null: the Python path takes the line.
 Object allocate(
     Lines& self, const std::shared_ptr<Watch>& watch, PyObject* event, PyObject* tensor) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != self.functions[tensor_type]) return Object();
@@ -339,7 +343,7 @@ Object allocate(
       continue;
     }
     if (PyErr_Occurred()) return Object();
-    region->tensor = Object();  // it comes back when those are gone who have it
+    region->tensor = Object();  // the region comes back when nobody else has the tensor
     region.reset();
   }
   if (!region && !(region = make_region(self, *watch, form))) return Object();
@@ -361,14 +365,14 @@ Object allocate(
   return result;
 }
 
-// Whether a tensor can serve the next buffer as it is, once the wrapper's variable is gone. What another
-// function of the wrapper allocated went through other hands, such as those of CUDA graphs, which wait
-// for the end of a storage.
+// Whether the tensor of a released buffer can be used for the next buffer as it is. Not if another function
+// of the wrapper allocated it: code between the two, such as CUDA graphs, may wait for its storage to be
+// freed.
 bool can_serve(const Region& region, PyObject* tensor) {
   if (!(Frame::current() == region.frame)) return false;
   const Py_ssize_t offset = Py_TYPE(tensor)->tp_weaklistoffset;
   if (!offset || *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(tensor) + offset)) {
-    return false;  // somebody waits for its end
+    return false;  // there are weak references to it
   }
   const int is_view = truth(call_method(tensor, name_is_view));
   const int requires_grad = is_view ? -1 : truth(attribute(tensor, name_requires_grad));
@@ -376,7 +380,8 @@ bool can_serve(const Region& region, PyObject* tensor) {
   return !requires_grad;
 }
 
-// Memory in no region, of a tensor that does not share it. False: another way has to be gone.
+// Fills the memory of a released tensor that is in no region and shares its memory with no other tensor.
+// False: the Python path takes the line.
 bool fill_other(
     Lines& self, Watch& watch, PyObject* event, PyObject* tensor, const Facts& facts,
     bool is_reused) {
@@ -394,11 +399,11 @@ bool fill_other(
   return true;
 }
 
-// Memory that nobody has but the variable that gives it up. False: another way has to be gone.
+// Fills the memory of a buffer that the wrapper releases or reuses. False: the Python path takes the line.
 bool give_up(Lines& self, Watch& watch, PyObject* event, PyObject* tensor, bool is_reused) {
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
   if (type != self.functions[tensor_type]) {
-    return !PyObject_IsInstance(tensor, self.functions[tensor_type]);  // the results of an operator
+    return !PyObject_IsInstance(tensor, self.functions[tensor_type]);  // a tuple of results, or the like
   }
   Facts facts;
   if (!read(tensor, facts)) return false;
@@ -424,7 +429,7 @@ bool give_up(Lines& self, Watch& watch, PyObject* event, PyObject* tensor, bool 
   return true;
 }
 
-// Compares bands behind a launch. False: another way has to be gone.
+// Compares bands behind a launch. False: the Python path takes the line.
 bool check(Lines& self, Watch& watch, PyObject* launch, int64_t index) {
   watch.drain(*self.state->pool);
   const uint64_t number = static_cast<uint64_t>(index) + 1;
@@ -448,7 +453,7 @@ bool check(Lines& self, Watch& watch, PyObject* launch, int64_t index) {
     watch.is_damaged |= damaged > 0 || (table.device >= 0 && table.damage->launch);
   }
   if (!watch.has_others) PyList_Append(watch.launches.get(), launch);
-  else self.call(slow_checked, launch);  // which counts the launch
+  else self.call(slow_checked, launch);  // the Python path adds the launch to the list
   return true;
 }
 

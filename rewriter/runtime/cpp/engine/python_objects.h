@@ -1,4 +1,4 @@
-// References to objects of CPython, and what is asked of them.
+// References to objects of CPython, and short names for what is often done with them.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -10,7 +10,7 @@
 
 namespace {
 
-// A reference that is ours.
+// A reference that this object owns.
 class Object {
  public:
   Object() = default;
@@ -52,9 +52,9 @@ bool number(const Object& value, int64_t& to) {
   return to != -1 || !PyErr_Occurred();
 }
 
-// The call of this thread; none without an exception where there is none. `calls` are by thread.
+// The call of the wrapper that runs in this thread, of `calls` by thread; empty if there is none.
 Object call_of_this_thread(PyObject* calls) {
-  // Mostly one thread asks, many times.
+  // The key is kept, since mostly one thread asks, many times.
   static unsigned long known = 0;
   static PyObject* key = nullptr;
   const unsigned long thread = PyThread_get_thread_ident();

@@ -1,6 +1,6 @@
-// Memory with guard bands that serves one buffer of a Python wrapper after the other: making bands is
-// most of what a guarded buffer costs, and bands that were compared are as they were. What a buffer of
-// the same size leaves is taken again, and only the inside is filled.
+// Regions: memory with guard bands that is used for one buffer of a Python wrapper after the other.
+// Filling bands is most of what a guarded buffer costs, and bands that were compared are still whole. So a
+// new buffer takes the region of an earlier one of the same size, and only its inside is filled.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ using tensors::name_untyped_storage;
 using tensors::read;
 
 constexpr int64_t aligned = 512;                // bytes
-constexpr int64_t most_free = int64_t{64} << 20;  // bytes of memory that nobody has, of one wrapper
-constexpr int64_t most_kept = int64_t{16} << 20;  // bytes that were given back and nobody gets yet
+constexpr int64_t most_free = int64_t{64} << 20;  // bytes in free regions, of one wrapper
+constexpr int64_t most_kept = int64_t{16} << 20;  // bytes that were released and are not reused yet
 constexpr std::size_t most_forms = 4096;
 
 PyObject *name_use_count, *name_requires_grad;
@@ -41,7 +41,8 @@ PyObject *name_use_count, *name_requires_grad;
 struct Region;
 using Regions = std::vector<std::shared_ptr<Region>>;
 
-// How buffers of a dtype are made on a device: what fills them, 8 bytes each.
+// How buffers of one dtype on one device are made. The patterns are 8 bytes each: for the bands (`edge`),
+// for new buffers (`inside`), and for released ones (`stale`).
 struct Ways {
   uint64_t edge = 0, inside = 0, stale = 0;
   int64_t item = 1;
@@ -50,7 +51,7 @@ struct Ways {
   Object where, dtype, bands;
 };
 
-// What a region is made for, and those that nobody has.
+// The kind of a region, and the free regions of this kind.
 struct Form {
   int32_t dtype, device;
   uint64_t stream;
@@ -59,8 +60,8 @@ struct Form {
   Regions free;
 };
 
-// The regions of one wrapper. `ended` are those that were given back since, in any thread and at any
-// time: they are looked at later.
+// The regions of one wrapper. `ended` has regions whose last tensor was freed, by any thread at any time;
+// `Watch::drain` deals with them later.
 struct Pool {
   std::map<std::tuple<int32_t, int32_t, uint64_t, int64_t>, std::shared_ptr<Form>> forms;
   Regions ended;
@@ -76,8 +77,8 @@ struct Pool {
 
 struct Watch;
 
-// A function of the wrapper that runs, to be compared: the object of a frame that is over may be that of
-// another one of other code.
+// A running function of the wrapper. Frames are compared with their code, since a frame object may be used
+// again for another function.
 struct Frame {
   const void *frame = nullptr, *code = nullptr;
 
@@ -92,29 +93,32 @@ struct Frame {
   }
 };
 
-// `guard` bytes, `bytes` of a buffer at `address`, `guard` bytes. `lease` is there for as long as
-// anybody has the buffer, and `watch` is the call that got it. What is `kept` was given back, and is
-// nobody's yet. `tensor` is that of the last buffer, where only its variable had it, and `facts` are what
-// it is since: nobody can change it. `is_inference` is whether it was made in the mode of inference.
+// A band of `guard` bytes, `bytes` of a buffer at `address`, a band of `guard` bytes.
+//   lease: exists for as long as any tensor uses the region.
+//   watch: the call that the region was lent to.
+//   kept: the buffer was released, and the region is not reused yet.
+//   tensor, facts: the tensor of the released buffer, if nothing but the wrapper's variable referred to it.
+//     The next buffer of this kind gets it as it is. Nobody can change it meanwhile.
+//   is_inference: whether that tensor was made in inference mode.
 struct Region {
-  Frame frame;  // that allocated the buffer
+  Frame frame;  // the function that allocated the buffer
   std::shared_ptr<Form> form;
   std::shared_ptr<Pool> pool;
   Object memory, tensor, storage_address;
   Facts facts;
   bool is_inference = false;
   const PyObject* lease = nullptr;
-  PyObject* storage = nullptr;  // that of the tensor, not ours: as long as there is a lease
-  int64_t alone = 0;            // uses of the storage by one tensor
-  Py_ssize_t references = 0;    // to its object, by nobody
+  PyObject* storage = nullptr;  // the tensor's, borrowed: valid as long as there is a lease
+  int64_t alone = 0;            // the storage's use count if one tensor has it
+  Py_ssize_t references = 0;    // the storage's reference count if nobody else has it
   unsigned char* address = nullptr;
   int64_t total = 0;
   Band bands[2] = {};
   bool has_places = true, kept = false;
   std::weak_ptr<Watch> watch;
-  std::size_t at = 0;  // its place in the table of bands, plus 1
+  std::size_t at = 0;  // its index in the table of bands, plus 1; 0 if its bands are not compared
 
-  // What nobody else has goes without that the region comes back.
+  // Frees the tensor, without the region coming back to the pool.
   void give_up_tensor() {
     if (!tensor) return;
     lease = nullptr;
@@ -126,7 +130,7 @@ bool Pool::has_room(const Region& region) const {
   return region.memory && region.has_places && bytes + region.total <= most_free;
 }
 
-// False: there is no room for what nobody has any more, and it has no memory.
+// Makes a region free. False: the pool is full, and the region's memory is freed.
 bool Pool::give(const std::shared_ptr<Region>& region) {
   if (!has_room(*region)) {
     region->memory = Object();
@@ -137,7 +141,7 @@ bool Pool::give(const std::shared_ptr<Region>& region) {
   return true;
 }
 
-// It is not used again. Who still has its memory keeps that.
+// Removes a region for good. Tensors that still use its memory keep it.
 void Pool::drop(const std::shared_ptr<Region>& region) {
   Regions& free = region->form->free;
   const auto found = std::find(free.begin(), free.end(), region);
@@ -150,7 +154,7 @@ void Pool::drop(const std::shared_ptr<Region>& region) {
 }
 
 void Pool::clear() {
-  const auto gone = std::move(forms);  // objects that go may run code
+  const auto gone = std::move(forms);  // freeing objects may run Python code
   forms.clear();
   for (const auto& [key, form] : gone) {
     const Regions free = std::move(form->free);
@@ -169,14 +173,14 @@ void Pool::close() {
   ended.clear();
 }
 
-// --- What torch keeps with the storage of a buffer ---------------------------------------------------
+// --- The lease: an object that torch frees together with the storage of a buffer ---------------------
 
 struct Lease {
   PyObject_HEAD
   std::shared_ptr<Region>* region;
 };
 
-// Whether something is to be done yet that may be in the memory of a region.
+// Whether the call that has a region has work left that may be for its memory.
 bool is_worked_on(const Region& region);
 
 void lease_free(PyObject* self) {
@@ -210,24 +214,24 @@ Object lease_of(const std::shared_ptr<Region>& region) {
   return made;
 }
 
-// --- What is watched of one call ---------------------------------------------------------------------
+// --- The state of one call ---------------------------------------------------------------------------
 
-// A buffer of a call: where it was allocated, behind how many of the launches that are compared. Its
-// region may be that of several, one after the other.
+// A buffer of a call: the number of its allocation, and how many launches were compared before it. Several
+// buffers may have had the same region.
 struct Buffer {
   int64_t event;
   Py_ssize_t since;
   std::shared_ptr<Region> region;
 };
 
-// Memory that was given back: a region, or the storage of what is in none.
+// Memory of a released buffer: its region, or its storage if it was in no region.
 struct Kept {
   std::shared_ptr<Region> region;
   Object storage;
   int64_t bytes;
 };
 
-// The bands of a device, two for each region.
+// The bands that are compared on one device, two for each region.
 struct Table {
   int32_t device;
   const Damage* damage;
@@ -237,20 +241,20 @@ struct Table {
 
 struct Watch {
   MemoryWork work;
-  bool uses_cuda = false;  // a CUDA graph may be captured
-  Frame not_captured;      // which function of the wrapper was last asked for that, and is not captured
-  const Damage* damage = nullptr;  // where damage of its bands is known
-  bool is_damaged = false;         // bands are, which was not reported yet
-  Object launches;  // a list: those after which bands were compared
+  bool uses_cuda = false;  // whether a CUDA graph may be captured
+  Frame not_captured;      // the function of the wrapper that was last found not to be captured
+  const Damage* damage = nullptr;  // the records of damage of the device that `work` is for
+  bool is_damaged = false;         // whether damage was found and not reported yet
+  Object launches;  // a list: the launches behind which bands were compared
   std::vector<Buffer> buffers;
   std::vector<Table> tables;
   std::unordered_map<const void*, std::shared_ptr<Region>> alive;  // by address
-  std::deque<Kept> kept;  // the oldest first
+  std::deque<Kept> kept;  // oldest first
   int64_t kept_bytes = 0;
-  Regions closing;  // their places are free when the call is over
-  int64_t done[3] = {0, 0, 0}, failed[3] = {0, 0, 0};  // by probe: bounds, poison, stale
-  bool has_others = false;  // buffers that Python compares
-  bool is_busy = false;     // without the global lock
+  Regions closing;  // their records of damage are given back when the call is over
+  int64_t done[3] = {0, 0, 0}, failed[3] = {0, 0, 0};  // index: bounds, poison, stale
+  bool has_others = false;  // whether Python guards buffers of this call, too
+  bool is_busy = false;     // whether its thread acts without the global interpreter lock
 
   void add(const std::shared_ptr<Region>& region) {
     const int32_t device = region->form->device;
@@ -265,7 +269,7 @@ struct Watch {
     alive[region->address] = region;
   }
 
-  // Its bands are not compared any more.
+  // Stops comparing the bands of a region.
   void forget(const std::shared_ptr<Region>& region) {
     if (!region->at) return;
     const std::size_t at = std::exchange(region->at, 0) - 1;
@@ -280,7 +284,8 @@ struct Watch {
     alive.erase(region->address);
   }
 
-  // Keep memory from those who allocate next: a launch that still reads it reads its fill.
+  // Keeps released memory from being allocated again for a while, so that a launch that still reads it
+  // reads the pattern.
   void keep(Kept one) {
     if (one.region) one.region->kept = true;
     kept_bytes += one.bytes;
@@ -288,12 +293,12 @@ struct Watch {
     let_go_of_most();
   }
 
-  // Nothing goes that is worked on.
+  // Lets the oldest memory go if it is too much, unless there is work left for it.
   void let_go_of_most() {
     while (work.is_empty() && kept_bytes > most_kept) let_go();
   }
 
-  // The memory that was given back first is anybody's.
+  // Lets the memory that was released first go.
   void let_go() {
     const Kept one = std::move(kept.front());
     kept.pop_front();
@@ -302,7 +307,7 @@ struct Watch {
     one.region->kept = false;
     if (one.region->tensor && !one.region->pool->has_room(*one.region)) {
       one.region->tensor = Object();
-      return;  // it comes back when nobody has it
+      return;  // the lease brings the region back when no tensor uses it
     }
     if (!one.region->lease || one.region->tensor) take_back(one.region);
   }
@@ -311,7 +316,7 @@ struct Watch {
     if (!region->pool->give(region)) closing.push_back(region);
   }
 
-  // Regions that nobody has any more come back.
+  // Makes regions free whose last tensor was freed.
   void drain(Pool& pool) {
     if (pool.ended.empty()) return;
     Regions ended;

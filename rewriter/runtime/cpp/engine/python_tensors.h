@@ -1,5 +1,5 @@
-// What is asked of tensors without the interpreter: by torch's C shim, where it takes them as it does here
-// (torch_shim.py), otherwise by their methods.
+// Facts of tensors, without the interpreter: by torch's C shim, or by methods of the tensor where that
+// version of torch has no shim that can be used (torch_shim.py).
 #pragma once
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ namespace tensors {
 
 PyObject *name_cdata, *name_data_ptr, *name_untyped_storage, *name_nbytes, *name_storage_offset;
 
-// Its functions know a tensor by the address of a pointer to its implementation.
+// Its functions take a tensor as the address of a pointer to its implementation, a TensorImpl.
 struct Shim {
   template <class T>
   using Get = int32_t (*)(const void*, T*);
@@ -23,9 +23,9 @@ struct Shim {
   Get<int64_t*> sizes = nullptr, strides = nullptr;
   Get<int32_t> dtype = nullptr, device_type = nullptr, device_index = nullptr;
 };
-Shim shim;  // without functions where it cannot be used
+Shim shim;  // all null if it cannot be used
 
-// use_shim(addresses of its functions, in their order above, or none of them)
+// use_shim(addresses): those of its functions, in the order above, or an empty tuple.
 PyObject* use_shim(PyObject*, PyObject* addresses) {
   constexpr Py_ssize_t all = 9;
   if (PyTuple_Check(addresses) && !PyTuple_GET_SIZE(addresses)) {
@@ -52,9 +52,9 @@ PyObject* use_shim(PyObject*, PyObject* addresses) {
   Py_RETURN_NONE;
 }
 
-// The value of `_cdata`, without looking for it in the classes of each tensor.
+// The value of `_cdata`. Its getter is looked up once: that takes a third of the time.
 Object address_of_implementation(PyObject* tensor) {
-  static PyGetSetDescrObject* known = nullptr;  // of the class that has it, which stays
+  static PyGetSetDescrObject* known = nullptr;  // never freed
   if (!known) {
     Object found = attribute(reinterpret_cast<PyObject*>(Py_TYPE(tensor)), name_cdata);
     if (!found) return found;
@@ -65,7 +65,7 @@ Object address_of_implementation(PyObject* tensor) {
   return Object(known->d_getset->get(tensor, known->d_getset->closure));
 }
 
-// Null with an exception.
+// The address of the TensorImpl. Null: with an exception.
 void* implementation_of(PyObject* tensor) {
   const Object address = address_of_implementation(tensor);
   return address ? PyLong_AsVoidPtr(address.get()) : nullptr;
@@ -83,7 +83,8 @@ struct Facts {
   }
 };
 
-// By the shim. False: it has no memory that could be guarded, maybe with an exception.
+// Reads the facts of a tensor by the shim. False: it has no memory that could be guarded, or there is an
+// exception.
 bool read(PyObject* tensor, Facts& to) {
   void* const it = implementation_of(tensor);
   if (!it) return false;
@@ -91,12 +92,13 @@ bool read(PyObject* tensor, Facts& to) {
   if (shim.device_type(&it, &type) || (type != 0 && type != 1)) return false;
   if (type == 1 && shim.device_index(&it, &to.device)) return false;
   return !shim.data(&it, &to.data) && !shim.bytes(&it, &to.bytes) &&
-      (to.data || !to.bytes) &&  // without memory there would be so many
+      (to.data || !to.bytes) &&  // a tensor without memory may claim to have bytes
       !shim.offset(&it, &to.offset) && !shim.dim(&it, &to.dim) && !shim.sizes(&it, &to.sizes) &&
       !shim.strides(&it, &to.strides) && !shim.dtype(&it, &to.dtype);
 }
 
-// The address of the first element, of a tensor or its implementation. False: maybe with an exception.
+// Finds the address of the first element of a TensorImpl, or of a tensor. False: it failed, maybe with an
+// exception.
 bool find_data(void* implementation, int64_t& to) {
   void* data;
   if (shim.data(&implementation, &data)) return false;
@@ -109,7 +111,8 @@ bool find_data(PyObject* tensor, int64_t& to) {
   return it && find_data(it, to);
 }
 
-// The same of a tensor whose memory has so many bytes from there on; `item` are those of an element.
+// The same, but false if the tensor's memory ends before `end` bytes behind its first element: it may have
+// been freed. `item` is the size of an element.
 bool find_data_of(PyObject* tensor, int64_t end, int64_t item, int64_t& to) {
   int64_t bytes, offset;
   if (!shim.data) {
@@ -123,8 +126,8 @@ bool find_data_of(PyObject* tensor, int64_t end, int64_t item, int64_t& to) {
       bytes >= offset * item + end && find_data(it, to);
 }
 
-// The stream that torch issues to on a GPU: by its C function, or where that is not there by `ask`, which
-// is Python's. False: maybe with an exception.
+// Finds torch's current stream on a GPU: by torch's C function, or by calling `ask` if torch has none.
+// False: it failed, maybe with an exception.
 bool find_stream(PyObject* ask, int32_t device, int64_t& to) {
   using Get = int32_t (*)(int32_t, void**);
   static const Get get = [] {

@@ -1,4 +1,4 @@
-// A file that is being written, piece by piece, or compared with one that may be the same.
+// A file that is being written piece by piece, or compared with a known file that may be equal.
 #pragma once
 
 #include <fcntl.h>
@@ -26,12 +26,12 @@ namespace inductor_rewriter {
 
 struct SavedFile;
 
-// A part of a tensor's bytes that is on its way.
+// A piece of a tensor's bytes, on its way into the file.
 struct SavePiece {
   std::shared_ptr<SavedFile> file;
   std::size_t index = 0;
   uint64_t offset = 0, size = 0;
-  const char* data = nullptr;  // null: as in the file that it was compared with
+  const char* data = nullptr;  // null: copy it from the known file
   Staging::Place place;
   CopyEvent copied;
 };
@@ -60,7 +60,7 @@ struct SavedFile {
     return piece;
   }
 
-  // Whether this thread writes the file from now on; one that does so already takes the piece.
+  // Whether this thread writes the file from now on. If another thread does, it gets the piece.
   bool begin_turn(SavePiece& piece) {
     std::lock_guard<std::mutex> guard(lock);
     if (!is_written) return is_written = true;
@@ -83,11 +83,10 @@ struct SavedFile {
     return state;
   }
 
-  // Open a file under a name of its own in the same directory, which is made where only it lacks:
-  // zero, or what went wrong.
+  // Opens a temporary file in the same directory, which is made if its parent exists. 0, or errno.
   int create(uint64_t number) {
     const std::size_t folder = path.rfind('/') + 1;
-    // Not longer than a name may be: the file's own may be as long as that.
+    // Does not contain the file's own name, which may be as long as a name may be.
     temporary = path.substr(0, folder) + ".writing." + std::to_string(getpid()) + "." +
         std::to_string(number) + "." + std::to_string(reinterpret_cast<uintptr_t>(this));
     for (bool again = false;; again = true) {
@@ -101,7 +100,7 @@ struct SavedFile {
     }
   }
 
-  // The directory of a launch. That of the call is there, unless it was removed for good.
+  // Makes the directory of a launch. If that of the call is missing, the user has removed it.
   bool make_folder() const {
     const std::string folder = path.substr(0, path.find_last_of('/'));
     return !mkdir(folder.c_str(), 0777) || errno == EEXIST;
@@ -117,8 +116,8 @@ struct SavedFile {
     return all;
   }
 
-  // Everything is in the file but what is around the tensor's bytes: let it appear under its name.
-  // Zero, or what went wrong.
+  // All bytes of the tensor are in the file: writes what is around them, and gives the file its name. 0, or
+  // errno.
   int appear(struct stat& about) {
     if (!whole) {
       const Container around(pickle, size, sum());
@@ -133,7 +132,7 @@ struct SavedFile {
     return 0;
   }
 
-  // All of the file at once, where it is small.
+  // Writes a small file in one go. 0, or errno.
   int put_whole(const char* data) {
     const Container around(pickle, size, sums[0]);
     std::string all;
@@ -143,7 +142,7 @@ struct SavedFile {
     return put(all.data(), all.size(), 0);
   }
 
-  // Zero, or what went wrong.
+  // 0, or errno.
   int put(const char* data, std::size_t bytes, uint64_t at) const {
     while (bytes) {
       const ssize_t done = pwrite(file, data, bytes, static_cast<off_t>(at));
@@ -159,22 +158,22 @@ struct SavedFile {
   const std::string path, pickle;
   const uint64_t size;
   const std::size_t count;  // of pieces
-  // The first piece tells: where the tensor's bytes are in the file, and what is the same of files
-  // that may be equal.
+  // Known with the first piece: where the tensor's bytes begin in the file, and a key that is the same for
+  // files that may be equal.
   uint64_t offset = 0;
   std::string key;
   uint64_t ticket = 0;
-  bool whole = false;    // it was written in one go
-  std::atomic<bool> submitted{false};  // all of its pieces are queued
-  std::vector<uint32_t> sums;  // of its pieces
+  bool whole = false;    // whether it was written in one go
+  std::atomic<bool> submitted{false};  // whether all pieces are queued
+  std::vector<uint32_t> sums;          // the checksum of each piece
 
-  std::mutex lock;  // of what follows
+  std::mutex lock;  // guards the members below
   State state = State::undecided;
-  std::vector<char> equal;        // pieces that are as in the known file
-  std::vector<SavePiece> parked;  // until the first one has decided
-  std::deque<SavePiece> turn;     // that were handed over while another one was written
+  std::vector<char> equal;        // for each piece, whether it is as in the known file
+  std::vector<SavePiece> parked;  // pieces that wait for the first one
+  std::deque<SavePiece> turn;     // pieces that came while the thread wrote another one
   bool is_written = false;
-  std::size_t left;  // pieces that are not done with
+  std::size_t left;  // how many pieces are not finished
   std::string temporary, known_path;
   int file = -1, known = -1;
 };

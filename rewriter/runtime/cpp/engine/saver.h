@@ -1,8 +1,8 @@
-// Writes tensors into files while the model runs on: what a launch hands over is copied into
-// bounded staging, by the device itself where it lies on one, and written by several threads.
+// Writes tensors into files while the model goes on: a tensor is copied into staging memory of bounded
+// size, by the device itself if it is on one, and several threads write it from there.
 //
-// A file appears under its name once all of it is written, or not at all. What one process saved
-// with the same bytes before gets another name instead; the bytes themselves are compared.
+// A file appears under its name when it is complete, or not at all. If the process saved the same bytes
+// before, the new name is a link to that file; the bytes themselves are compared, not a hash.
 #pragma once
 
 #include <pthread.h>
@@ -47,20 +47,21 @@ class Saver {
  public:
   static constexpr uint64_t default_staging = uint64_t{256} << 20;
 
-  // `full`: it exceeds the bytes that this process may save, or comes after what did. `failed`: the
-  // disk had no room for something before it. `refused`: its device has no copies that could be
-  // queued, and the caller has to bring the bytes to the CPU.
+  // What became of a save.
+  //   full: this tensor, or one before it, exceeds the limit of bytes.
+  //   failed: the disk had no room for an earlier tensor.
+  //   refused: its device has no asynchronous copies; the caller has to copy the tensor to the CPU.
   enum class Result { queued, full, failed, refused };
 
-  // `most` is how many bytes of tensors are saved, 0 for all. Threads that were started never end.
+  // `most` is the limit of bytes of tensors, 0 for none. The threads never end.
   explicit Saver(uint64_t most = 0, int threads = 0, uint64_t staging = default_staging)
       : most_(most), threads_(threads > 0 ? threads : processors()), bound_(staging),
         staging_(device_, staging), pid_(getpid()) {}
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // Save the bytes of a dense tensor under a name that is free; `pickle` says what they are. They
-  // may change as soon as it returns; those on a device, once what is on its stream by then is done.
+  // Saves the bytes of a dense tensor as a new file; `pickle` describes the tensor. The bytes may change as
+  // soon as this returns; bytes on a device may be changed by what is launched on `stream` after it.
   Result save(
       const std::string& path, const std::string& pickle, const char* data, uint64_t size,
       bool on_device = false, void* stream = nullptr) {
@@ -74,7 +75,8 @@ class Saver {
       file->ticket = ++last_;
       unfinished_[file->ticket] = size;
     }
-    // A copy would take a good part of the staging, and several threads read faster than one.
+    // A large tensor is not staged: it would take much of the staging, and several threads read it faster
+    // in place than one copies it.
     const bool in_place = !on_device && size > bound_ / 4;
     for (std::size_t i = 0; i < file->count; ++i) {
       SavePiece piece = file->piece_at(file, i);
@@ -97,14 +99,15 @@ class Saver {
     return last_;
   }
 
-  // Wait until everything up to a save is in its file, or has failed. A fork has no threads.
+  // Waits until all saves up to this one have their file, or have failed. Returns at once in a fork, which
+  // has no threads.
   void wait_until(uint64_t ticket) {
     if (getpid() != pid_) return;
     std::unique_lock<std::mutex> guard(lock_);
     finished_.wait(guard, [&] { return unfinished_.empty() || unfinished_.begin()->first > ticket; });
   }
 
-  // What could not be saved and why, the first since it was last asked; empty where there is none.
+  // Takes the message about the first save that failed since this was called last. Empty for none.
   std::string take_message() {
     if (!has_message_) return "";
     std::lock_guard<std::mutex> guard(lock_);
@@ -114,7 +117,7 @@ class Saver {
     return message;
   }
 
-  // Goes on as a new one, with the threads that there are: all that was saved is in files.
+  // Waits for all saves, and starts again as if new, with another limit and the same threads.
   void start_again(uint64_t most) {
     wait_until(last());
     std::lock_guard<std::mutex> guard(lock_);
@@ -127,7 +130,7 @@ class Saver {
   // Whether its threads are those of this process.
   bool is_own() const { return getpid() == pid_; }
 
-  // So many bytes of the limit are used: files were removed.
+  // Files were removed: sets how many bytes of the limit are used.
   void restart(uint64_t used) {
     std::lock_guard<std::mutex> guard(lock_);
     for (const auto& [ticket, size] : unfinished_) used += size;
@@ -135,7 +138,7 @@ class Saver {
     full_ = false;
   }
 
-  // Bytes of tensors in files, further names of one left out; and of what is on its way.
+  // Bytes of tensors that were saved or are on their way. A file with several names counts once.
   uint64_t used() {
     std::lock_guard<std::mutex> guard(lock_);
     return used_;
@@ -143,7 +146,7 @@ class Saver {
 
  private:
   using State = SavedFile::State;
-  static constexpr std::size_t block = std::size_t{256} << 10;  // stays in a processor's cache
+  static constexpr std::size_t block = std::size_t{256} << 10;  // fits into a core's cache
   static constexpr int most_threads = 16;
 
   static int processors() {
@@ -153,8 +156,9 @@ class Saver {
     return std::min(std::max(count, 2), most_threads);
   }
 
-  // Whether there may be so many bytes more. What turns out to be another name is given back, so
-  // all is waited for first: the limit is reached at the same value each time.
+  // Reserves bytes of the limit; false if that is reached. Saves that turn out to be links give their bytes
+  // back. So all saves are waited for before the limit counts as reached, and each run stops at the same
+  // tensor.
   bool reserve(uint64_t size) {
     if (full_) return false;
     if (most_ && used() + size > most_) {
@@ -182,8 +186,8 @@ class Saver {
         !device_.record(stream, piece.copied);
   }
 
-  // Threads need the code that they run: a library that was loaded by name stays. And what is on
-  // its way when the program ends is written.
+  // Keeps the library loaded, since the threads run its code, and has the process wait for all saves when
+  // it exits.
   void stay() {
     Dl_info about;
     static const char here = 0;
@@ -216,7 +220,7 @@ class Saver {
     for (Saver* saver : savers) saver->wait_until(saver->last());
   }
 
-  // With all signals blocked: those are the program's.
+  // Starts the threads, with all signals blocked: the program's own threads take them.
   void start() {
     std::lock_guard<std::mutex> guard(lock_);
     if (started_) return;
@@ -227,7 +231,7 @@ class Saver {
     try {
       for (int i = 0; i < threads_; ++i, started_ = true) std::thread(&Saver::work, this).detach();
     } catch (const std::exception&) {
-      // No more threads than this: one is enough.
+      // The system has no more threads: one is enough.
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!started_) throw std::runtime_error("no thread can be started to write files");
@@ -243,7 +247,7 @@ class Saver {
     if (is_idle) queued_.notify_one();
   }
 
-  // What waited goes before what came later.
+  // Puts pieces back that had to wait, in front of later ones.
   void push_first(std::vector<SavePiece>&& all) {
     if (all.empty()) return;
     {
@@ -277,7 +281,7 @@ class Saver {
       arrive(piece);
       if (is_equal(piece, room)) return done(piece);
     }
-    // A file is written by one thread at a time: more would wait for one another in the system.
+    // One thread writes a file at a time: several would wait for one another's locks in the kernel.
     if (!file->begin_turn(piece)) return;
     do {
       arrive(piece);
@@ -286,7 +290,7 @@ class Saver {
     } while (file->next_turn(piece));
   }
 
-  // Wait until the device has copied a piece.
+  // Waits until the device has copied a piece.
   void arrive(SavePiece& piece) {
     if (!piece.copied.event) return;
     const int error = device_.wait(piece.copied);
@@ -294,8 +298,8 @@ class Saver {
     if (error) fail(piece.file, "it could not be copied from the device");
   }
 
-  // Whether a piece waits: a first one for a file that may be the same, others for the first one,
-  // which decides.
+  // Whether a piece has to wait. The first piece waits while a file that may be equal is being written; the
+  // other pieces wait for the first one, which finds that file.
   bool is_parked(SavePiece& piece) {
     SavedFile& file = *piece.file;
     {
@@ -330,8 +334,8 @@ class Saver {
     push_first(std::move(parked));
   }
 
-  // Whether a piece is as in the known file, so that there is nothing to do about it; where one is
-  // not, all are to be written.
+  // Compares a piece with the known file. If it is equal, there is nothing to write; if not, all pieces of
+  // the file are written.
   bool is_equal(const SavePiece& piece, char* room) {
     SavedFile& file = *piece.file;
     bool same = file.state_now() == State::comparing;
@@ -353,8 +357,8 @@ class Saver {
     return false;
   }
 
-  // From now on all pieces are written; those that were equal come from the known file. False where
-  // that has begun already.
+  // From now on all pieces are written; those that were equal are copied from the known file. False if that
+  // has begun already.
   bool begin_writing(const std::shared_ptr<SavedFile>& shared) {
     SavedFile& file = *shared;
     std::vector<SavePiece> again;
@@ -403,7 +407,7 @@ class Saver {
     file.sums[piece.index] = sum;
   }
 
-  // The last piece lets the file appear.
+  // A piece is finished. After the last one, the file gets its name.
   void done(SavePiece& piece) {
     const std::shared_ptr<SavedFile> shared = std::move(piece.file);
     SavedFile& file = *shared;
@@ -416,7 +420,7 @@ class Saver {
     }
     if (file.state == State::comparing) {
       if (known_.link(file)) return end(shared, nullptr);
-      // There can be no further name of it: it is written like any other.
+      // The known file cannot be linked: write a file of its own.
       begin_writing(shared);
       SavePiece none;
       none.file = shared;
@@ -431,10 +435,10 @@ class Saver {
     end(shared, file.state == State::failed ? nullptr : &about);
   }
 
-  // Without `about` there is no file of its own: it is another name of one, or has failed.
+  // A save is over. `about` is null if there is no new file: it is a link, or has failed.
   void end(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
     if (!about && !file->temporary.empty()) {
-      unlink(file->temporary.c_str());  // before anybody is told
+      unlink(file->temporary.c_str());  // before waiting threads go on
       file->temporary.clear();
     }
     push_first(known_.ended(file, about));
@@ -449,7 +453,7 @@ class Saver {
     finished_.notify_all();
   }
 
-  // Pieces that never come, of a file that so comes to nothing.
+  // Gives up a file of which `count` pieces could not be staged.
   void abandon(const std::shared_ptr<SavedFile>& file, std::size_t count) {
     release(file, State::failed);
     {
@@ -461,7 +465,7 @@ class Saver {
     done(none);
   }
 
-  // Without a disk to write to nothing more is tried.
+  // Notes an error. If nothing can be written any more, such as on a full disk, later saves fail at once.
   void fail(const std::shared_ptr<SavedFile>& file, std::string why, int error = 0) {
     const bool is_final = error == ENOSPC || error == EDQUOT || error == EROFS || error == EIO;
     if (error) why = std::strerror(error);
@@ -481,10 +485,10 @@ class Saver {
   Staging staging_;
   KnownFiles known_;
   const int pid_;
-  std::mutex lock_;  // of what follows
+  std::mutex lock_;  // guards the members below
   std::condition_variable queued_, finished_;
   std::deque<SavePiece> queue_;
-  std::map<uint64_t, uint64_t> unfinished_;  // bytes by ticket
+  std::map<uint64_t, uint64_t> unfinished_;  // the bytes of each save, by ticket
   uint64_t last_ = 0, used_ = 0;
   int idle_ = 0;
   bool started_ = false;

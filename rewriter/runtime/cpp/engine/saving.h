@@ -1,4 +1,4 @@
-// What Python calls to save tensors (rewriter/runtime/saved.py); see saver.h.
+// The C interface of `Saver`, for Python (rewriter/runtime/saved.py). No exception leaves it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ __attribute__((visibility("default"))) void* inductor_rewriter_saver(
   }
 }
 
-// A `Saver::Result`, or -1 where it failed for want of memory or threads.
+// A `Saver::Result`, or -1 if there is no memory or no thread.
 __attribute__((visibility("default"))) int32_t inductor_rewriter_save(
     void* saver, const char* path, const char* pickle, uint64_t pickle_size, const void* data,
     uint64_t size, int32_t on_device, void* stream) {
@@ -51,7 +51,7 @@ __attribute__((visibility("default"))) uint64_t inductor_rewriter_saved_bytes(vo
   return static_cast<inductor_rewriter::Saver*>(saver)->used();
 }
 
-// The length of the message, of which as much is written as there is room for.
+// The length of the message; as much of it is written as there is room for.
 __attribute__((visibility("default"))) uint64_t inductor_rewriter_save_message(
     void* saver, char* to, uint64_t room) {
   try {

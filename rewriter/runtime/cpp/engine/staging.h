@@ -1,5 +1,5 @@
-// Host memory in which values wait to be written: bounded, so that the model waits where the disk
-// is slower than it.
+// Host memory in which tensors wait to be written. It is bounded: a model that is faster than the disk
+// waits.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,31 +22,31 @@ class Staging {
   static constexpr std::size_t piece_size = std::size_t{4} << 20;
   static constexpr std::size_t alignment = 64;
 
-  // A run of memory, and the piece that it is a part of.
+  // Memory for a tensor's bytes, and the piece of staging that it is in.
   struct Place {
     char* data = nullptr;
     int piece = -1;
   };
 
-  // At most `bound` bytes, for values of the CPU and of GPUs together.
+  // `bound` is the limit in bytes, for tensors on the CPU and on GPUs together.
   Staging(DeviceCopies& device, std::size_t bound)
       : device_(device), most_(std::max<std::size_t>(bound / piece_size, 4)) {}
 
-  // Memory for up to `piece_size` bytes; waits until there is some. No place where the system has
-  // no memory that a device could copy to.
+  // Takes memory for up to `piece_size` bytes; waits until there is some. An empty place if there is no
+  // memory that a device can copy to.
   Place take(std::size_t size, bool pinned) {
     size = std::max(size + alignment - 1, alignment) / alignment * alignment;
     std::unique_lock<std::mutex> guard(lock_);
     int& open = open_[pinned];
     while (true) {
-      // Another thread may have opened it, and filled it since.
+      // Another thread may have opened it, and filled it, meanwhile.
       if (open >= 0 && pieces_[open].used + size > piece_size) close(open);
       if (open >= 0) break;
       const int found = free_piece(pinned);
       if (found == none) return {};
       if (found >= 0) {
         pieces_[found].used = 0;
-        pieces_[found].users = 1;  // as long as it is open
+        pieces_[found].users = 1;  // for being open
         open = found;
       } else {
         returned_.wait(guard);
@@ -66,8 +66,7 @@ class Staging {
     let_go(place.piece);
   }
 
-  // Give the system back what nothing waits in, but for a little; what devices copy to stays, for
-  // it takes long to make.
+  // Returns unused memory to the system, but for a little. Pinned memory stays: it takes long to make.
   void shrink() {
     std::lock_guard<std::mutex> guard(lock_);
     if (open_[false] >= 0 && pieces_[open_[false]].users == 1) close(open_[false]);
@@ -100,7 +99,7 @@ class Staging {
     if (!--pieces_[piece].users) returned_.notify_all();
   }
 
-  // A piece without users, made if need be; `wait`, or `none` where there never will be one.
+  // Finds or makes a piece without users. `wait`: later; `none`: there never will be one.
   int free_piece(bool pinned) {
     int empty = -1, other = -1;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -113,12 +112,12 @@ class Staging {
       empty = static_cast<int>(pieces_.size());
       pieces_.emplace_back();
     }
-    if (empty < 0 && other >= 0) {  // of the other kind, all of the bound taken
+    if (empty < 0 && other >= 0) {  // the limit is reached, but a piece of the other kind is free
       release(pieces_[other]);
       empty = other;
     }
     if (empty < 0) {
-      // What is open for the other kind and holds nothing yet would never be returned.
+      // An open piece of the other kind that holds nothing would never be returned.
       int& open = open_[!pinned];
       if (open >= 0 && pieces_[open].users == 1) {
         close(open);
@@ -157,7 +156,7 @@ class Staging {
   DeviceCopies& device_;
   const std::size_t most_;
   std::vector<Piece> pieces_;
-  int open_[2] = {-1, -1};  // the one that is being filled, of the CPU and of GPUs
+  int open_[2] = {-1, -1};  // the piece that is being filled: for the CPU, for GPUs
   std::mutex lock_;
   std::condition_variable returned_;
 };

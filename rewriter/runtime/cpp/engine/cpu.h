@@ -1,8 +1,8 @@
-// One pass over a tensor on the CPU: statistics and fingerprint.
+// Measures a tensor on the CPU in one pass: statistics and fingerprint.
 //
-// The elements in row-major order are cut into tiles of 64 KiB, those of the fingerprint, and tiles
-// into blocks that stay in the nearest cache. What is merged, and in which order, depends on the
-// number of elements alone: the result is the same for any number of threads.
+// The elements in row-major order are cut into the tiles of the fingerprint, 64 KiB each, and tiles into
+// pieces that stay in the first-level cache. What is merged in which order depends only on the number of
+// elements, so that the result is the same for any number of threads.
 #pragma once
 
 #include <dlfcn.h>
@@ -27,11 +27,11 @@ namespace inductor_rewriter {
 namespace cpu {
 
 constexpr int block_elements = 1024;
-constexpr int64_t piece_bytes = 16384;  // what has one origin of its own: a quarter of a tile
-constexpr int64_t chunk_tiles = 8;   // what a thread takes at a time, at least
+constexpr int64_t piece_bytes = 16384;  // a quarter of a tile
+constexpr int64_t chunk_tiles = 8;      // how many tiles a thread takes at a time, at least
 constexpr int64_t most_chunks = 1024;
 
-// The difference of two integers whose difference int64 may not hold.
+// The difference of two integers, which may be too large for int64.
 inline double difference(int64_t a, int64_t b) {
   return a > b ? static_cast<double>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b))
                : -static_cast<double>(static_cast<uint64_t>(b) - static_cast<uint64_t>(a));
@@ -40,7 +40,7 @@ inline double difference(int64_t a, int64_t b) {
 inline double smaller(double a, double b) { return b < a ? b : a; }
 inline double larger(double a, double b) { return b > a ? b : a; }
 
-// A power of two, exact, that brings the largest of these magnitudes to the order of one.
+// A power of two that brings the larger of these magnitudes near one.
 inline double scale_for(double a, double b, double c) {
   auto exponent = [](double value) { return bits_of(value) << 1 >> 53; };
   uint64_t most = exponent(a) > exponent(b) ? exponent(a) : exponent(b);
@@ -48,12 +48,12 @@ inline double scale_for(double a, double b, double c) {
   return double_of((most >= 2046 ? 1 : 2046 - most) << 52);
 }
 
-// What is known of some elements. The mean is relative to the tensor's origin, and times `scale`,
-// as the root of `squares` is: the sum of the squared differences from the mean.
+// The measurement of some elements. `mean` is relative to the tensor's origin and multiplied by `scale`.
+// `squares` is the sum of the squared differences from the mean, of the same scale.
 struct Part {
   int64_t finite = 0, nan = 0, positive_infinite = 0, negative_infinite = 0;
   double low = 0, high = 0;
-  int64_t low_key = 0, high_key = 0;  // of int64, and of uint64 less 2^63
+  int64_t low_key = 0, high_key = 0;  // for int64, and for uint64 minus 2^63
   double mean = 0, squares = 0, scale = 1;
   fingerprint::Pair total = {0, 0};
 
@@ -115,7 +115,7 @@ constexpr Keys make_keys() {
 }
 constexpr Keys keys = make_keys();
 
-// Adds the products of `count` vectors from place `first` of their tile on.
+// Adds the products of `count` vectors, from vector `first` of their tile on.
 inline void add_vectors(const char* from, int first, int count, fingerprint::Pair& sums) {
   uint64_t low = 0, high = 0;
   for (int done = 0; done < count;) {
@@ -149,7 +149,7 @@ inline void add_bytes(const char* from, int64_t first_byte, int64_t bytes, finge
   add_vectors(last, first + whole, 1, sums);
 }
 
-// Fill up to a multiple of 8; the new count.
+// Pads the values to a multiple of 8. Returns the new count.
 template <class T>
 inline int fill(T* values, int count, T with) {
   int whole = (count + 7) / 8 * 8;
@@ -168,7 +168,7 @@ inline bool has_special(const double* values, int count) {
   return any != 0;
 }
 
-// Moves the finite ones together, and counts the others.
+// Moves the finite values to the front, and counts the others.
 inline int keep_finite(double* values, int count, Part& part) {
   int kept = 0;
   for (int i = 0; i < count; ++i) {
@@ -202,8 +202,8 @@ inline double total(const Doubles& sums) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Mean and squares of `count` differences, to `part`. Overwrites what is after them. Several sums lose
-// less to rounding than one, and do not wait for one another.
+// Computes mean and squares of `count` differences into `part`. Overwrites what follows them in memory.
+// Several sums lose less to rounding than one, and do not depend on one another.
 inline void moments(double* values, int count, Part& part) {
   const int whole = fill(values, count, 0.0);
   const Doubles* all = reinterpret_cast<const Doubles*>(values);
@@ -224,8 +224,8 @@ inline void moments(double* values, int count, Part& part) {
   part.squares = total((squares[0] + squares[1]) + (squares[2] + squares[3]));
 }
 
-// The same from sums of differences from `shift`, itself relative to the origin.
-// False where `shift` was so far from the mean that little is left of the squares.
+// The same from sums of differences from `shift`, which is relative to the origin. False if `shift` was so
+// far from the mean that the squares have lost their precision.
 inline bool finish_sums(double sum, double squares, double shift, Part& part) {
   const double mean = sum / static_cast<double>(part.finite);
   part.mean = shift + mean;
@@ -233,7 +233,7 @@ inline bool finish_sums(double sum, double squares, double shift, Part& part) {
   return part.squares * 128 >= squares;
 }
 
-// The same from sums of integers that are exact, as what follows is: n * squares < 2^63.
+// The same from exact sums of integers. What follows is exact, too: n * squares < 2^63.
 inline Part exact(int64_t count, double low, double high, int64_t sum, int64_t squares, double origin) {
   Part part;
   part.finite = count;
@@ -246,11 +246,11 @@ inline Part exact(int64_t count, double low, double high, int64_t sum, int64_t s
 }
 
 inline double centre(double low, double high) { return low + (high / 2 - low / 2); }
-// Rounded up, because int64 reaches one further down: no value of [low, high] differs from it by
-// more than int64 holds.
+// The middle of [low, high], rounded up because int64 reaches one further down: no value of the range differs
+// from it by more than int64 holds.
 inline int64_t centre(int64_t low, int64_t high) { return (low | high) - ((low ^ high) >> 1); }
 
-// `values` has room for a multiple of 8, and is overwritten.
+// `values` has room for a multiple of 8 and is overwritten.
 inline Part measure_values(double* values, int count, bool huge, double origin) {
   Part part;
   if (has_special(values, fill(values, count, 0.0))) count = keep_finite(values, count, part);
@@ -342,7 +342,7 @@ struct Float16 {
       Lanes& lanes, const Words& bits, double shift, Doubles& sums, Doubles& squares) {
     const Words magnitude = bits & 0x7fff;
     lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
-    // The exponent's bias differs by 112, also that of subnormal ones.
+    // The exponents' biases differ by 112, for subnormal numbers too.
     const Floats size = (Floats)(magnitude << 13) * 0x1p112f;
     add_floats(lanes, (Floats)((Words)size | (bits & 0x8000) << 16), shift, sums, squares);
   }
@@ -396,7 +396,7 @@ inline bool measure_rows(
       shift - origin, part);
 }
 
-// The same of float64, where no square leaves its range.
+// The same for float64, if no square leaves its range.
 inline bool measure_double_rows(
     const char* from, int first, int count, double shift, double origin, Part& part,
     fingerprint::Pair& sums) {
@@ -432,7 +432,7 @@ inline bool measure_double_rows(
       total(total_sums[0] + total_sums[1]), total(squares[0] + squares[1]), shift - origin, part);
 }
 
-// Integers of 8 and 16 bits: sums of up to `piece_bytes` are exact.
+// Integers of 8 and 16 bits: sums over up to `piece_bytes` are exact.
 template <class Integer, class Sum>
 inline Part measure_small(const char* from, int count, double origin) {
   Integer low = 0, high = 0;
@@ -450,7 +450,7 @@ inline Part measure_small(const char* from, int count, double origin) {
   return exact(count, low, high, sum, squares, origin);
 }
 
-// Of 8 bits, which have few values: how often there is each.
+// Dtypes of 8 bits, which have few values: counts how often each one occurs.
 inline Part measure_bytes(
     const char* from, int count, const double (&values)[256], double origin) {
   uint32_t often[4][256] = {};
@@ -482,7 +482,7 @@ inline Part measure_bytes(
   return part;
 }
 
-// The values of a dtype of 8 bits, by their bits.
+// The value of each of the 256 bytes, for a dtype of 8 bits.
 struct Table {
   double values[256];
   explicit Table(int32_t dtype) {
@@ -504,13 +504,13 @@ inline const Table& table_of(int32_t dtype) {
   }
 }
 
-// What differences are relative to.
+// The number that is subtracted from all elements before they are summed.
 struct Origin {
   double value = 0;
-  int64_t key = 0;  // of int64, and of uint64 less 2^63
+  int64_t key = 0;  // for int64, and for uint64 minus 2^63
 };
 
-// One tensor: where its elements are, and what their differences are relative to.
+// One tensor: where its elements are, and its origin.
 class Pass {
  public:
   Pass(const Layout& layout, const Dimensions& dims, const char* data)
@@ -530,7 +530,7 @@ class Pass {
 
   Origin origin() const { return {origin_, origin_key_}; }
 
-  // Tiles from `first` to before `last`.
+  // Measures the tiles from `first` up to, but without, `last`.
   Part measure(int64_t first, int64_t last) const {
     Part all;
     Gather gather(dims_, data_, size_);
@@ -559,8 +559,8 @@ class Pass {
  private:
   static int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  // Differences are relative to the first finite one of the first few, or else of some that are
-  // far apart: a large offset that all elements have in common then costs no precision.
+  // The origin is the first finite element among the first few, or else among some that are far apart. With
+  // it, a large offset that all elements have in common costs no precision.
   void find_origin() {
     constexpr int some = 16;
     if (!bytes_ || !elements::is_number(dtype_)) return;
@@ -568,7 +568,7 @@ class Pass {
     if (find_origin(0, static_cast<int>(smaller_of(some, numel))) || numel <= some) return;
     constexpr int64_t places = 256;
     for (int64_t i = 1; i <= places; ++i) {
-      // Without a product that could overflow.
+      // Avoids a product that could overflow.
       if (find_origin((numel - 1) / places * i + (numel - 1) % places * i / places, 1)) return;
     }
   }
@@ -606,7 +606,7 @@ class Pass {
     magnitudes(parts, count, dtype_ == dtypes::complex128, values);
   }
 
-  // Up to `piece_bytes`, that are `at` bytes from where their tile begins.
+  // Measures up to `piece_bytes` bytes, which begin `at` bytes behind the start of their tile.
   void measure_piece(
       const char* from, int64_t at, int64_t bytes, Part& all, fingerprint::Pair& sums) const {
     const int rows = static_cast<int>(bytes / 1024), first = static_cast<int>(at / 1024);
@@ -711,7 +711,7 @@ inline void finish(
     to.high = static_cast<uint64_t>(part.high_key) ^ flip;
     low = number(part.low_key);
     high = number(part.high_key);
-    // From the middle of the extremes: that is nearer to the mean than the origin may be.
+    // Differences from the middle of the extremes, which may be nearer to the mean than the origin is.
     const int64_t middle = centre(part.low_key, part.high_key);
     to.mean = number(middle) + (part.mean + difference(origin.key, middle));
   } else {
@@ -720,13 +720,13 @@ inline void finish(
     const double middle = centre(low, high);
     to.mean = middle + (part.mean + (origin.value * part.scale - middle * part.scale)) / part.scale;
   }
-  to.mean = larger(smaller(to.mean, high), low);  // rounding may have led outside
+  to.mean = larger(smaller(to.mean, high), low);  // rounding may have moved it outside
   if (part.finite > 1) {
     to.deviation = std::sqrt(part.squares / static_cast<double>(part.finite - 1)) / part.scale;
   }
 }
 
-// How many finite elements are near the limit of their type: another pass, where the extremes say that
+// Counts finite elements that are near the limit of their dtype: in another pass, if the extremes say that
 // there may be some.
 inline int64_t count_near_limit(
     const Layout& layout, const Dimensions& dims, const char* data, const Measured& of) {
@@ -758,8 +758,8 @@ inline int64_t count_near_limit(
   return count;
 }
 
-// Does `work(0)` to `work(count - 1)` in threads of the OpenMP that torch has in this process, whatever
-// this is compiled with. False, and nothing done, where there is none.
+// Does `work(0)` to `work(count - 1)` in threads of the OpenMP library that torch has loaded, whatever compiler
+// this was compiled with. False, with nothing done, if there is none.
 template <class Work>
 inline bool share(int64_t count, int threads, const Work& work) {
   using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
@@ -780,9 +780,9 @@ inline bool share(int64_t count, int threads, const Work& work) {
 
 }  // namespace cpu
 
-// Elements are read as the layout says, whatever bits (conjugate, negative) torch has beside it. With
-// more than one thread large tensors are shared among those of OpenMP.
-// False, and nothing measured, for more than 64 dimensions and for a dtype that is not known.
+// Measures a tensor on the CPU. Elements are read as they are in memory: torch's bits for conjugate and
+// negative views are ignored. With more than one thread, large tensors are shared among OpenMP's threads.
+// False, with nothing measured, for more than 64 dimensions or an unknown dtype.
 inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, Measured& to) {
   Dimensions dims;
   const int size = elements::size(layout.dtype);

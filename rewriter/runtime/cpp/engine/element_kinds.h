@@ -1,4 +1,4 @@
-// How elements of each dtype are read and summed on a GPU (kernel.h).
+// On a GPU (kernel.h): how elements of each dtype are read and summed.
 #pragma once
 
 #include "job.h"
@@ -27,8 +27,8 @@ INDUCTOR_REWRITER_DEVICE double magnitude(double real, double imaginary, bool is
   return hypot(real, imaginary);
 }
 
-// Floats of 8 bits: exponent and mantissa move to where those of float64 begin, and one
-// multiplication makes up for the other bias, also of subnormal ones.
+// Converts a float of 8 bits: shifts its exponent and mantissa to those of float64, and corrects the bias by
+// one multiplication, which is right for subnormal numbers too.
 struct Small8 {
   uint32_t move;
   double factor;
@@ -69,7 +69,7 @@ INDUCTOR_REWRITER_DEVICE double from_float16(uint32_t bits) {
   return from_upper(sign | size << 10) * from_upper((1023u + 1008) << 20);
 }
 
-// Any element but of int64 and uint64, as float64; of complex dtypes the magnitude.
+// An element as float64, the magnitude of a complex number. Not for int64 and uint64.
 INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
   const uint64_t bits = element_bits(vector, elements::size(dtype), i);
   const uint32_t word = static_cast<uint32_t>(bits);
@@ -96,7 +96,7 @@ INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
   }
 }
 
-// Adds the product of two words, as 128 bits, to two sums: the lower half to one, the upper to the other.
+// Adds the 128-bit product of two words to two sums: its lower half to one, its upper half to the other.
 INDUCTOR_REWRITER_DEVICE void add_product(uint64_t a, uint64_t b, uint64_t& low, uint64_t& high) {
   const uint32_t a_low = static_cast<uint32_t>(a), a_high = static_cast<uint32_t>(a >> 32);
   const uint32_t b_low = static_cast<uint32_t>(b), b_high = static_cast<uint32_t>(b >> 32);
@@ -107,8 +107,8 @@ INDUCTOR_REWRITER_DEVICE void add_product(uint64_t a, uint64_t b, uint64_t& low,
   high += static_cast<uint64_t>(a_high) * b_high + (middle >> 32) + (other >> 32);
 }
 
-// A number near an element: the element itself, but of complex dtypes the larger part. Without a call,
-// for which all that is on its way would have to arrive first.
+// A number near an element: the element itself, or the larger part of a complex number. It avoids calls:
+// before a call all pending loads would have to arrive.
 INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
   const uint32_t word = static_cast<uint32_t>(vector.first);
   const uint32_t upper = static_cast<uint32_t>(vector.first >> 32);
@@ -135,7 +135,7 @@ INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) 
   }
 }
 
-// What the threads of a block tell one another.
+// Shared memory of a block.
 struct Shared {
   Vector keys[64];  // B0 and B1
   uint64_t low[2][warps], high[2][warps];
@@ -147,7 +147,7 @@ struct Shared {
   Part parts[warps];
 };
 
-// What a thread has summed. The extremes are floats, or integers in the kind's own order.
+// The sums of one thread. The extremes are floats, or integers in the order of the kind.
 template <class Extreme>
 struct Sums {
   double sum, squares;
@@ -155,10 +155,10 @@ struct Sums {
   int scale;
 };
 
-// What all threads of a block know beforehand.
+// The origin that all threads of a block subtract from elements.
 struct Origin {
   double shift;
-  int64_t key;  // the same of int64, and of uint64 less 2^63
+  int64_t key;  // the same for int64, and for uint64 minus 2^63
   int32_t dtype;
 };
 
@@ -197,7 +197,7 @@ struct Extremes<double> {
 
 template <class Type>
 struct Two;
-// Of two floats as integers in their order: what is not a number is beyond the infinities.
+// The smaller of two floats of 16 bits, compared as ordered integers: NaN is beyond the infinities.
 INDUCTOR_REWRITER_DEVICE uint32_t smaller_half(uint32_t a, uint32_t b) {
   const auto key = [](uint32_t x) {
     return static_cast<int>((x & 0x8000u) ? (x ^ 0x7fffu) | 0xffff0000u : x);
@@ -230,7 +230,7 @@ struct Extremes<Two<Type>> {
   }
 };
 
-// An element by itself: what is not finite is counted, and what is near the limit of its type.
+// Adds a single element: counts it if it is not finite, or near the limit of its type.
 template <class Kind>
 INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
     Sums<typename Kind::Extreme> sums, double value, Origin origin, Shared& shared) {
@@ -327,7 +327,7 @@ struct Float32 {
   INDUCTOR_REWRITER_DEVICE double upper(uint32_t bits) { return __uint_as_float(bits); }
 };
 
-// Two numbers of 16 bits, in one word.
+// Two 16-bit numbers in one word.
 template <class Type>
 struct Two {
   uint32_t bits;
@@ -376,7 +376,7 @@ struct Float16 {
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) {
     return __uint_as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
   }
-  // Of a number that is one of 16 bits.
+  // Converts back a number that was converted from 16 bits.
   INDUCTOR_REWRITER_DEVICE uint32_t of(float value) {
     const uint32_t bits = __float_as_uint(value * 0x1p-112f);
     return (bits >> 16 & 0x8000u) | (bits >> 13 & 0x7fffu);
@@ -464,7 +464,7 @@ struct Float64 {
   }
 };
 
-// Complex numbers of 32 and 64 bits, integers of 32 bits: each is converted.
+// Complex numbers of 32 and 64 bits, and integers of 32 bits: each element is converted.
 template <class Type>
 struct Converted {
   using Extreme = double;
@@ -508,7 +508,7 @@ struct Integer32 {
   }
 };
 
-// Those that are rare: one by one.
+// Rare dtypes: element by element.
 struct Rare {
   using Extreme = double;
   static constexpr bool huge = true;
@@ -518,7 +518,7 @@ struct Rare {
   INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
 };
 
-// Integers of 8 and 16 bits: what a vector adds is summed as integers.
+// Integers of 8 and 16 bits: the elements of a vector are summed as integers.
 template <int bytes>
 struct Small {
   using Extreme = float;
@@ -527,7 +527,7 @@ struct Small {
     return true;
   }
   INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
-    // Flipping the sign bit and subtracting it extends the sign.
+    // Flipping the sign bit and then subtracting it extends the sign.
     const int flip =
         origin.dtype == dtypes::int8 ? 1 << 7 : origin.dtype == dtypes::int16 ? 1 << 15 : 0;
     const int shift = static_cast<int>(origin.shift) + flip;
@@ -551,7 +551,7 @@ struct Small {
   }
 };
 
-// Bytes that are zero or not.
+// Booleans: bytes that are zero or not.
 struct Boolean {
   using Extreme = float;
   static constexpr bool huge = false;
@@ -567,14 +567,14 @@ struct Boolean {
     }
     if (zeros) sums.low = fminf(sums.low, 0.0f), sums.high = fmaxf(sums.high, 0.0f);
     if (zeros < 16) sums.low = fminf(sums.low, 1.0f), sums.high = fmaxf(sums.high, 1.0f);
-    // Differences from 0 or from 1.
+    // The differences are from 0 or from 1.
     const int others = origin.shift != 0 ? zeros : 16 - zeros;
     sums.sum += origin.shift != 0 ? -others : others;
     sums.squares += others;
   }
 };
 
-// Integers that float64 does not hold: keys in the order of int64.
+// int64 and uint64, which float64 cannot hold: as keys in the order of int64.
 struct Wide {
   using Extreme = int64_t;
   static constexpr bool huge = false;
@@ -599,7 +599,7 @@ struct Extremes<int64_t> {
   INDUCTOR_REWRITER_DEVICE int64_t greatest(int64_t value) { return greatest_of(value); }
 };
 
-// Dtypes that have no numbers of their own.
+// Dtypes without numbers, such as quantized ones: only the fingerprint is computed.
 struct Bytes {
   using Extreme = double;
   static constexpr bool huge = false;
@@ -647,7 +647,8 @@ struct Look<Narrow<Type>> {
   }
 };
 
-// The rest of a tensor, less than a vector, and vectors that do not pass.
+// Adds elements one by one: the rest of a tensor that is less than a vector, and vectors with elements that
+// are not finite or near the limit.
 template <class Kind>
 INDUCTOR_REWRITER_DEVICE void add_some(
     Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,

@@ -1,4 +1,4 @@
-// What the elements of each dtype are: their size, and whether they are numbers that can be measured.
+// The elements of each dtype: their size, and whether they are numbers.
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
@@ -13,7 +13,7 @@ namespace inductor_rewriter {
 
 namespace elements {
 
-// Bytes of one element, 0 for a dtype that is not known. Packed ones are whole bytes.
+// The bytes of one element, 0 for an unknown dtype. An element of a packed dtype is a byte.
 INDUCTOR_REWRITER_SHARED constexpr int size(int32_t dtype) {
   switch (dtype) {
     case dtypes::complex128: return 16;
@@ -26,7 +26,7 @@ INDUCTOR_REWRITER_SHARED constexpr int size(int32_t dtype) {
   }
 }
 
-// Whether an element is a number of its own. Others (quantized, packed, bits) have a fingerprint.
+// Whether elements are numbers. Others (quantized, packed, bits) only have a fingerprint.
 INDUCTOR_REWRITER_SHARED constexpr bool is_number(int32_t dtype) {
   return (dtype >= dtypes::uint8 && dtype <= dtypes::boolean) || dtype == dtypes::bfloat16 ||
       (dtype >= dtypes::float8_e5m2 && dtype <= dtypes::uint64) || dtype == dtypes::float8_e8m0fnu;
@@ -36,18 +36,18 @@ INDUCTOR_REWRITER_SHARED constexpr bool is_complex(int32_t dtype) {
   return dtype >= dtypes::complex32 && dtype <= dtypes::complex128;
 }
 
-// Integers that float64 does not hold.
+// Whether there are integers that float64 cannot hold.
 INDUCTOR_REWRITER_SHARED constexpr bool is_wide(int32_t dtype) {
   return dtype == dtypes::int64 || dtype == dtypes::uint64;
 }
 
-// Squares and sums can leave the range of float64.
+// Whether squares and sums can leave the range of float64.
 INDUCTOR_REWRITER_SHARED constexpr bool is_huge(int32_t dtype) {
   return dtype == dtypes::float64 || dtype == dtypes::complex128;
 }
 
-// Half of the largest finite number of a floating-point type of 16 or 8 bits, 0 of other dtypes: what
-// is beyond overflows if it is doubled.
+// Half of the largest finite number of a floating-point dtype of 16 or 8 bits; 0 for other dtypes. A number
+// above it overflows if it is doubled.
 INDUCTOR_REWRITER_SHARED constexpr double half_of_largest(int32_t dtype) {
   switch (dtype) {
     case dtypes::float16: return 32752;
@@ -60,8 +60,8 @@ INDUCTOR_REWRITER_SHARED constexpr double half_of_largest(int32_t dtype) {
   }
 }
 
-// Whether a finite element is near the limit of its type, of which `half` is half of the largest. The
-// lowest number of a type of 16 bits is none: masks are made of it (`torch.finfo(dtype).min`).
+// Whether a finite element is above `half` of the largest number of its dtype. The lowest number of a dtype
+// of 16 bits does not count: attention masks are made of it (`torch.finfo(dtype).min`).
 INDUCTOR_REWRITER_SHARED constexpr bool is_near_limit(double value, double half, int32_t dtype) {
   if (value > half) return half != 0;
   return half != 0 && value < -half && (size(dtype) != 2 || value != -2 * half);

@@ -1,8 +1,8 @@
-// The fingerprint "nh128", version 1: 128 bits that say whether two tensors have the same bytes. It
-// depends on where each byte is, and is not cryptographic.
+// The fingerprint "nh128", version 1: 128 bits that tell whether two tensors have the same bytes. It depends
+// on the position of each byte, and is not cryptographic.
 //
-// The bytes of the elements in row-major order are vectors of 16 bytes, the last one filled up with
-// zeros: two little-endian words (a, b). 4096 vectors are a tile. The vector at place p of its tile
+// The bytes of the elements in row-major order are cut into vectors of 16 bytes, the last one filled up with
+// zeros; a vector is two little-endian words (a, b). 4096 vectors are a tile. Vector p of a tile
 // adds (a + K0[p]) * (b + K1[p]), as 128 bits, to the two sums of the tile, the lower half to one
 // and the upper half to the other, each modulo 2^64: NH of UMAC (RFC 4418) with words of 64 bits.
 // Each tile's sums go through a mixer with the number of the tile, and are added to the total, and
@@ -33,7 +33,7 @@ namespace fingerprint {
 constexpr int64_t vector_bytes = 16;
 constexpr int64_t tile_vectors = 4096;
 constexpr int64_t tile_bytes = vector_bytes * tile_vectors;
-constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // 2^64 divided by the golden ratio
 
 // The mixer of splitmix64: each bit of the result depends on all of `x`; one to one.
 INDUCTOR_REWRITER_SHARED constexpr uint64_t mix(uint64_t x) {
@@ -42,7 +42,7 @@ INDUCTOR_REWRITER_SHARED constexpr uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-// Word `place` of table 0 to 3 (A0, A1, B0, B1): splitmix64 from a seed that is the table's.
+// Word `place` of table 0 to 3 (A0, A1, B0, B1): splitmix64 with a seed for each table.
 INDUCTOR_REWRITER_SHARED constexpr uint64_t key(int table, int place) {
   return mix(mix(static_cast<uint64_t>(table) + 1) + (static_cast<uint64_t>(place) + 1) * golden);
 }
@@ -51,7 +51,7 @@ struct Pair {
   uint64_t low, high;
 };
 
-// What a tile, with the two sums of its products, adds to the total. One to one for each number.
+// What a tile adds to the total, from the two sums of its products. One to one for each number of a tile.
 INDUCTOR_REWRITER_SHARED constexpr Pair tile(Pair sums, uint64_t number) {
   uint64_t first = mix(sums.low + (number + 1) * golden);
   uint64_t second = mix(sums.high ^ first);

@@ -1,5 +1,5 @@
-// All that runs on a GPU. It is compiled at run time (gpu.h) from this text, which has that of what it
-// includes in its place. A test compiles it for the host, where threads are fibers.
+// All code that runs on a GPU. It is compiled at run time (gpu.h) from the text of this file, with the files
+// that it includes put in place. A test compiles it for the host, with fibers as threads.
 #pragma once
 
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
@@ -10,7 +10,7 @@
 #define INDUCTOR_REWRITER_RARE static __device__ __noinline__
 #endif
 #if defined(__CUDACC_RTC__)
-#define INDUCTOR_REWRITER_CONSTANT __grid_constant__  // read where it is, by any index
+#define INDUCTOR_REWRITER_CONSTANT __grid_constant__  // arguments are read in place, not copied first
 #elif defined(__HIPCC_RTC__)
 #define INDUCTOR_REWRITER_CONSTANT
 #endif

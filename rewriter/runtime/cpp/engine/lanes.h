@@ -1,4 +1,4 @@
-// What the threads of a warp tell each other, and numbers as their bits: on a GPU (kernel.h).
+// On a GPU (kernel.h): operations over the threads of a warp, and conversions between numbers and bits.
 #pragma once
 
 #include "job.h"
@@ -37,7 +37,7 @@ INDUCTOR_REWRITER_DEVICE T from_lane(T value, int lane) {
 INDUCTOR_REWRITER_DEVICE uint32_t vote(bool value) { return __ballot_sync(0xffffffffu, value); }
 #endif
 
-// Over `width` neighbours, a power of two; all have the result.
+// Reduces over `width` neighbouring lanes, a power of two; all of them get the result.
 INDUCTOR_REWRITER_DEVICE double sum_of(double value, int width = 32) {
 #pragma unroll
   for (int with = 16; with; with >>= 1) {
@@ -96,7 +96,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t bits_of(double value) {
 INDUCTOR_REWRITER_DEVICE double from_bits(uint64_t bits) {
   return __longlong_as_double(static_cast<long long>(bits));
 }
-// From the upper word of float64: the lower one is zero.
+// The float64 with this upper word; its lower word is zero.
 INDUCTOR_REWRITER_DEVICE double from_upper(uint32_t bits) {
   return __hiloint2double(static_cast<int>(bits), 0);
 }
@@ -105,7 +105,7 @@ INDUCTOR_REWRITER_DEVICE bool is_finite(double value) {
   return bits_of(value) << 1 < infinity << 1;
 }
 
-// Keys of floats, in their order; those of keys are the floats again.
+// Maps the bits of a float to an integer that orders as the floats do, and back.
 INDUCTOR_REWRITER_DEVICE int32_t key_of(float value) {
   const int32_t bits = __float_as_int(value);
   return bits ^ (bits >> 31 & 0x7fffffff);
@@ -122,8 +122,8 @@ INDUCTOR_REWRITER_DEVICE double double_of(int64_t key) {
 }
 constexpr int64_t greatest_key = 0x7fffffffffffffff;
 
-// Powers of two that values are summed with, where squares would leave the range of float64
-// otherwise: by the largest magnitude so far, below 2^-400, below 2^400, or not.
+// Powers of two by which values are multiplied before they are summed, so that their squares stay in the
+// range of float64. Which one depends on the largest magnitude so far: below 2^-400, below 2^400, or above.
 INDUCTOR_REWRITER_DEVICE double scale(int number) {
   return number == 1 ? 1.0 : from_upper(number ? (1023u - 600) << 20 : (1023u + 600) << 20);
 }
@@ -131,14 +131,14 @@ INDUCTOR_REWRITER_DEVICE int scale_for(double value) {
   const uint32_t exponent = static_cast<uint32_t>(bits_of(value) >> 52) & 0x7ff;
   return exponent < 1023 - 400 ? 0 : exponent < 1023 + 400 ? 1 : 2;
 }
-// What is scaled by one, scaled by a larger one's number. In steps: two are one no double holds.
+// Converts a sum to the scale of a larger number. In two steps, since no float64 holds both factors in one.
 INDUCTOR_REWRITER_DEVICE double rescaled(double value, int from, int to) {
 #pragma unroll 1
   for (; from < to; ++from) value *= from_upper((1023u - 600) << 20);
   return value;
 }
 
-// The difference of two keys, which int64 may not hold: of halves, each exact.
+// The difference of two keys, which int64 may not hold: computed from exact halves.
 INDUCTOR_REWRITER_DEVICE double difference(int64_t a, int64_t b) {
   const double upper = static_cast<double>((a >> 32) - (b >> 32));
   const double lower = static_cast<double>((a & 0xffffffffll) - (b & 0xffffffffll));

@@ -1,4 +1,4 @@
-// The elements of a tensor in row-major order, whatever its strides are.
+// Reads the elements of a tensor in row-major order, whatever its strides are.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace inductor_rewriter {
 #pragma GCC optimize("O3", "no-fast-math", "tree-loop-vectorize")
 #endif
 
-// The dimensions in row-major order, as few as possible: neighbours that continue one another in
-// memory are one. Strides are in elements.
+// The dimensions of a tensor in row-major order, as few as possible: neighbouring dimensions that are
+// contiguous are merged. Strides are in elements.
 struct Dimensions {
-  static constexpr int most = 64;  // torch's own operators take no more
+  static constexpr int most = 64;  // the limit of torch's operators
   int64_t size[most], stride[most];
   int count = 0;
 
-  // False for more dimensions than fit.
+  // False for more dimensions than `most`.
   bool read(const Layout& layout) {
     for (int i = 0; i < layout.dim; ++i) {
       if (layout.shape[i] == 1) continue;
@@ -40,7 +40,7 @@ struct Dimensions {
   bool is_contiguous() const { return count == 0 || (count == 1 && stride[0] == 1); }
 };
 
-// Copies elements to where they are contiguous, piece by piece.
+// Copies elements into contiguous memory, piece by piece.
 class Gather {
  public:
   Gather(const Dimensions& dims, const char* data, int size)

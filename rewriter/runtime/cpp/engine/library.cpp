@@ -1,4 +1,4 @@
-// The engine as a library for Python (rewriter/runtime/engine.py): a C interface.
+// The engine as a library with a C interface, for Python (rewriter/runtime/engine.py).
 
 #include "events.h"
 #include "gpu.h"
@@ -16,10 +16,10 @@ using inductor_rewriter::MemoryJob;
 namespace {
 
 constexpr int most_devices = 64;
-constexpr std::size_t most_awaited = 1024;  // tensors of one launch, of a ring of 4096 rows
+constexpr std::size_t most_awaited = 1024;  // tensors of one launch; the ring has 4096 rows
 
-// Of a device, made when it is first asked for, by the thread that has its context; never destroyed:
-// the driver may be gone at exit.
+// The Gpu of a device. Made on the first call, by a thread for which the device is current. Never destroyed,
+// since the driver may be gone when the process exits.
 struct Gpus {
   std::mutex mutex;
   Gpu* all[most_devices] = {};
@@ -39,11 +39,11 @@ Gpu& gpu(int device) {
 
 }  // namespace
 
-// Bumped when a structure or a function changes; Python compares.
+// The version of this interface, raised when a structure or a function changes. Python compares it.
 EXPORTED int32_t inductor_rewriter_interface() { return 8; }
 
-// Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
-// measured before the first one that could not be.
+// Measures `count` tensors on the CPU, one after the other, with so many threads. Returns how many were
+// measured before the first one that cannot be.
 EXPORTED int32_t inductor_rewriter_measure(
     const Layout* const* layouts, const void* const* data, int32_t count, int32_t threads,
     Measured* to) {
@@ -53,28 +53,27 @@ EXPORTED int32_t inductor_rewriter_measure(
   return count;
 }
 
-// Makes a GPU, the current device, ready: compiles the kernel, or finds it in `cache`. Null, or why
-// it cannot be.
+// Prepares the current device, a GPU: compiles the kernels, or finds them in `cache`. Null, or the error.
 EXPORTED const char* inductor_rewriter_gpu_start(
     int32_t device, const char* source, const char* torch, const char* cache) {
   Gpu& one = gpu(device);
   return one.start(source, torch, cache) ? nullptr : one.problem().c_str();
 }
 
-// What would compile kernels for CUDA, with the libraries of this directory of torch's, or why not.
+// Which compiler of kernels for CUDA there is, given the directory of torch's libraries, or why there is none.
 EXPORTED const char* inductor_rewriter_gpu_compiler(const char* torch) {
   static thread_local std::string text;
   text = inductor_rewriter::gpu::describe_compiler(torch, false);
   return text.c_str();
 }
 
-// What compiles kernels there.
+// Which compiler compiled the kernels of a device.
 EXPORTED const char* inductor_rewriter_gpu_about(int32_t device) {
   return gpu(device).about().c_str();
 }
 
-// Issues the measuring of `count` tensors on a stream, and does not wait. `at_once`: the rows are
-// there when that is over. The first row, or 0.
+// Launches the measuring of `count` tensors on a stream, without waiting. `at_once`: the rows are there when
+// the launch is over. Returns the first row, or 0 for failure.
 EXPORTED uint64_t inductor_rewriter_gpu_issue(
     int32_t device, const Layout* const* layouts, const void* const* data, int32_t count,
     void* stream, int32_t at_once) {
@@ -87,7 +86,7 @@ EXPORTED uint64_t inductor_rewriter_gpu_issue(
   return 0;
 }
 
-// Waits for these rows. Null, or what is wrong, which is valid until the next call of this thread.
+// Waits for rows. Null, or the error, as text that is valid until this thread calls again.
 EXPORTED const char* inductor_rewriter_gpu_fetch(
     int32_t device, uint64_t first, int32_t count, void* stream, Measured* to) {
   static thread_local std::string problem;
@@ -95,7 +94,8 @@ EXPORTED const char* inductor_rewriter_gpu_fetch(
   return problem.empty() ? nullptr : problem.c_str();
 }
 
-// The same within a capture: the number of the first row of the graph's own, or -1.
+// Adds the measuring of tensors to a CUDA graph that is being captured. Returns the number of the first of the
+// graph's own rows, or -1 for failure.
 EXPORTED int64_t inductor_rewriter_gpu_capture(
     int32_t device, const Layout* const* layouts, const void* const* data, int32_t count,
     void* stream) {
@@ -103,7 +103,7 @@ EXPORTED int64_t inductor_rewriter_gpu_capture(
   return gpu(device).capture(layouts, data, count, stream, first) ? static_cast<int64_t>(first) : -1;
 }
 
-// The last replay's measurement, and how many replays there were: 0 before the first.
+// Reads what the last replay measured. Returns how many replays there were.
 EXPORTED uint64_t inductor_rewriter_gpu_captured(int32_t device, int64_t number, Measured* to) {
   uint64_t replays = 0;
   return gpu(device).read_captured(static_cast<uint64_t>(number), replays, *to) ? replays : 0;
@@ -111,22 +111,21 @@ EXPORTED uint64_t inductor_rewriter_gpu_captured(int32_t device, int64_t number,
 
 // --- Guard bands (bands.h) -------------------------------------------------------------------------
 
-// The places for damage of a GPU's bands, or of the host's for -1; null if there are none.
+// The records of damage of a GPU's bands, or of bands in host memory for -1. Null if there are none.
 EXPORTED Damage* inductor_rewriter_damage(int32_t device) {
   static Damage of_host[inductor_rewriter::most_damaged];
   return device < 0 ? of_host : gpu(device).damage();
 }
 
-// Does a job; that of a GPU on a stream that is not captured. Of bands of the host, how many are newly
-// damaged; of a GPU's 0, since that is not waited for. -1: it was not done.
+// Does a job, on a GPU on a stream that is not being captured. Returns how many bands in host memory are
+// damaged that were not before; 0 for a GPU, which is not waited for; -1 for failure.
 EXPORTED int32_t inductor_rewriter_act_on_memory(int32_t device, MemoryJob* job, void* stream) {
   if (device >= 0) return gpu(device).act(*job, stream, false) ? 0 : -1;
   job->damage = inductor_rewriter_damage(-1);
   return inductor_rewriter::act_on_host(*job);
 }
 
-// Compares bands after a launch, whose number plus 1 is given. The result is as above; the stream may be
-// captured.
+// Compares bands behind a launch; `launch` is its index plus 1. The stream may be captured. Returns the same.
 EXPORTED int32_t inductor_rewriter_compare(
     int32_t device, const Band* bands, int32_t count, uint64_t launch, void* stream) {
   const std::size_t all = static_cast<std::size_t>(count);
@@ -137,7 +136,7 @@ EXPORTED int32_t inductor_rewriter_compare(
   return inductor_rewriter::compare_bands(bands, count, launch, inductor_rewriter_damage(-1));
 }
 
-// --- Events (events.h): what is measured and written in order --------------------------------------
+// --- Events (events.h): launches that are measured, and written in order ---------------------------
 
 using inductor_rewriter::EventCall;
 using inductor_rewriter::Events;
@@ -150,9 +149,9 @@ namespace {
 thread_local std::string flight_problem;
 }  // namespace
 
-// A call of a wrapper starts, or goes on: `lines` is the descriptor of standard output, -1 where
-// nothing is printed, -2 where Python takes the lines itself; `rows` is the file of its rows or -1.
-// So many threads may measure; a launch of one that is prompt returns when it is written.
+// Makes a call of a wrapper. `lines` is the descriptor that lines are written to, -1 for no lines, -2 if
+// Python writes them; `rows` is the descriptor of the file of rows, or -1. `threads` is how many threads
+// measure on the CPU. `prompt`: each launch returns when it is written. `start` begins each line.
 EXPORTED void* inductor_rewriter_open(
     int32_t lines, int32_t rows, int32_t threads, int32_t prompt, const char* start, int64_t size) {
   auto* call = new EventCall(lines, rows, std::string(start, static_cast<std::size_t>(size)));
@@ -161,12 +160,12 @@ EXPORTED void* inductor_rewriter_open(
   return call;
 }
 
-// The ring of this process in the folder of a dump (flight.h); null if there can be none.
+// The ring of this process in the folder of a dump (flight.h). Null if there can be none.
 EXPORTED FlightRing* inductor_rewriter_flight(const char* root, int32_t rank) {
   return FlightRing::of(root, rank, flight_problem);
 }
 
-// Why there is none.
+// Why there is no ring.
 EXPORTED const char* inductor_rewriter_flight_problem() { return flight_problem.c_str(); }
 
 EXPORTED const char* inductor_rewriter_flight_path(FlightRing* ring) { return ring->path().c_str(); }
@@ -177,7 +176,7 @@ EXPORTED void inductor_rewriter_flight_start(
   *to = ring->start(number, table);
 }
 
-// Where in the file the marks of its thread are.
+// The offset, in the ring's file, of the marks of the call's thread.
 EXPORTED uint64_t inductor_rewriter_flight_enter(FlightRing* ring, const FlightCall* call) {
   return ring->offset_of(ring->enter(*call));
 }
@@ -193,13 +192,13 @@ EXPORTED void inductor_rewriter_flight_end(
   if (triggers) triggers->end(*call, ring->ended_ns(*call));
 }
 
-// What looks at the values of one wrapper, as `--on` has it (triggers.h). Never freed.
+// Makes the triggers of one wrapper, for the option `--on` (triggers.h). Never freed.
 EXPORTED Triggers* inductor_rewriter_triggers(
     FlightRing* ring, const char* root, int32_t rank, const char* wanted, const char* kernels) {
   return new Triggers(*ring, root, rank, wanted, kernels);
 }
 
-// A value that was measured elsewhere.
+// Has the triggers look at a value that Python measured.
 EXPORTED void inductor_rewriter_trigger(
     Triggers* triggers, const FlightCall* call, const TriggerValue* value, const char* name) {
   triggers->see(*call, *value, name);
@@ -211,13 +210,13 @@ EXPORTED void inductor_rewriter_flight_finish(FlightRing* ring, const char* exce
   ring->finish(exception);
 }
 
-// The rows of a call go into the ring.
+// From now on the rows of a call go into the ring.
 EXPORTED void inductor_rewriter_record(
     EventCall* call, FlightRing* ring, const FlightCall* as, Triggers* triggers) {
   call->rows.record(*ring, *as, triggers);
 }
 
-// Nothing follows of this call.
+// The call is over.
 EXPORTED void inductor_rewriter_close(EventCall* call) {
   Events& events = Events::get();
   events.writer.put(new inductor_rewriter::Close(events.output, *call));
@@ -250,7 +249,7 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   }
   std::unique_ptr<inductor_rewriter::MeasuredLaunch> job(new inductor_rewriter::MeasuredLaunch(
       events.output, call, plan, static_cast<int32_t>(packed[2])));
-  // What mostly comes: all tensors are on the GPU, and are to be read.
+  // The common case: all tensors are on the GPU, and none is known.
   const bool is_plain = device && plan->launch >= 0 && count == plan->tensors && count;
   if (is_plain) {
     bool issued = true;
@@ -303,10 +302,10 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   return !issued ? 0 : events.output.has_problem() ? 2 : 1;
 }
 
-// Whether something waits for the values of the next launch.
+// Whether measuring is deferred on any GPU.
 EXPORTED int32_t inductor_rewriter_is_waiting() { return Gpu::gathering; }
 
-// Has measured what waits for the values of the next launch (`Gpu::settle`).
+// Launches measuring that is deferred (`Gpu::settle`).
 EXPORTED void inductor_rewriter_settle() {
   for (int device = 0; device < most_devices; ++device) {
     Gpu* one;
@@ -318,13 +317,13 @@ EXPORTED void inductor_rewriter_settle() {
   }
 }
 
-// This process is a fork of one that used the queue.
+// Called in a fork of a process that used the queue.
 EXPORTED void inductor_rewriter_forked() { Events::start_again(); }
 
-// Returns when everything is written.
+// Waits until everything is written.
 EXPORTED void inductor_rewriter_drain() { Events::get().writer.drain(); }
 
-// What Python has to write, all of it emitted before; the text is there until the next one.
+// Takes the lines that Python has to write; all of them were emitted before. Valid until the next call.
 EXPORTED const char* inductor_rewriter_collected(EventCall* call, int64_t* size) {
   static thread_local std::string text;
   text.clear();
@@ -333,22 +332,22 @@ EXPORTED const char* inductor_rewriter_collected(EventCall* call, int64_t* size)
   return text.data();
 }
 
-// What is wrong with a device since it was asked last, behind the launch and a line feed; or null.
+// Takes the error of a device: the launch, a line feed, the error. Null for none.
 EXPORTED const char* inductor_rewriter_device_problem() {
   static thread_local std::string problem;
   problem = Events::get().output.take_device_problem();
   return problem.empty() ? nullptr : problem.c_str();
 }
 
-// The first NaN that ends the program, since it was asked last: the launch, the value and how many
-// elements, on three lines; or null.
+// Takes the first NaN that is to end the program: the launch, the value and how many elements, on three
+// lines. Null for none.
 EXPORTED const char* inductor_rewriter_finding() {
   static thread_local std::string finding;
   finding = Events::get().output.take_finding();
   return finding.empty() ? nullptr : finding.c_str();
 }
 
-// Why lines, or rows, could not be written since it was asked last: of errno, or 0.
+// Takes why lines, or rows, could not be written: errno, or 0.
 EXPORTED int32_t inductor_rewriter_problem(int32_t of_rows) {
   auto& output = Events::get().output;
   return (of_rows ? output.rows_problem : output.lines_problem).exchange(0);

@@ -1,5 +1,5 @@
-// What one pass over a tensor gives, and what that pass has to know of the tensor. The same bytes
-// in C++, in the GPU's kernel and in Python (rewriter/runtime/engine.py).
+// The measurement of a tensor by one pass over it, and the layout of a tensor. These structures are the same
+// in C++, in the GPU's kernels and in Python (rewriter/runtime/engine.py).
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
@@ -9,18 +9,17 @@
 namespace {
 namespace inductor_rewriter {
 
-// Numbers of elements are as the shape shows them: one that an expanded dimension repeats counts as
-// often. Of dtypes without numbers of their own (packed, quantized) only the fingerprint is known,
-// and `finite` is -1.
+// Elements are counted as the shape says: one that an expanded dimension repeats counts each time. For dtypes
+// whose elements are no numbers (packed, quantized) only the fingerprint is known, and `finite` is -1.
 struct Measured {
   int64_t finite, nan, positive_infinite, negative_infinite;
-  // The extremes of the finite ones, exact: bits of float64; of int64 and uint64 the integer itself.
+  // The exact extremes of the finite elements: bits of float64, or the integer itself for int64 and uint64.
   uint64_t low, high;
-  // Of the finite ones; deviation is that of a sample (n - 1), 0 for fewer than two.
+  // Of the finite elements; the deviation is that of a sample (n - 1), and 0 for fewer than two elements.
   double mean, deviation;
-  // The finished fingerprint (fingerprint.h): its text is the two as 16 hexadecimal digits each.
+  // The fingerprint (fingerprint.h). As text, each word is 16 hexadecimal digits.
   uint64_t fingerprint[2];
-  // Of types of 16 and 8 bits, the finite elements that are near the largest (elements.h).
+  // For dtypes of 16 and 8 bits: how many finite elements are near the largest number (elements.h).
   int64_t near_limit;
 };
 static_assert(sizeof(Measured) == 88, "Python has it as 88 bytes");

@@ -1,9 +1,10 @@
-// The kernels that measure tensors on a GPU, by one launch for several of them.
+// The kernels that measure tensors on a GPU, several tensors in one launch.
 //
-// A block takes units of one tensor, a tile of the fingerprint or a quarter of one. Its threads sum
-// differences from one of its elements in float64, and its first warp leaves a part. There are two
-// kernels that measure. That for all tensors has the last block that finishes merge the parts and write the row,
-// so that it is there when the launch is over. The quick one leaves them to a third kernel.
+// A block takes units of one tensor: tiles of the fingerprint, or quarters of tiles. Its threads sum, in
+// float64, differences from one element of the block, the origin; its first warp writes a partial result.
+// Two kernels measure. In the general one, the last block of a tensor to finish merges its partial results
+// and writes the row, so that it is there when the launch is over. The quick one leaves merging to a third
+// kernel.
 #pragma once
 
 #include "element_kinds.h"
@@ -17,7 +18,7 @@ namespace gpu {
 
 // --- Memory ----------------------------------------------------------------------------------------
 
-// What another block wrote: not as this processor may have kept it.
+// Loads what another block wrote, past this processor's own cache.
 INDUCTOR_REWRITER_DEVICE Vector read_new(const Vector* from) {
 #if defined(__CUDACC_RTC__)
   Vector result;
@@ -30,7 +31,7 @@ INDUCTOR_REWRITER_DEVICE Vector read_new(const Vector* from) {
 #endif
 }
 
-// Where an element is.
+// The address of an element.
 INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t element) {
   const char* at = task.data;
 #pragma unroll 1
@@ -38,7 +39,7 @@ INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t 
     const int64_t length = task.size[dim];
     int64_t here = element, rest = 0;
     if (element >= length) {
-      // Of 64 bits, division takes long.
+      // Division of 64 bits is slow.
       rest = (element | length) >> 32 ? element / length
                                       : static_cast<uint32_t>(element) / static_cast<uint32_t>(length);
       here = element - rest * length;
@@ -49,13 +50,13 @@ INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t 
   return at;
 }
 
-// `count` elements that are `step` bytes apart.
+// Loads `count` elements that are `step` bytes apart.
 INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, int count) {
   Vector result = {0, 0};
   if (step == size && count * size == 16 && !(reinterpret_cast<uint64_t>(at) & 15)) {
     return *reinterpret_cast<const Vector*>(at);
   }
-  // All on their way at once.
+  // All loads are issued before one is used.
   if (size == 2 && count == 8) {
     uint64_t bits[8];
 #pragma unroll
@@ -88,7 +89,7 @@ INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, 
   return result;
 }
 
-// The elements of one vector, in row-major order, where they are not contiguous or not aligned.
+// Loads the elements of one vector, in row-major order, if they are not contiguous or not aligned.
 INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector) {
   const int64_t per = 16 / size, element = vector * per, left = task.numel - element;
   const int count = static_cast<int>(left < per ? left : per), last = task.dims - 1;
@@ -111,7 +112,7 @@ INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector)
 
 // --- Blocks ----------------------------------------------------------------------------------------
 
-// A word for each lane, of what has as many.
+// Returns word `lane` of a structure to each lane.
 template <int count>
 INDUCTOR_REWRITER_DEVICE uint64_t pick(const uint64_t (&words)[count], int lane) {
   uint64_t word = 0;
@@ -130,7 +131,7 @@ INDUCTOR_REWRITER_DEVICE void write_part(Part* part, const Sum& sum, uint64_t fi
   if (lane < 12) part->words[lane] = word;
 }
 
-// Whether this block is the last one of its tensor: then it can read what the others wrote.
+// Whether this is the last block of its tensor to finish: then it can read what the others wrote.
 INDUCTOR_REWRITER_DEVICE bool is_last(uint32_t* counter, uint32_t blocks) {
   uint32_t before = 0;
 #if defined(__CUDACC_RTC__)
@@ -153,7 +154,7 @@ INDUCTOR_REWRITER_DEVICE bool is_last(uint32_t* counter, uint32_t blocks) {
   return from_lane(before, 0) == blocks - 1;
 }
 
-// The words of parts in memory: sixteen bytes at a time, all on their way at once.
+// Loads the words of partial results from memory: sixteen bytes at a time, all loads issued at once.
 struct PartsRead {
   const Part* parts;
   INDUCTOR_REWRITER_MEMBER void operator()(int i, Vector (&words)[6]) const {
@@ -163,8 +164,8 @@ struct PartsRead {
   }
 };
 
-// Adds up `count` parts, those of all warps from `start` on: what blocks have left, or warps.
-// The number of finite elements.
+// Adds up `count` partial results of blocks or of warps, from `start` on, by all warps. Returns the number
+// of finite elements.
 template <class Read>
 INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
     const Read& read, int start, int count, bool split, bool is_wide, bool is_huge, Sum& total) {
@@ -203,7 +204,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
       by = scale(number);
     }
     if (words[0].first) {
-      // From the block's own origin to that of all.
+      // Convert from the block's own origin to the common one.
       const double apart = is_wide
           ? difference(static_cast<int64_t>(words[0].second), static_cast<int64_t>(total.shift))
           : from_bits(words[0].second) * by - from_bits(total.shift) * by;
@@ -221,7 +222,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
     total.near_limit += words[5].second >> 2;
     uint64_t first = words[3].first, second = words[3].second;
     if (split) {
-      // Quarters of a tile are with neighbours.
+      // The quarters of a tile are neighbours.
       first = sum_of(first, 4);
       second = sum_of(second, 4);
       const fingerprint::Pair mixed =
@@ -247,7 +248,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
   return sum_of(all_finite);
 }
 
-// The row of a tensor, by one warp: a word each. What remains to be done of it, the host does.
+// Writes the row of a tensor, by one warp, a word for each lane. The host finishes it (ring.h).
 template <class AnyTask>
 INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, const Sum& sum) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -262,7 +263,7 @@ INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, 
   if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
 }
 
-// The row of few elements: their bytes, by one warp.
+// Writes a row that holds the bytes of few elements, by one warp.
 INDUCTOR_REWRITER_DEVICE void carry_elements(const QuickTask& task) {
   const int lane = static_cast<int>(threadIdx.x), bytes = static_cast<int>(task.whole);
   uint64_t word = 0;
@@ -278,8 +279,7 @@ INDUCTOR_REWRITER_DEVICE void carry_elements(const QuickTask& task) {
   if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
 }
 
-// What all threads of a block know of their share of a tensor: units `first`, and each `task.blocks`th
-// from there on.
+// A block's share of a tensor: unit `first`, and every `task.blocks`th unit from there on.
 struct Share {
   int size, per;  // bytes of an element, elements of a vector
   int length;     // vectors of a unit
@@ -287,7 +287,7 @@ struct Share {
   uint64_t a0, a1;
 };
 
-// What a thread has at the end; the keys are of its warp, the fingerprint of tiles that are complete.
+// The result of a thread; the keys are those of its warp, the fingerprint is of complete tiles.
 struct Found {
   double sum, squares;
   int64_t least, greatest;
@@ -373,7 +373,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
       shared.low[found.turn][warp] = low;
       shared.high[found.turn][warp] = high;
     }
-    if (unit + task.blocks >= task.units) break;  // what follows needs a barrier of its own
+    if (unit + task.blocks >= task.units) break;  // the last unit needs no barrier
     __syncthreads();
     if (warp == 0) {
       const uint64_t lows = sum_of(shared.low[found.turn][lane % warps], warps);
@@ -403,7 +403,7 @@ struct KeyTable {
 };
 INDUCTOR_REWRITER_TABLE KeyTable key_table;
 
-// A block's share of a tensor, up to what its threads have found.
+// Measures a block's share of a tensor, up to the results of its threads.
 INDUCTOR_REWRITER_DEVICE void measure_share(
     const Task& task, uint32_t block, Share& share, Origin& origin, Shared& shared,
     Found& found) {
@@ -416,8 +416,8 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   share.length = static_cast<int>(fingerprint::tile_vectors) >> split;
   share.first = block;
 
-  // What comes first is on its way before anything else is done. The element in the middle of the
-  // block's first unit is the origin.
+  // The first loads are issued before anything else. The element in the middle of the block's first unit is
+  // the origin.
   const int64_t begin = static_cast<int64_t>(share.first) * share.length;
   const int64_t begin_element = begin * share.per, left = task.numel - begin_element;
   const int unit_elements = share.length * share.per;
@@ -501,7 +501,7 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   }
 }
 
-// The sums of a block's warps, by its first warp.
+// Merges the sums of a block's warps, by its first warp.
 INDUCTOR_REWRITER_DEVICE void sum_block(
     uint32_t units, uint32_t blocks, bool split, bool any, const Share& share, Shared& shared,
     const Found& found, Sum& total) {
@@ -527,7 +527,7 @@ INDUCTOR_REWRITER_DEVICE void sum_block(
   total.second += pair.high;
 }
 
-// All elements of a block's units, of which the last one may be shorter.
+// How many elements a block's units have; the last unit may be shorter.
 template <class AnyTask>
 INDUCTOR_REWRITER_DEVICE int64_t count_of(
     const AnyTask& task, uint32_t block, int64_t unit_elements) {
@@ -539,7 +539,7 @@ INDUCTOR_REWRITER_DEVICE int64_t count_of(
   return count;
 }
 
-// Leaves the sums of threads with their block.
+// Writes the sums of threads to the block's shared memory.
 INDUCTOR_REWRITER_DEVICE void share_sums(Found& found, Shared& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   found.sum = sum_of(found.sum);
@@ -553,7 +553,7 @@ INDUCTOR_REWRITER_DEVICE void share_sums(Found& found, Shared& shared) {
   __syncthreads();
 }
 
-// Merges what all warps have of parts, round by round; the first warp has the result.
+// Merges the partial results that all warps have read, round by round; the first warp gets the result.
 template <class Read>
 INDUCTOR_REWRITER_DEVICE void merge(
     const Read& read, int count, bool split, bool is_wide, bool is_huge, Shared& shared,
@@ -561,7 +561,7 @@ INDUCTOR_REWRITER_DEVICE void merge(
   const int warp = static_cast<int>(threadIdx.x) / 32, start = 32 * warp;
   const uint64_t finite = merge_parts(read, start, count, split, is_wide, is_huge, total);
   if (count <= 32) return;
-  // Those of the warps are merged as those of the blocks were.
+  // The results of the warps are merged like those of the blocks.
   write_part(&shared.parts[warp], total, finite);
   __syncthreads();
   merge_parts(PartsRead{shared.parts}, start, warps, false, is_wide, is_huge, total);
@@ -569,15 +569,15 @@ INDUCTOR_REWRITER_DEVICE void merge(
 
 // --- The quick kernel -------------------------------------------------------------------------------
 
-// The sums of a thread, of its warp, of its block.
+// The sums of a thread, a warp or a block.
 struct QuickSums {
   double sum, squares;
   uint64_t low, high;  // of the fingerprint
   int32_t least, greatest;  // keys of floats
 };
 
-// Over 2 * `with` neighbours, in as little code as can be: it is not where it is needed when a launch
-// begins, and arrives more slowly than it runs.
+// Reduces over 2 * `with` neighbouring lanes. The code is short on purpose: when a launch begins it has to
+// be fetched, which takes longer than running it.
 INDUCTOR_REWRITER_DEVICE void sum_quickly(QuickSums& sums, int with) {
 #pragma unroll 1
   for (; with; with >>= 1) {
@@ -591,7 +591,7 @@ INDUCTOR_REWRITER_DEVICE void sum_quickly(QuickSums& sums, int with) {
   }
 }
 
-// What blocks tell their warps.
+// Shared memory of the quick kernel.
 struct QuickShared {
   Vector keys[64];
   QuickSums sums[warps];
@@ -603,7 +603,7 @@ INDUCTOR_REWRITER_DEVICE double sample_quickly(const char* from) {
   return Type::upper(*reinterpret_cast<const uint32_t*>(from));
 }
 
-// The floats of which these are extremes.
+// The extremes as floats.
 INDUCTOR_REWRITER_DEVICE int32_t least_key(float extreme) { return key_of(extreme); }
 INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(float extreme) { return key_of(extreme); }
 template <class Type>
@@ -615,7 +615,8 @@ INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(Two<Type> two) {
   return key_of(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
 }
 
-// One unit of a tensor, by one block, which leaves a part. `Reader` says where vectors are (vectors.h).
+// Measures one unit of a tensor by one block, which writes a partial result. `Reader` says where the vectors
+// are (vectors.h).
 template <class Type, class Reader>
 INDUCTOR_REWRITER_DEVICE void measure_quickly(
     const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
@@ -631,8 +632,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   const int sampled = elements < length * per ? static_cast<int>(elements) : length * per;
   Reader reader(task, rows, begin, full);
   const auto sample = [&](int element) { return sample_quickly<Type>(reader.element(element)); };
-  // What comes first is on its way before anything else is done. The element in the middle of the
-  // unit is the origin.
+  // The first loads are issued before anything else. The element in the middle of the unit is the origin.
   typename Reader::Coming first;
   int i = thread;
   if (reader.has(i)) first = reader.load(i);
@@ -713,7 +713,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   sum_quickly(total, warps / 2);
   if (lane) return;
   fingerprint::Pair pair = {total.low, total.high};
-  // Quarters of a tile are put together when parts are merged.
+  // The quarters of a tile are put together when partial results are merged.
   if (!task.split || task.blocks == 1) pair = fingerprint::tile(pair, task.split ? 0 : block);
   const uint32_t mark = part_mark(task.sequence);
   const uint64_t sum = bits_of(total.sum), squares = bits_of(total.squares);
@@ -744,7 +744,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   }
 }
 
-// The words of what the quick kernel left, as those of other parts. Whether they are there shows.
+// Loads a partial result of the quick kernel in the layout of `Part`. Its marks show whether it is there.
 struct QuickPartsRead {
   const QuickTask& task;
   bool& is_there;
@@ -773,7 +773,7 @@ struct QuickPartsRead {
   }
 };
 
-// Merges the parts of a tensor, by one block.
+// Merges the partial results of a tensor, by one block.
 INDUCTOR_REWRITER_DEVICE void merge_quick_parts(const QuickTask& task, bool checks, Shared& shared) {
   bool is_there = true;
   Sum total = {};
@@ -790,14 +790,14 @@ INDUCTOR_REWRITER_DEVICE void merge_quick_parts(const QuickTask& task, bool chec
   if (threadIdx.x < 32) write_row(task, task.sequence, total);
 }
 
-// Waits for the launch before, if this one was started ahead of its end.
+// Waits for the launch before this one, which may still be running (programmatic dependent launch).
 INDUCTOR_REWRITER_DEVICE void wait_for_launch_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// What one block does of a job.
+// The part of a job that one block does.
 INDUCTOR_REWRITER_DEVICE void measure_block(const QuickJob& job, uint32_t number) {
   __shared__ Shared shared;
   __shared__ QuickShared quick_shared;
@@ -829,7 +829,7 @@ inductor_rewriter_measure_quickly(
   inductor_rewriter::gpu::measure_block(job, blockIdx.x);
 }
 
-// A block for each tensor whose parts are merged.
+// One block for each tensor.
 extern "C" __global__ void __launch_bounds__(256, 2)
 inductor_rewriter_merge(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::MergeJob job) {
   __shared__ inductor_rewriter::gpu::Shared shared;

@@ -1,4 +1,4 @@
-// The kernels that compare guard bands and fill memory on a GPU (bands.h), and the one that measures before.
+// The kernels that compare guard bands and fill memory on a GPU (bands.h), one of which measures first.
 #pragma once
 
 #include "bands.h"
@@ -8,10 +8,10 @@ namespace {
 namespace inductor_rewriter {
 namespace gpu {
 
-// Compares a band by one block. The places for damage are in memory of the host.
+// Compares a band by one block. The records of damage are in host memory.
 INDUCTOR_REWRITER_DEVICE void compare_band(
     Damage* const all_damage, uint64_t launch, const Band& band) {
-  __shared__ int nearest;  // bytes of the band, less the distance to the nearest damage; 0 if none
+  __shared__ int nearest;  // bytes of the band minus the distance to the nearest damage; 0 for none
   __shared__ uint32_t count, is_damaged;
   if (threadIdx.x == 0) {
     nearest = 0;
@@ -67,7 +67,7 @@ struct alignas(16) TwoWords {
   uint64_t one, other;
 };
 
-// Fills a share of memory with a pattern: each byte is that of the pattern at its address modulo 8.
+// Fills a share of memory with a pattern: byte `address % 8` of it goes to each address.
 INDUCTOR_REWRITER_DEVICE void fill_share(
     const Filled& part, uint64_t thread, uint64_t threads) {
   const uint64_t first = reinterpret_cast<uint64_t>(part.data), end = first + part.bytes;
@@ -82,7 +82,8 @@ INDUCTOR_REWRITER_DEVICE void fill_share(
   *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(part.pattern >> (at % 8 * 8));
 }
 
-// A block for each band, and those behind them fill memory, once what it held `was_read`.
+// One block for each band; the blocks behind them fill memory, after waiting with `was_read` until it may be
+// overwritten.
 template <class Job, class Read>
 INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job, uint32_t number, Read was_read) {
   if (number < job.bands_count) {
@@ -112,9 +113,10 @@ inductor_rewriter_memory_few(
   inductor_rewriter::gpu::act_on_memory(job, blockIdx.x, [] {});
 }
 
-// Measures, and does what is to be done about memory behind that: one launch in place of two. Blocks that
-// fill wait until all that measure are through. These come first, so each of them runs or has run by
-// then; and the others are too few to keep them from it in any order.
+// Measures tensors, then compares bands and fills memory: one launch in place of two. Blocks that fill wait
+// until all blocks that measure have finished. This cannot deadlock: measuring blocks have the lower
+// numbers, so they are started first, and in any other order there are too few filling blocks to occupy
+// the device.
 extern "C" __global__ void __launch_bounds__(256, 2)
 inductor_rewriter_measure_and_act(
     const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::JoinedJob job) {
@@ -122,7 +124,7 @@ inductor_rewriter_measure_and_act(
   wait_for_launch_before();
   if (blockIdx.x < job.blocks) {
     measure_block(job.quick, blockIdx.x);
-    __syncthreads();  // all threads have read what they read
+    __syncthreads();  // all threads of the block have finished reading
     if (threadIdx.x == 0) {
       __threadfence();
       atomicAdd(job.measured, 1u);

@@ -1,14 +1,13 @@
-// The ring of the probe `record`: the last rows and marks of a process in a file that is mapped into
-// memory, so that it outlives the process, whatever ends that. rewriter/runtime/flight.py has the
-// same layout.
+// The ring of the probe `record`: the last rows and marks of a process, in a file that is mapped into memory.
+// It outlives the process, however that ends. rewriter/runtime/flight.py has the same layout.
 //
-//     header   4096 bytes: magic, version, capacity, head, tail, and what process it is of
+//     header   4096 bytes: magic, version, capacity, head, tail, and facts of the process
 //     slots    255 of 64 bytes: a thread, its call, the launch that began last, and that ended last
-//     data     records of whole words, one behind the other, around the end to the beginning
+//     data     records of whole words, one behind the other; they wrap around at the end
 //
-// `head` and `tail` count all bytes that ever were: what is between them is whole at every
-// moment. A record is 48 bytes (size, kind, padding, call, its number in the wrapper, thread, time,
-// table) and its rows.
+// `head` and `tail` count all bytes ever written. The records between them are complete at every moment. A
+// record is 48 bytes (size, kind, padding, call, its number in the wrapper, thread, time, table) and its
+// rows.
 #pragma once
 
 #include <dirent.h>
@@ -50,13 +49,13 @@ struct FlightHeader {
   uint64_t start;
   uint32_t rank;
   std::atomic<uint32_t> slots;
-  uint64_t wall_ns, clock_ns;  // one moment by two clocks
-  uint32_t dumps;  // that triggers wrote, and one more when it was said that no other one will be
-  uint32_t lost;  // how often a thread gave up its slot for another one while it was in a launch
+  uint64_t wall_ns, clock_ns;  // the same moment on two clocks
+  uint32_t dumps;  // how many dumps triggers wrote; plus 1 after the message that there will be no more
+  uint32_t lost;   // how often a thread lost its slot to another one while it was in a launch
   struct {
-    uint64_t call;  // of the last dump
+    uint64_t call;  // the call of the last dump
     uint32_t dumps, padding;
-  } kinds[5];  // of triggers
+  } kinds[5];  // by kind of trigger
 };
 static_assert(offsetof(FlightHeader, lost) == 100, "Python has it there");
 
@@ -66,18 +65,18 @@ struct FlightSlot {
   uint64_t began_ns;
   int32_t ended, ended_again;
   uint64_t ended_ns;
-  uint64_t number, table;  // of the call
+  uint64_t number, table;  // the call's number in its wrapper, and its table of launches
 };
 static_assert(sizeof(FlightSlot) == 64, "Python has it as 64 bytes");
 
 struct FlightRecord {
-  uint32_t size;  // with this and the padding, a multiple of 8
+  uint32_t size;  // of the record with its rows and padding, a multiple of 8
   uint16_t kind, padding;
   uint64_t call, number, thread, time, table;
 };
 static_assert(sizeof(FlightRecord) == 48, "Python has it as 48 bytes");
 
-// A call as its records name it.
+// The facts of a call that its records contain.
 struct FlightCall {
   uint64_t call = 0, number = 0, thread = 0, table = 0, started = 0;
 };
@@ -85,15 +84,15 @@ struct FlightCall {
 class FlightRing {
  public:
   static constexpr char magic[9] = "rwflight";
-  static constexpr uint64_t version = 1;  // of the layout
+  static constexpr uint64_t version = 1;  // the version of the layout
   static constexpr uint64_t header_bytes = 4096, message_at = 1024, most_slots = 255;
   static constexpr uint64_t data_at = header_bytes + most_slots * sizeof(FlightSlot);
   static constexpr uint64_t usual = 32 << 20, most = 64 << 20, least = 64 << 10;
   enum Kind : uint16_t { begin = 1, rows = 2, end = 3 };
   enum State : uint32_t { running = 1, ended = 2, copied = 3 };
 
-  // That of this process in the folder of a dump, shared by all copies of the runtime in it; null
-  // where there can be none, and `problem` says why. Never freed.
+  // The ring of this process in the folder of a dump; all copies of the runtime in the process share it.
+  // Null if there can be none, and `problem` says why. Never freed.
   static FlightRing* of(const std::string& root, int rank, std::string& problem) {
     All& all = all_rings();
     const std::lock_guard<std::mutex> guard(all.mutex);
@@ -110,7 +109,7 @@ class FlightRing {
       delete ring;
       ring = nullptr;
     }
-    // Where there can be none, such as on a full disk, it is not tried again with each call.
+    // A failure, such as a full disk, is remembered: not each call tries again.
     all.known.push_back({root, getpid(), ring, problem});
     static Finisher finisher;
     finisher.all = &all;
@@ -123,7 +122,7 @@ class FlightRing {
     return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
   }
 
-  // A call of a wrapper begins in this thread.
+  // Begins a call of a wrapper in this thread.
   FlightCall start(uint64_t number, uint64_t table) {
     FlightCall call;
     call.call = header_->calls.fetch_add(1) + 1;
@@ -136,7 +135,7 @@ class FlightRing {
     return call;
   }
 
-  // The marks of a thread that begins a call.
+  // The slot for the marks of a call's thread.
   FlightSlot& enter(const FlightCall& call) {
     take();
     FlightSlot* slot = find_slot(call.thread);
@@ -146,8 +145,8 @@ class FlightRing {
     return *slot;
   }
 
-  // `slot` is that of a call, which finds itself another one where it was given up: there are more
-  // threads than slots, or its thread was in another call.
+  // Marks that a launch begins. `slot` is the slot of the call. If the slot was given to another call, because
+  // there are more threads than slots or the thread was in another call, a new one is found.
   void mark_begin(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
     if (slot->call != call.call) slot = &enter(call);
     slot->began = launch + 1;
@@ -162,8 +161,7 @@ class FlightRing {
     slot->ended_ns = now();
   }
 
-  // Adds a record in the place of the oldest ones. Rows that are longer than a quarter of the ring
-  // are left out.
+  // Adds a record; the oldest ones are overwritten. Rows longer than a quarter of the ring are left out.
   void append(const FlightCall& of, Kind kind, const char* data, std::size_t size) {
     const uint64_t whole = (sizeof(FlightRecord) + size + 7) & ~uint64_t{7};
     if (whole > capacity_ / 4) return;
@@ -187,7 +185,7 @@ class FlightRing {
     header_->lock.store(0, std::memory_order_release);
   }
 
-  // Adds rows, whole ones in each record.
+  // Adds rows; each record has complete ones.
   void append_rows(const FlightCall& of, const char* data, std::size_t size) {
     constexpr std::size_t usual_record = 16 << 10;
     while (size) {
@@ -203,14 +201,14 @@ class FlightRing {
     }
   }
 
-  // The process ends by itself, by the exception of this text, if it has one.
+  // The process ends by itself, by the exception with this text if it is not empty.
   void finish(const char* exception = "") {
     char* const room = reinterpret_cast<char*>(header_) + message_at;
     std::strncpy(room, exception, header_bytes - message_at - 1);
     header_->state = ended;
   }
 
-  // When the last launch of a call ended, 0 where that is not known any more.
+  // When the last launch of a call ended, 0 if that is not known any more.
   uint64_t ended_ns(const FlightCall& call) {
     take();
     const FlightSlot* const slot = find_slot(call.thread);
@@ -219,14 +217,14 @@ class FlightRing {
     return ended;
   }
 
-  static constexpr uint32_t most_dumps = 5;  // of a process, by triggers
-  static constexpr int kinds = 5;            // of triggers
-  enum class Dump { write, none, no_more };  // `no_more` is to be said, once
+  static constexpr uint32_t most_dumps = 5;  // that triggers write in a process
+  static constexpr int kinds = 5;            // how many kinds of triggers there are
+  enum class Dump { write, none, no_more };  // `no_more`: say once that there will be no more dumps
 
-  // Whether a trigger of a kind writes a dump in a call, and which one it is, from 1. One event has
-  // many triggers fire, in several wrappers, and some go on for good: so a dump comes ten calls after
-  // another one at the earliest, of the same kind ten times as many after each, and a kind leaves one
-  // to each other one that is `wanted`.
+  // Whether a trigger of this kind may write a dump in this call; `number` is set to its number, from 1. One
+  // event fires many triggers, in several wrappers, and some never stop. So a dump comes at least ten calls
+  // after the last one; for the same kind this distance grows tenfold each time; and each kind leaves one
+  // dump for every other kind that is `wanted`.
   Dump admit_dump(int kind, uint32_t wanted, const FlightCall& of, uint32_t& number) {
     take();
     const Dump result = judge_dump(kind, wanted, of.call);
@@ -239,14 +237,14 @@ class FlightRing {
     return result;
   }
 
-  // Writes a file with what is in the ring, while others go on to write; false where that fails.
+  // Copies the ring into a file, while threads go on writing to it. False if that fails.
   bool copy_to(const std::string& path) const {
     std::vector<char> copy(data_at + capacity_);
     auto& header = *reinterpret_cast<FlightHeader*>(copy.data());
     const uint64_t head = header_->head.load(std::memory_order_acquire);
     std::memcpy(copy.data(), static_cast<const void*>(header_), copy.size());
     std::atomic_thread_fence(std::memory_order_acquire);
-    // What was written over meanwhile is not in it.
+    // Leave out records that were overwritten meanwhile.
     const uint64_t tail = header_->tail.load(std::memory_order_acquire);
     header.head.store(head);
     header.tail.store(tail);
@@ -258,12 +256,12 @@ class FlightRing {
     int error = write_all(file, copy.data(), copy.size(), done);
     if (::close(file) && !error) error = errno;
     if (!error) return true;
-    unlink(path.c_str());  // the room is others' now
+    unlink(path.c_str());  // give the room on the disk back
     errno = error;
     return false;
   }
 
-  // The files of tables in a dump, with their names.
+  // Calls `act` for each file of a table of launches in a dump, with its name.
   template <class Act>
   static void for_each_table(const std::string& root, Act&& act) {
     const std::string folder = root + "/record/tables";
@@ -276,7 +274,7 @@ class FlightRing {
   }
 
   const std::string& path() const { return path_; }
-  // Of its process, as in `record/HOST.PID/ring`.
+  // The file of the ring: `record/HOST.PID/ring`.
   std::string name() const {
     const std::string folder = path_.substr(0, path_.rfind('/'));
     return folder.substr(folder.rfind('/') + 1);
@@ -285,7 +283,7 @@ class FlightRing {
     return static_cast<uint64_t>(reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(header_));
   }
 
-  // When a process started, in ticks since the machine did: with its number, this tells it from others.
+  // When a process started, in ticks since the machine booted. Together with its pid this is unique.
   static uint64_t start_of(pid_t pid) {
     char text[1024];
     snprintf(text, sizeof text, "/proc/%d/stat", static_cast<int>(pid));
@@ -305,7 +303,7 @@ class FlightRing {
     std::string root;
     pid_t pid;
     FlightRing* ring;
-    std::string problem;  // why there is none
+    std::string problem;  // why there is no ring
   };
   struct All {
     std::mutex mutex;
@@ -317,8 +315,8 @@ class FlightRing {
     return all;
   }
 
-  // A fork writes to no ring of the process that it is made of, and must not look like it: a lock is
-  // held for as long as any of them has its file.
+  // A fork must not write to its parent's ring, nor keep the parent's lock: a lock is held for as long as any
+  // process has the file open.
   static void before_fork() { all_rings().mutex.lock(); }
   static void after_fork() { all_rings().mutex.unlock(); }
   static void after_fork_in_child() {
@@ -328,7 +326,7 @@ class FlightRing {
     after_fork();
   }
 
-  // Destroyed where the process ends by itself, or what holds this is unloaded.
+  // Destroyed when the process ends by itself, or the library is unloaded.
   struct Finisher {
     const All* all = nullptr;
     ~Finisher() {
@@ -355,7 +353,7 @@ class FlightRing {
 
   Dump judge_dump(int kind, uint32_t wanted, uint64_t call) const {
     if (header_->dumps >= most_dumps) return header_->dumps == most_dumps ? Dump::no_more : Dump::none;
-    uint32_t others = 0;  // that had none
+    uint32_t others = 0;  // kinds that are wanted and had no dump yet
     for (int i = 0; i < kinds; ++i) {
       const auto& known = header_->kinds[i];
       if (!known.dumps) {
@@ -370,7 +368,7 @@ class FlightRing {
     return is_first || header_->dumps + others < most_dumps ? Dump::write : Dump::none;
   }
 
-  // While the lock is taken.
+  // The caller holds the lock.
   FlightSlot* find_slot(uint64_t thread) {
     const uint32_t used = header_->slots.load();
     for (uint32_t i = 0; i < used && i < most_slots; ++i) {
@@ -379,8 +377,8 @@ class FlightRing {
     return nullptr;
   }
 
-  // One that no thread has, or the one that says least: of a thread that is in no launch, if there is
-  // one, and that did nothing for the longest time.
+  // A free slot; if there is none, the slot of a thread that is in no launch, or else of any thread, which was
+  // not used for the longest time.
   FlightSlot& new_slot() {
     const uint32_t used = header_->slots.load();
     if (used < most_slots) {
@@ -430,7 +428,7 @@ class FlightRing {
       if (!make_folder(own)) return fail("cannot make " + own, problem);
       path_ = own + "/ring";
       if (open_existing()) return true;
-      if (errno != ENOENT) continue;  // another process's
+      if (errno != ENOENT) continue;  // that of another process
       const int made = make(own, rank, problem);
       if (made < 0) return false;
       if (made) return true;
@@ -460,7 +458,7 @@ class FlightRing {
     return false;
   }
 
-  // On success `file`, which has this path, is closed.
+  // Maps the file, which has this path. Closes `file` on success.
   bool map(const std::string& path, int file, uint64_t size) {
     if (size < data_at + least) return false;
     void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -469,8 +467,8 @@ class FlightRing {
     slots_ = reinterpret_cast<FlightSlot*>(static_cast<char*>(memory) + header_bytes);
     data_ = static_cast<char*>(memory) + data_at;
     capacity_ = size - data_at;
-    // Held for as long as the process lives: readers know by it. What is mapped would hold a lock of
-    // `file` in forks, too.
+    // The lock shows readers that the process is alive. It is taken on another descriptor, since the mapping
+    // would keep a lock on `file` in forks, too.
     file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file_ < 0) {
       munmap(memory, size);
@@ -481,14 +479,14 @@ class FlightRing {
     return true;
   }
 
-  // 1: made; 0: another copy of the runtime was first; -1: it cannot be.
+  // 1: made it; 0: another copy of the runtime was first; -1: failed.
   int make(const std::string& own, int rank, std::string& problem) {
     const std::string temporary =
         own + "/.ring." + std::to_string(reinterpret_cast<uintptr_t>(this)) + "." + std::to_string(getpid());
     const int file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return fail("cannot make " + temporary, problem), -1;
     const uint64_t size = data_at + wanted_capacity();
-    // All of it, since a disk that is full later would end the program.
+    // Allocates all of it: writing to the mapping on a full disk would end the program.
     const int full = posix_fallocate(file, 0, static_cast<off_t>(size));
     if (full || !map(temporary, file, size)) {
       if (full) errno = full;
@@ -510,7 +508,7 @@ class FlightRing {
     header_->wall_ns =
         static_cast<uint64_t>(wall.tv_sec) * 1000000000 + static_cast<uint64_t>(wall.tv_nsec);
     bool is_first = !link(temporary.c_str(), path_.c_str());
-    if (!is_first && errno != EEXIST) {  // there are no links here
+    if (!is_first && errno != EEXIST) {  // the file system has no links
       is_first = access(path_.c_str(), F_OK) && !rename(temporary.c_str(), path_.c_str());
     }
     unlink(temporary.c_str());

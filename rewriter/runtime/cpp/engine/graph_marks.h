@@ -1,5 +1,5 @@
-// Marks that a CUDA graph leaves in host memory: which launch its replay began and ended last. The
-// files are those of rewriter/runtime/graph_marks.py, which says why they lie where they do.
+// Marks that the replay of a CUDA graph leaves in host memory: which launch began last, and which ended last.
+// The files are the same as those of rewriter/runtime/graph_marks.py, which explains where they are.
 #pragma once
 
 #include <fcntl.h>
@@ -21,25 +21,25 @@ namespace inductor_rewriter {
 
 class GraphMarks {
  public:
-  // What marks need of CUDA.
+  // The functions of CUDA that marks need.
   struct Device {
     virtual ~Device() = default;
-    // Let kernels and copies write to memory of the host, at its own address.
+    // Lets the device write to host memory, at the same address.
     virtual bool enroll(void* memory, std::size_t bytes) = 0;
-    // Have 32 bits written when a stream comes to it.
+    // Queues a write of 32 bits on a stream.
     virtual bool write(void* to, uint32_t value, void* stream) = 0;
-    // Wait for what was issued, if the device can.
+    // Waits until the device is idle, unless it has failed.
     virtual void wait() = 0;
   };
 
-  // One launch of a call, and which time it ran there.
+  // A launch of a call, its iteration, and whether it begins or is over.
   struct Place {
     int launch;
     int iteration;
     bool is_over;
   };
 
-  // Null where nothing can leave marks: there is no /dev/shm, or the device cannot write to it.
+  // Null if there can be no marks: there is no /dev/shm, or the device cannot write to it.
   static std::unique_ptr<GraphMarks> make(const std::string& root, std::unique_ptr<Device> device) {
     std::unique_ptr<GraphMarks> marks(new GraphMarks(std::move(device)));
     if (!marks->share()) return nullptr;
@@ -52,10 +52,10 @@ class GraphMarks {
     return is_known ? std::move(marks) : nullptr;
   }
 
-  // The process ends by itself, or the library is unloaded: what the marks are goes into the dump.
-  // The memory stays, since a graph may outlive this.
+  // The process ends by itself, or the library is unloaded: writes the marks into the dump. The memory is not
+  // freed, since a graph may still write to it.
   ~GraphMarks() {
-    if (!words_ || getpid() != pid_) return;  // in a fork they are those of the process it is one of
+    if (!words_ || getpid() != pid_) return;  // in a fork, the marks belong to the parent
     device_->wait();
     std::string row = "{\"marks\": [";
     for (std::size_t i = 0; i < 2 * slots_.size(); ++i) {
@@ -67,8 +67,8 @@ class GraphMarks {
   GraphMarks(const GraphMarks&) = delete;
   GraphMarks& operator=(const GraphMarks&) = delete;
 
-  // Capture the mark of a launch of the call with this directory of the dump, `rank0/run3`. False
-  // where that cannot be done.
+  // Adds the mark of a launch to the graph that is captured on the stream. `run` is the directory of the call
+  // in the dump, like `rank0/run3`. False if that fails.
   bool leave(const std::string& run, void* stream, const Place& place) {
     std::lock_guard<std::mutex> guard(lock_);
     const auto wanted = std::make_pair(run, stream);
@@ -80,7 +80,7 @@ class GraphMarks {
       if ((slot + 1) * 2 * sizeof(uint32_t) > bytes) return false;
       slots_.push_back(wanted);
       const std::string number = std::to_string(slot);
-      // What a replay before this one ended with is not what this one did.
+      // Each replay begins by clearing the mark of the launch that ended last.
       is_done = device_->write(words + 1, 0, stream) &&
           append("{\"slot\": " + number + ", \"run\": \"" + run + "\", \"stream\": " + number + "}");
     }
@@ -92,8 +92,8 @@ class GraphMarks {
 
  private:
   static constexpr std::size_t bytes = 1 << 16;
-  static constexpr int launches = 20;         // bits; the others count how often the launch came
-  static constexpr std::size_t unique = 6;    // characters, of the name of the memory
+  static constexpr int launches = 20;       // bits of a mark for the launch; the others are the iteration
+  static constexpr std::size_t unique = 6;  // how many characters of the memory's name are random
 
   explicit GraphMarks(std::unique_ptr<Device> device) : device_(std::move(device)) {}
 

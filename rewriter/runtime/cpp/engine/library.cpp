@@ -228,8 +228,9 @@ EXPORTED void* inductor_rewriter_plan(const char* packed) {
 
 EXPORTED void inductor_rewriter_forget(inductor_rewriter::SharedPlan* plan) { delete plan; }
 
-// Measures a phase of a launch: its call, plan, iteration, the stream, and the address of each tensor,
-// 0 for an input that is what it was when the plan was last measured. 0 for what cannot be measured, 2 where something could not be written before.
+// Measures a phase of a launch. `packed` has the call, the plan, the iteration, the stream, and the address of
+// each tensor, 0 for an input that has not changed since the plan was last measured. Returns 1, 0 if a tensor
+// cannot be measured, or 2 if there are problems to report.
 EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   Events& events = Events::get();
   EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);

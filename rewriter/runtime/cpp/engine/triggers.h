@@ -1,5 +1,5 @@
-// When the probe `record` writes what it has into a dump of its own: `--on`. Evaluated where rows are
-// known, by both languages.
+// The option `--on`: events that have the probe `record` write a dump. They are looked for where rows are
+// formatted, for both languages.
 #pragma once
 
 #include <errno.h>
@@ -29,21 +29,20 @@
 namespace {
 namespace inductor_rewriter {
 
-// What is known of one value at one moment. `launch` is -1 for the inputs of a call; `place` is that
-// among the values of the moment.
+// The measurement of one value. `launch` is -1 for the inputs of a call; `place` is the value's index among
+// those of the launch and phase.
 struct TriggerValue {
   int32_t launch = -1, iteration = 0, place = 0;
   bool is_written = false, is_allowed = false;
   int64_t numel = 0, nan = 0, inf = 0;
-  double largest = 0, deviation = 0;  // of the finite ones, the largest of their magnitudes
-  uint64_t print = 0;                 // the same for the same value
+  double largest = 0, deviation = 0;  // the largest magnitude and the deviation of the finite elements
+  uint64_t print = 0;                 // equal for equal values
 };
 
-// The values of the last calls, of which the one in the middle is the usual one.
+// Keeps a number of the last calls; their median is the usual value.
 class Usual {
  public:
-  // By how much a value is more than the usual one, 0 where that is not known yet; it counts from now
-  // on.
+  // The ratio of a value to the usual one, 0 if that is not known yet. Then adds the value.
   double ratio(double value) {
     double result = 0;
     if (last_.size() >= enough) {
@@ -64,7 +63,7 @@ class Usual {
 
 class Triggers {
  public:
-  // `wanted` is such as `nan,spike:10x`, `kernels` the names of launches, `index name` in each line.
+  // `wanted` is like `nan,spike:10x`; `kernels` has a line `index name` for each launch.
   Triggers(FlightRing& ring, std::string root, int rank, const std::string& wanted,
            const std::string& kernels)
       : ring_(ring), root_(std::move(root)), rank_(rank) {
@@ -84,7 +83,7 @@ class Triggers {
     }
   }
 
-  // A value of a call; `name` is what the wrapper calls it.
+  // Looks at a value of a call; `name` is its variable in the wrapper.
   void see(const FlightCall& call, const TriggerValue& value, const std::string& name) {
     const std::lock_guard<std::mutex> guard(mutex_);
     const bool is_input = value.launch < 0;
@@ -108,14 +107,14 @@ class Triggers {
     plan(call, spike, value, name, text);
   }
 
-  // A call is over, whose last launch ended then; 0 where none did.
+  // A call is over. `ended_ns` is when its last launch ended, 0 if none did.
   void end(const FlightCall& call, uint64_t ended_ns) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
       if (slow_ > 0 && ended_ns > call.started) {
         const double took = static_cast<double>(ended_ns - call.started);
         const double ratio = durations_.ratio(took);
-        // What is short is disturbed by whatever else the machine does.
+        // A small difference in time may come from anything else on the machine.
         if (ratio >= slow_ && took - took / ratio > 5e6) {
           char text[160];
           std::snprintf(text, sizeof text, "it took %.1f ms, %.1f times what is usual", took / 1e6, ratio);
@@ -126,7 +125,7 @@ class Triggers {
     fire();
   }
 
-  // Write what was planned; the rows that it is about are in the ring.
+  // Writes the planned dumps; the rows that they are about are in the ring by now.
   void fire() {
     std::vector<Planned> planned;
     {
@@ -189,7 +188,7 @@ class Triggers {
     return std::to_string(of) + " of " + std::to_string(value.numel) + " elements";
   }
 
-  // Operators that draw random numbers, Inductor's draw of a seed among them.
+  // Whether an operator draws random numbers; Inductor's draw of a seed does, too.
   static bool is_random(const std::string& kernel) {
     static const char* const operators[] = {"inductor_seed", "rand",    "bernoulli",   "multinomial",
                                             "normal",        "uniform", "exponential", "native_dropout"};
@@ -203,9 +202,10 @@ class Triggers {
     });
   }
 
-  // With the same inputs, and the same random numbers, each launch has to write what it wrote before.
+  // Fires if a launch wrote something else than in an earlier call with the same inputs and the same random
+  // numbers.
   void see_change(const FlightCall& call, const TriggerValue& value, const std::string& name) {
-    // Rows of a device come late: a call is forgotten when there were many since.
+    // Rows of a device come late, so calls are remembered for a while.
     if (calls_.size() > most_calls) calls_.erase(calls_.begin());
     CallState& state = calls_[call.call];
     if (value.launch < 0) {
@@ -229,7 +229,7 @@ class Triggers {
     const Place place{value.launch, value.iteration, value.place};
     const auto [found, is_new] = known->prints.emplace(place, value.print);
     if (is_new || found->second == value.print) return;
-    state.is_given_up = true;  // what follows differs, too
+    state.is_given_up = true;  // later launches differ as a consequence
     plan(call, changed, value, name, "differs from an earlier call with the same inputs");
   }
 
@@ -238,7 +238,7 @@ class Triggers {
   void plan(
       const FlightCall& call, Kind kind, const TriggerValue& value, const std::string& name,
       const std::string& what) {
-    // What comes behind the first of its kind in a call follows from it, mostly.
+    // Only the first event of its kind in a call: later ones are mostly its consequences.
     if (fired_.size() > most_calls) fired_.erase(fired_.begin());
     uint32_t& fired = fired_[call.call];
     if (fired >> kind & 1) return;
@@ -254,7 +254,7 @@ class Triggers {
 
   using Seen = std::tuple<int, int32_t, int32_t>;  // the kind, the launch, the place
 
-  // Once for each: it may go on.
+  // Plans a dump, once for each event: it may happen again in every call.
   void plan(const FlightCall& call, Kind kind, const Seen& which, const std::string& text) {
     if (seen_.count(which)) return;
     uint32_t number = 0;
@@ -279,7 +279,7 @@ class Triggers {
     return true;
   }
 
-  // A folder that nobody had before, such as a process of the same number: it gets another name.
+  // Makes a new folder, under another name if an earlier process with the same pid left one.
   static bool make_own(std::string& folder) {
     const std::string wanted = folder;
     if (!make_folders(wanted.substr(0, wanted.rfind('/')))) return false;
@@ -309,7 +309,7 @@ class Triggers {
     return result + '"';
   }
 
-  // A dump with a copy of the ring. Empty, or why there is none.
+  // Writes a dump with a copy of the ring. Returns an empty text, or the error.
   std::string write(const std::string& folder, const std::string& why) const {
     const std::string own = folder + "/record/" + ring_.name(), tables = folder + "/record/tables";
     if (!make_folders(own) || !make_folders(tables)) return "cannot make " + folder;
@@ -339,13 +339,13 @@ class Triggers {
   FlightRing& ring_;
   const std::string root_;
   const int rank_;
-  uint32_t wanted_ = 0;  // a bit for each kind
+  uint32_t wanted_ = 0;  // a bit for each kind that is wanted
   double spike_ = 0, slow_ = 0;
   std::map<int, std::string> kernels_;
   std::set<int> random_;  // launches that draw random numbers
   std::mutex mutex_;
   std::set<Seen> seen_;
-  std::map<uint64_t, uint32_t> fired_;  // in calls, a bit for each kind
+  std::map<uint64_t, uint32_t> fired_;  // by call: a bit for each kind that has fired
   std::map<Place, Spikes> usual_;
   Usual durations_;
   std::deque<Known> known_;

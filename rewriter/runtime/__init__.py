@@ -1,11 +1,13 @@
-"""What runs inside an instrumented program. Nothing here knows how probes are put in.
+"""The part of the tool that runs inside an instrumented program. It does not insert probes.
 
-An instrumented wrapper calls `attach` once and then methods of what that returns: `begin` at the
-start of a call, `inputs` where its inputs have names, and `before` and `after` around each launch;
-where probes look at memory, also `allocated`, `reused` and `released` where it comes from and goes
-to, and `checked` behind each launch. This package imports torch only when a wrapper runs, and
-nothing but the standard library and torch, so that it can also be embedded in a wrapper
-(`--standalone`). `cpp/` is its counterpart for C++ wrappers: the same lines and the same dump.
+An instrumented wrapper calls `attach` once and then the methods of the returned recorder: `begin`
+at the start of a call, `inputs` with the named inputs, `before` and `after` around each launch.
+Wrappers with memory probes also call `allocated`, `reused` and `released` where a buffer is
+allocated, reused or freed, and `checked` after each launch.
+
+This package imports only the standard library and torch, and torch only when a wrapper runs, so it
+can also be embedded in a wrapper (`--standalone`). `cpp/` is the counterpart for C++ wrappers; it
+prints the same lines and writes the same dump.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
 def attach(
     options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequence[str] = ()
 ) -> Recorder | Dormant | Silent:
-    """The recorder of one wrapper. `options` and `launches` are the table in its header.
+    """Make the recorder of one wrapper. Never raises: on an error it warns and records nothing.
 
-    `inputs` are the names of the values that the `inputs` method is called with.
+    `options` and `launches` are the table in the wrapper's header; `inputs` are the names of the
+    values that the wrapper passes to the `inputs` method.
 
-    Read from the environment: `REWRITER_PROBE=off` silences every probe, `REWRITER_DUMP` names
-    the directory to dump to, `RANK`, or else `LOCAL_RANK`, tells processes of one job apart, and
-    under `REWRITER_QUIET=1` nothing is printed to standard output. Dormant probes are switched on
-    by the file that `REWRITER_CONTROL` names.
+    Environment variables: `REWRITER_PROBE=off` silences every probe, `REWRITER_DUMP` names the
+    dump directory, `REWRITER_QUIET=1` suppresses standard output, and `REWRITER_CONTROL` names the
+    file that switches dormant probes on. The rank of the process is from `read_rank`.
     """
     import os
 

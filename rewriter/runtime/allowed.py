@@ -1,4 +1,4 @@
-"""The values that may be NaN or infinite: `--allow KERNEL:BUFFER`."""
+"""Matches `--allow KERNEL:BUFFER` against values: those that match may be NaN or infinite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INPUTS = "inputs"  # stands for the kernel where the inputs of a call are meant
 
 
 class Allowed:
-    """Patterns such as `*softmax*:buf3`. Of a list of tensors, `buf3` stands for each member."""
+    """Patterns such as `*softmax*:buf3`. `buf3` also matches `buf3[0]`, a member of a list."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
@@ -18,8 +18,10 @@ class Allowed:
         return bool(self.patterns)
 
     def covers(self, kernel: str, name: str) -> bool:
-        """Whether a value of this name may be so at a launch of this kernel; an empty kernel stands
-        for the inputs of the call."""
+        """Whether the value `name` may be NaN or infinite at a launch of `kernel`.
+
+        An empty `kernel` means the inputs of the call.
+        """
         names = {name, name.partition("[")[0]}
         for pattern in self.patterns:
             wanted, _, value = pattern.rpartition(":")

@@ -1,4 +1,4 @@
-"""Where this tool keeps what it built, for the user who built it."""
+"""The user's cache directory, where this tool keeps the libraries that it compiled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ VARIABLES = (VARIABLE, ENGINE)
 
 
 def cache_directory(of: str) -> Path | None:
-    """The directory for one kind of files: in `REWRITER_CACHE_DIR` or the user's, None if off.
+    """The directory for files of the kind `of`, such as "engine"; None if nothing is to be kept.
 
-    `REWRITER_ENGINE_DIR` is that of the engine, whatever the other says.
+    It lies in `REWRITER_CACHE_DIR`, or else in the user's cache directory; the value `off` turns
+    caching off. `REWRITER_ENGINE_DIR` overrides both for the kind "engine".
     """
     if of == "engine" and (own := os.environ.get(ENGINE, "")):
         return Path(own).absolute()
@@ -24,5 +25,5 @@ def cache_directory(of: str) -> Path | None:
         return Path(named).absolute() / of
     home = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(home) if os.path.isabs(home) else Path("~/.cache").expanduser()
-    # Nobody's home: a path that starts with ~ would be one of the working directory.
+    # Without a home directory ~ stays as it is, and would name a folder in the working directory.
     return base / "rewriter" / of if base.is_absolute() else None

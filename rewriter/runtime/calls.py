@@ -1,6 +1,6 @@
-"""Which calls of a wrapper are recorded: the text of `--calls`, such as `3-5,9,20-`.
+"""Parses `--calls`, the calls of a wrapper to record, such as `3-5,9,20-`.
 
-`100-/10` is each tenth call from the hundredth on, which `--every` makes of it.
+`100-/10` means every tenth call starting with call 100; `--every` is translated into this form.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ _PART = re.compile(r"([0-9]{1,15})(-([0-9]{1,15})?(/0*([1-9][0-9]{0,14}))?)?")
 
 
 class Calls:
-    """Numbers of calls, counted from 0 as launches and `run` directories are.
+    """A set of call numbers, counted from 0 as launches and `run` directories are.
 
-    Raises `ValueError`, with the part that is none, for anything but numbers and ranges; one that
-    ends in a dash has no end.
+    A range such as `20-` has no end. Raises `ValueError`, naming the offending part, for anything
+    that is neither a number nor a range.
     """
 
     def __init__(self, text: str) -> None:

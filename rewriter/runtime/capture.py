@@ -1,13 +1,14 @@
-"""Statistics of what runs inside a CUDA graph: the graph itself computes them at each replay.
+"""Statistics of values inside a CUDA graph: the graph itself computes them at each replay.
 
-A replay runs no host code, and while a graph is captured nothing can be read. So the kernel of the
-engine is captured with those of the model, and writes into rows of its own in host memory, which
-are read later. Without an engine, reductions by torch's operators are, and copied into our rows.
+A replay runs no host code, and during capture nothing can be read. So the engine's measuring kernel
+is captured along with the model's kernels, and writes its results into host memory, which is read
+after a replay. Without the engine, reductions by torch's operators are captured instead, and their
+results are copied into rows of device memory that this module allocated.
 
-Nothing of ours may stay alive in the graph's own memory pool: torch checks that. Which pool an
-allocation comes from depends on the thread and its stream, so the rows are made in another thread;
-and because an allocation in any thread may end a capture, they are made before there is one: a
-wrapper is run at least once before it is captured.
+These rows must not lie in the graph's own memory pool: torch checks that nothing stays alive there.
+The pool of an allocation depends on the thread and its stream, so a separate thread allocates the
+rows. It does so before the capture, because an allocation in any thread may end a capture; a
+wrapper runs at least once before it is captured.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from .statistics import WIDTH, Record, has_memory, measure
 
 
 class Rows:
-    """Memory for the statistics of one wrapper, outside of every graph's pool; never freed.
+    """Rows for the statistics of one wrapper, outside of every graph's memory pool; never freed.
 
-    `most` is how many values the wrapper has, and so how many rows a capture may need.
+    `most` is the number of values that the wrapper hands over, and so of rows per capture.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,11 +37,14 @@ class Rows:
         self._started: set[torch.device] = set()
 
     def has_engine(self, device: torch.device) -> bool:
-        """Whether the engine can be captured there: it cannot be started within a capture."""
+        """Whether `start` was called for the device: the engine cannot start during a capture."""
         return device in self._started
 
     def start(self, device: torch.device) -> None:
-        """See to it that the next capture can measure on this device. Not while there is one."""
+        """Prepare for captures on a device: start the engine, or else allocate rows.
+
+        Must not be called during a capture.
+        """
         if device in self._started:
             return
         if engine.start(device.index):
@@ -49,13 +53,16 @@ class Rows:
             self._started.add(device)
 
     def reserve(self, device: torch.device) -> None:
-        """The same for what torch's operators measure. The stream that it takes costs memory."""
+        """Allocate rows for measurements by torch's operators, if there are too few on a device.
+
+        The stream that this needs costs device memory.
+        """
         free = self._free.setdefault(device, [])
         if len(free) < self._most:
             free += _allocate(self._most, device).unbind()
 
     def take(self, device: torch.device) -> Tensor | None:
-        """A row of zeros; none are left where a wrapper is captured that never ran before."""
+        """A row of zeros; None if none is left, as when a wrapper is captured in its first call."""
         if device.type != "cuda":
             self.reserve(device)
         free = self._free.get(device)
@@ -63,9 +70,9 @@ class Rows:
 
 
 class Capture:
-    """What one recording of a graph measures, in order.
+    """The events that were captured into one CUDA graph, in order.
 
-    `is_short` tells that there were not enough rows, so that some values are not measured.
+    `is_short`: there were not enough rows, so some values are not measured.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -82,7 +89,7 @@ class Capture:
         return {event.launch.index for event, _ in self.events if event.launch}
 
     def add(self, event: Event, *, measured: bool) -> None:
-        """Take an event; its tensors are let go."""
+        """Add an event, capture its measurement if it is `measured`, and drop its tensors."""
         event.captured = True
         records: list[Record | None] = [None] * len(event.tensors)
         if measured:
@@ -95,9 +102,9 @@ class Capture:
         self.events.append((event, records))
 
     def read(self) -> bool:
-        """Wait for the replays that were issued; false if there was none since the last time.
+        """Wait for the devices, and put the statistics of the last replay into the events.
 
-        The statistics of the last one are in the events then.
+        Returns false if the graph was not replayed since the last `read`.
         """
         for device in self._devices:
             synchronize(device)
@@ -119,7 +126,7 @@ class Capture:
         return self._seen > 0
 
     def _measured_by_engine(self, event: Event) -> list[int]:
-        """Have the engine measure what it can of an event: the places of those tensors."""
+        """Capture the engine's measurement of an event. Returns the places of measured tensors."""
         tensors: list[Tensor] = [value.content for value in event.tensors]
         places = [
             place
@@ -156,7 +163,7 @@ class Capture:
 
 
 def _allocate(count: int, device: torch.device) -> Tensor:
-    """Rows of zeros outside of every graph's pool."""
+    """Allocate `count` rows of zeros outside of every graph's memory pool."""
     made: list[Tensor] = []
 
     def make() -> None:
@@ -164,7 +171,7 @@ def _allocate(count: int, device: torch.device) -> Tensor:
             if device.type != "cuda":
                 made.append(torch.zeros(count, WIDTH, dtype=torch.int64, device=device))
                 return
-            # Streams are lent in turn: this one might be the caller's.
+            # torch hands out streams of a fixed pool in turn: this one might be the caller's.
             for _ in range(64):
                 stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
                 if stream != caller:

@@ -2,9 +2,9 @@
 
     {"format": "rewriter.control", "version": 1, "id": "5f0c…", "probes": ["print"], …}
 
-It is exchanged as a whole, and counts only if nobody but the user of the process can have written
-it. Beside it, in `PATH.d/`, each wrapper of each process says what it does. `cpp/control.h` reads
-and writes the same.
+The file is replaced as a whole. A program ignores it unless only the program's own user can write
+it. In `PATH.d/` beside the file, each wrapper of each process reports its state. `cpp/control.h`
+reads and writes the same format.
 """
 
 from __future__ import annotations
@@ -29,57 +29,48 @@ LARGEST = 1 << 16  # bytes
 
 
 class ControlError(Exception):
-    """Why a control file does not count."""
+    """The control file is invalid; the message says why."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """What is on. No `probes` are none; no `kernels`, and empty `launches` and `ranks`, are all.
+    """One request: which probes are on, and for what."""
 
-    `kernels` are patterns, whatever their case; `launches` and `ranks` numbers and ranges as
-    `Calls` reads them. `calls` is how many calls each wrapper of each process records, 0 for no
-    limit, of those each `every`th. After `until`, in milliseconds since 1970, nothing is recorded;
-    0 is no end. `dump` is the directory of the dump, empty for that of the program; it keeps the
-    last `keep` calls of each wrapper, 0 for all, and has at most `max_bytes` of each process, as
-    `--max-bytes` takes them, empty for no limit. With `quiet` nothing is printed.
-    `id` tells one request from the next.
-    """
-
-    id: str
-    probes: tuple[str, ...] = ()
-    kernels: tuple[str, ...] = ()
-    launches: str = ""
-    ranks: str = ""
-    calls: int = 0
-    every: int = 1
-    until: int = 0
-    dump: str = ""
-    keep: int = 0
-    max_bytes: str = ""
-    quiet: bool = False
+    id: str  # differs from that of the previous request
+    probes: tuple[str, ...] = ()  # empty: everything is off
+    kernels: tuple[str, ...] = ()  # patterns, case-insensitive; empty: all
+    launches: str = ""  # numbers and ranges as `Calls` reads them; empty: all
+    ranks: str = ""  # as `launches`
+    calls: int = 0  # how many calls each wrapper of each process records; 0: no limit
+    every: int = 1  # record every n-th call
+    until: int = 0  # record nothing after this time, milliseconds since 1970; 0: no end
+    dump: str = ""  # the dump directory; empty: that of the program
+    keep: int = 0  # how many calls of each wrapper the dump keeps, the last ones; 0: all
+    max_bytes: str = ""  # limit of the dump per process, as for `--max-bytes`; empty: none
+    quiet: bool = False  # print nothing
 
     def text(self) -> str:
-        """The content of the file."""
+        """The request as the text of a control file."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}) + "\n"
 
     def has_rank(self, rank: int) -> bool:
-        """Whether the processes of this rank are meant."""
+        """Whether the request applies to processes of this rank."""
         return not self.ranks or rank in Calls(self.ranks)
 
     def has_launch(self, index: int, kernel: str) -> bool:
-        """Whether a launch is meant."""
+        """Whether the request selects a launch."""
         return (not self.launches or index in Calls(self.launches)) and (
             not self.kernels
             or any(fnmatchcase(kernel.lower(), pattern.lower()) for pattern in self.kernels)
         )
 
     def is_over(self) -> bool:
-        """Whether its time is up."""
+        """Whether the time `until` has passed."""
         return bool(self.until) and time.time() * 1000 >= self.until
 
 
 def read(path: str) -> Control:
-    """The request in a file. Raises `ControlError` for what does not count."""
+    """Read the request in a control file. Raises `ControlError` if the file is invalid."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -101,7 +92,7 @@ def read(path: str) -> Control:
 
 
 def parse(data: bytes) -> Control:
-    """The request of a file's content. Raises `ControlError`."""
+    """Parse the content of a control file. Raises `ControlError` if it is invalid."""
     try:
         facts = json.loads(data) if len(data) <= LARGEST else None
     except (ValueError, RecursionError) as error:
@@ -138,9 +129,9 @@ def _is_valid(name: str, value: object) -> bool:
 
 
 def tell(path: str, number: int, facts: Mapping[str, Any]) -> None:
-    """Write beside the control file what the `number`th wrapper of this process does.
+    """Write the state of the `number`th wrapper of this process to `PATH.d/`.
 
-    Nothing is written where there is no directory for it, or it is another user's.
+    Writes nothing if that directory is missing or belongs to another user.
     """
     folder = f"{path}.d"
     with contextlib.suppress(OSError):

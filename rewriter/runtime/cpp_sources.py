@@ -1,4 +1,4 @@
-"""The C++ files of the engine: beside this file, or in a wrapper that carries the runtime."""
+"""Reads the C++ sources of the engine: beside this file, or from a `--standalone` wrapper."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ LIBRARY = "cpp/engine/library.cpp"
 KERNEL = "cpp/engine/kernel.h"
 CALLS = "cpp/engine/python.cpp"
 COMPILED = (LIBRARY, KERNEL, CALLS)
-"""What is compiled where a wrapper runs."""
+"""The sources that are compiled on the machine where a wrapper runs."""
 
 _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 _ONCE = "#pragma once\n"
 
 
 def together(name: str) -> str:
-    """A file, by its path in this package, with what it includes of ours in their places.
+    """The text of a C++ file, with our own headers inserted in place of their `#include`s.
 
-    Raises `OSError` where it is not here.
+    `name` is the path inside this package. Raises `OSError` if a file is missing.
     """
     return _with_includes(name, set())
 
@@ -37,7 +37,7 @@ def _with_includes(name: str, seen: set[str]) -> str:
 
 
 def _read(name: str) -> str:
-    # A wrapper's runtime has no files: its loader has the texts.
+    # A runtime that is embedded in a wrapper has no files: its loader has the texts.
     here = globals().get("__file__")
     if here is not None:
         return (Path(here).parent / name).read_text(encoding="utf-8")

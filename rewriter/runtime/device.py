@@ -1,4 +1,4 @@
-"""Devices: waiting for what was issued to them, and whether they record instead of running it."""
+"""Devices: synchronisation, CUDA graph capture, and which ones a launch uses."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .gpu_kinds import GPU_KINDS
 
 
 def is_capturing() -> bool:
-    """Whether the current stream records a CUDA graph: then nothing may be waited for."""
-    # Asking would otherwise start CUDA in a process that has not used it.
+    """Whether the current stream is capturing a CUDA graph: then nothing may synchronise."""
+    # Without the first check the second one would initialise CUDA in a process that never used it.
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
 
 
 def of_values(values: Iterable[object], kind: str) -> list[torch.device]:
-    """The devices that a launch touches, other than the CPU: those of its tensors.
+    """The devices, other than the CPU, that a launch with these values may use, sorted.
 
-    Where it was handed no tensors, it is the current CUDA device, unless its kind says that it runs
-    on the CPU.
+    They are the devices of its tensors. The current CUDA device is added for a launch whose `kind`
+    always runs on a GPU, and for one without tensors unless its kind is "cpp".
     """
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     devices = {tensor.device for tensor in tensors} - {torch.device("cpu"), torch.device("meta")}
@@ -30,7 +30,7 @@ def of_values(values: Iterable[object], kind: str) -> list[torch.device]:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for everything that was issued to a device. Raises what went wrong there."""
+    """Wait for all work that was issued to a device. Raises torch's error if the device failed."""
     module = torch.get_device_module(device)
     if device.type == "mps":
         module.synchronize()
@@ -39,7 +39,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def tf32() -> list[str]:
-    """The products of float32 that CUDA's libraries may compute in TF32: `matmul`, `conv`."""
+    """Which of the float32 operations `matmul` and `conv` CUDA's libraries may run in TF32."""
     backends: dict[str, Any] = {"matmul": torch.backends.cuda.matmul}
     backends["conv"] = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
     allowed = []
@@ -55,5 +55,5 @@ def tf32() -> list[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of torch's says before its advice."""
+    """The first line of an error of torch's: its message without the advice that follows."""
     return str(error).partition("\n")[0].strip() or type(error).__name__

@@ -1,8 +1,9 @@
-"""`names` where nothing else acts: a launch costs one short write of a line that is ready.
+"""The fast path of the probe `names` where no other probe acts: one write of a prepared line.
 
-No lock, since a line and a row go out in one write each, no event, and nothing of torch but a look
-at whether a CUDA graph is being captured. What is not as it mostly is goes the way of all probes.
-The same is done by `native_calls`, where that can be had.
+It takes no lock, since a line and a row are one write each, makes no `Event`, and asks torch only
+whether a CUDA graph is being captured. Unusual launches take the slow path of all probes, such as
+one that runs again in the same call, or one inside a capture. The extension module (`native_calls`)
+has the same fast path in C++.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def announce(
     otherwise: Callable[..., None],
     failed: Callable[[str, Exception], None],
 ) -> tuple[Callable[..., None], Callable[[ModuleType], Callable[..., None]]]:
-    """What to call at this phase of a launch, with its index; and what makes the same of the
-    module of `native_calls`.
+    """The fast path of one phase, called with the launch's index and values; and a function that
+    makes the native version of it from the extension module.
 
-    `calls` are those that run, by thread. `otherwise` does the same for any launch, `failed` takes
-    what a message is about, and why a line could not be written.
+    `calls` maps threads to the calls that run in them. `otherwise` is the slow path, for any
+    launch. `failed(about, error)` reports a line that could not be written.
     """
     lines: dict[int, bytes] = {}
     rows: dict[int, bytes] = {}

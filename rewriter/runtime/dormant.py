@@ -1,8 +1,9 @@
-"""Probes that do nothing until somebody switches them on, by the file that REWRITER_CONTROL names.
+"""Dormant probes: they do nothing until the file that REWRITER_CONTROL names switches them on.
 
-A call asks `due()` whether it has to say that it begins, which is an iterator's step and not a
-function of Python's, and each launch looks at `on`. What is switched on is a recorder of its own,
-made of those launches and probes that were asked for; it goes when its calls are over.
+A wrapper asks `due()` at the start of a call whether to call `begin`, and checks `on` at each
+launch. `due` is the `__next__` of an iterator, which costs less than a Python function. Each
+request gets a recorder of its own with the launches and probes that it selects; the recorder is
+released when its calls are over.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from .probe_set import ProbeSet
 from .process import is_data_worker, read_rank, say
 from .recorder import Recorder
 
-_PAUSE = 0.05  # seconds between two looks at the file: one costs as much as many calls
-_SKIPPED = 31  # calls after one that is due, where all of them together take less than that
-_OFTEN = 0.5  # seconds between two words on how many calls were recorded, when there are many
+_PAUSE = 0.05  # seconds between two looks at the file: one look costs as much as many calls
+_SKIPPED = 31  # calls that skip `begin` after one that did not, if they are short (`_skip`)
+_OFTEN = 0.5  # seconds between two status reports, once more than `_FEW` calls were recorded
 _FEW = 16
 _NUMBERS = itertools.count()
 _TRUE = itertools.repeat(True)
@@ -32,9 +33,9 @@ _ALWAYS, _NEVER = _TRUE.__next__, itertools.repeat(False).__next__
 
 
 class Dormant:
-    """Takes the calls of a wrapper as `Recorder` does.
+    """The recorder of a wrapper with dormant probes; it has the methods of `Recorder`.
 
-    `due()` tells whether a call has to say that it begins, and `on` whether any is recorded.
+    `due()` tells whether the wrapper has to call `begin`, and `on` whether a call is recorded now.
     """
 
     def __init__(
@@ -48,18 +49,18 @@ class Dormant:
         self._inputs = inputs
         self._path = os.environ.get(VARIABLE, "")
         self._stamp: tuple[int, int, int] | None = None
-        self._request = ""  # the last one that counted
+        self._request = ""  # the id of the last valid request
         self._session: _Session | None = None
         self._recording: dict[int, _Session] = {}
-        self._calls = 0  # that began, or will without a word
-        self._skipped = 0  # calls of those since the last one that was due
+        self._calls = 0  # calls that began, including those about to skip `begin`
+        self._skipped = 0  # how many of them skip it, since the last one that did not
         self._armed = monotonic()
         self._lock = threading.RLock()
         self._rank = read_rank()
         self._place = next(_NUMBERS)
         self._said = 0.0
-        self._next = 0.0  # when the file is looked at again
-        self._recorded = 0  # calls of the last request that switched something on
+        self._next = 0.0  # when to look at the file again
+        self._recorded = 0  # calls recorded by the last request that switched something on
         self._warned: set[str] = set()
         self._set_state()
         if self._path:
@@ -88,7 +89,7 @@ class Dormant:
             self._warn(f"{type(error).__name__}: {error}")
 
     def _look(self) -> tuple[int, int, int] | None:
-        """What tells the file from the one before."""
+        """Inode, modification time and size of the control file; None if it is missing."""
         try:
             about = os.stat(self._path)
         except OSError:
@@ -114,13 +115,13 @@ class Dormant:
             session.recorder.after(launch, *values)
 
     def end(self) -> None:
-        """The call that runs in this thread is over; without this, its next call says so."""
+        """End the call in this thread. Otherwise it ends when the thread begins its next call."""
         with self._lock:
             self._end_call(get_ident())
             self._set_state()
 
     def close(self) -> None:
-        """Nothing is recorded any more, and no call is in the wrapper."""
+        """Stop recording for good. No call may be running in the wrapper."""
         with self._lock:
             self._path = ""
             for thread in list(self._recording):
@@ -134,7 +135,7 @@ class Dormant:
         self, stamp: tuple[int, int, int] | None, number: int, values: Sequence[Any] | None
     ) -> None:
         self._end_call(get_ident())
-        # A thread that ended begins no other call.
+        # Threads that no longer exist begin no other call, so end theirs here.
         if self._recording:
             for thread in self._recording.keys() - sys._current_frames().keys():
                 self._end_call(thread)
@@ -159,7 +160,8 @@ class Dormant:
         self.due = _ALWAYS if self._path else _NEVER
 
     def _skip(self, now: float) -> None:
-        """The next calls are not due, where they would be over soon if they were as the last."""
+        """Let the next calls skip `begin`, if at the pace of the last ones they take less than
+        `_PAUSE` together: then the file is still looked at often enough."""
         if (now - self._armed) * (_SKIPPED + 1) < _PAUSE * (self._skipped + 1):
             self._skipped = _SKIPPED
             self._calls += _SKIPPED
@@ -170,7 +172,7 @@ class Dormant:
         self._armed = now
 
     def _switch(self) -> None:
-        """The file has changed: what was asked for is on from this call on."""
+        """The file has changed: apply its request from this call on."""
         if self._stamp is None:
             self._request = ""
             self._close()
@@ -201,12 +203,12 @@ class Dormant:
             return None
         rows = [x for x in self._launches if control.has_launch(x["launch"], x["kernel"])]
         meant = {row["launch"] for row in rows}
-        # The line behind the next launch is to have measured what waits.
+        # Values wait to be measured with those of the next launch only if that one is recorded.
         rows = [x if x["launch"] + 1 in meant else x | {"together": False} for x in rows]
         return _Session(control, self._options, rows, self._inputs)
 
     def _close(self) -> None:
-        """Nothing more is recorded of this session; calls that run go on."""
+        """Record no further calls in this session; calls that are running are finished."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -244,14 +246,14 @@ class Dormant:
             say(f"[rewriter {self._rank}] warning: control: {message}\n")
 
     def _forked(self) -> None:
-        """Another process is switched on by itself, and has no recorder of this one."""
+        """In a forked process: drop the parent's recorder. The fork follows the file on its own."""
         self._lock = threading.RLock()
         self._session, self._recording = None, {}
         self._set_state()
 
 
 class _Session:
-    """What one request has switched on in one wrapper."""
+    """One request that is switched on in one wrapper, with its recorder."""
 
     def __init__(
         self,
@@ -281,7 +283,7 @@ class _Session:
         self.recorder = Recorder(options, rows, inputs if self.reads_inputs else ())
 
     def wants(self) -> bool:
-        """Whether the call that begins is recorded."""
+        """Count the call that begins, and tell whether to record it."""
         number, self._seen = self._seen, self._seen + 1
         return not self.is_done and number % self.control.every == 0
 

@@ -1,4 +1,4 @@
-"""Writes a dump: a manifest, and per rank and call the events and the tensors saved.
+"""Writes a dump: a manifest, and for each rank and call its events and saved tensors.
 
     DUMP/manifest.json
     DUMP/rank0/run0/run.json
@@ -6,8 +6,8 @@
     DUMP/rank0/run0/events.jsonl
     DUMP/rank0/run0/000012/after_launch_triton_poi_fused_0_buf3_cuda:0.pt
 
-A run directory belongs to one call of one wrapper, whoever makes it first: processes and wrappers
-that share a DUMP never write to one another's files, and nothing is ever overwritten.
+A run directory belongs to the call of a wrapper that created it: processes and wrappers that share
+a DUMP never write to one another's files, and nothing is ever overwritten.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAME_MAX = 255  # bytes, on every file system in use
 
 
 class DumpWriter:
-    """The dump of one wrapper in one process; nothing is created before the first run starts."""
+    """Writes the dump of one wrapper in one process; creates nothing before the first call."""
 
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
         self._root = root
@@ -51,16 +51,19 @@ class DumpWriter:
         self._table = table
         self._constant: bytes | None = None
         self._table_text: bytes | None = None
-        self._table_file = ""  # of the last call
-        self._next = 0  # the first run that may be free
+        self._table_file = ""  # the path of `launches.json` of the last call
+        self._next = 0  # the lowest run number that may be free
         self._keep = wanted_calls(options)
         self._most = wanted_bytes(options)
-        self._expected = 0  # bytes of the next call
+        self._expected = 0  # bytes that the next call may need: those of the last one
         self._kept = kept_in(str(root))
 
     def start(self, call: int) -> CallDirectory | None:
-        """A new directory for one call of the wrapper; they are numbered as its calls are, or on
-        from there where others have those numbers. None where the dump may have no more bytes."""
+        """Make the directory of a call; None if the dump has reached its limit of bytes.
+
+        It gets the number of the call, or the next one that is free if another wrapper or process
+        has taken that.
+        """
         saved = saved_in(self._root, self._most)
         if self._most and not self._has_room(saved):
             return None
@@ -71,7 +74,7 @@ class DumpWriter:
                 self._kept.admit_readers()
             self._constant = self._constant_members()
         path = self._make_directory(call)
-        # Numbers alone: a call of the encoder would take longer than all the rest.
+        # Formatted by hand: calling the JSON encoder would take longer than all the rest.
         changing = (
             f' "call": {call},\n "pid": {os.getpid()},\n "thread": {threading.get_ident()},\n'
             f' "started": {time.time()!r}\n}}\n'
@@ -82,26 +85,28 @@ class DumpWriter:
 
     @property
     def full(self) -> str:
-        """What is said once where `start` has no directory."""
+        """The warning for when `start` returned no directory."""
         return (
             f"--max-bytes: the rows have {self._most} bytes; no more calls are recorded, and the "
             "model runs on"
         )
 
     def finish(self, run: CallDirectory) -> None:
-        """The call is over. Of calls that are over only the last ones are kept, if that was asked
-        for; a process that is killed leaves those, and what it was in."""
+        """End a call, and remove the oldest calls if the dump keeps only the last ones.
+
+        A process that is killed leaves the kept calls and those that were still running.
+        """
         run.close()
         if not (self._keep or self._most):
             return
         if self._most:
-            drain_queue()  # all of it is counted
+            drain_queue()  # so that all rows of the call are in its file, and counted
         self._expected = self._kept.add(
             run.name, owner=id(self), keep=self._keep, counts=bool(self._most)
         )
 
     def _has_room(self, saved: Saved) -> bool:
-        """Whether a call may be recorded; of a dump that rotates, old ones make room for it."""
+        """Whether another call may be recorded; a dump that rotates removes old calls for it."""
         if not self._keep:
             return self._kept.used < self._most
         self._kept.make_room(self._expected, self._most)
@@ -109,12 +114,12 @@ class DumpWriter:
         return True
 
     def _constant_members(self) -> bytes:
-        """How each `run.json` begins."""
+        """The first part of every `run.json`: the members that are the same for all calls."""
         head = {
             "format": "rewriter.run",
             "version": 1,
             "artifact": self._options["artifact"],
-            # Of the wrapper without probes: others may have the same name.
+            # Of the wrapper without probes; identifies it, since others may have the same name.
             "sha256": self._options["sha256"],
             "label": self._options.get("label", ""),
             "host": socket.gethostname(),
@@ -122,13 +127,16 @@ class DumpWriter:
         return f"{{\n{_members(head)},\n".encode()
 
     def _write_table(self, path: str) -> None:
-        """The table of launches may be long, and is the same in all calls: each has a name of one
-        file, of the last call's, for those of earlier calls may be removed."""
+        """Put `launches.json` into the directory of a call, as a hard link where possible.
+
+        The table may be long and is the same for all calls. The link is made to the file of the
+        last call, since those of earlier calls may have been removed.
+        """
         file = f"{path}/{TABLE}"
         if self._table_file:
             try:
                 os.link(self._table_file, file)
-            except OSError:  # it is gone, it has too many names, or there are none here
+            except OSError:  # the file is gone, has too many links, or links are not supported
                 self._table_file = ""
         if not self._table_file:
             _write_whole(path, TABLE, self._table_bytes())
@@ -136,7 +144,7 @@ class DumpWriter:
 
     def _table_bytes(self) -> bytes:
         if self._table_text is None:
-            # How launches are measured is nothing to those who read the dump.
+            # These say how launches are measured, which readers of the dump do not need.
             own = {"together", "memory_waits"}
             rows = [{name: x[name] for name in x if name not in own} for x in self._table]
             facts = {
@@ -150,7 +158,10 @@ class DumpWriter:
         return self._table_text
 
     def _make_directory(self, call: int) -> str:
-        """Its path as text: each call makes one, and a `Path` takes longer than the system."""
+        """Make the directory of a call, and return its path as text.
+
+        Not a `Path`: every call comes here, and making that takes longer than the system calls.
+        """
         self._next = max(self._next, call)
         while True:
             path = f"{self._ranked_name}/run{self._next}"
@@ -191,32 +202,33 @@ class DumpWriter:
 
 
 class CallDirectory:
-    """The directory of one call, by its path: its events, and the tensors saved."""
+    """The directory of one call, at the path `name`: its events and saved tensors."""
 
     def __init__(self, name: str, saved: Saved) -> None:
         self.name = name
         self._saved = saved
         self._events = EventsFile(f"{name}/events.jsonl", make_room=saved.drain)
-        self.append = self._events.append  # what is queued may come later
+        self.append = self._events.append  # rows in the event queue may be written later
         self.duplicate = self._events.duplicate
 
     def leave_marks_of(self, call: Any) -> None:
-        """Have a `RunningCall` leave marks of its launches, where something takes them."""
+        """Let a `RunningCall` leave marks of its launches; only `RecordedCall` supports that."""
 
     def write(self, event: Event) -> None:
-        """Append an event."""
+        """Append the rows of an event, after those that are still in the event queue."""
         drain_queue()
         self.append(event_rows(event).encode())
 
     def note(self, event: Event, facts: dict[str, Any]) -> None:
-        """Append a row of its own about an event."""
+        """Append a separate row with `facts` about an event."""
         drain_queue()
         self.append(note_row(event, facts).encode())
 
     def save(self, event: Event, value: Value) -> str:
-        """Save a tensor; the path of the file, relative to the directory of this call.
+        """Save a tensor. Returns the file's path relative to the directory of this call.
 
-        Empty where it is not saved, and `value.unsaved` says why. The file may appear later.
+        Returns an empty text if it is not saved; `value.unsaved` then says why. The file may appear
+        only after `close`.
         """
         again = f".{event.iteration}" if event.iteration else ""
         folder = f"{event.launch.index:06d}{again}" if event.launch else event.phase
@@ -225,13 +237,13 @@ class CallDirectory:
         return "" if value.unsaved else f"{folder}/{name}"
 
     def close(self) -> None:
-        """The call is over: all that it saved is in files."""
+        """End the call: wait until all tensors that it saved are in their files."""
         self._events.close()
         self._saved.drain()
 
 
 def _file_name(event: Event, value: Value) -> str:
-    """Upstream's documented name; a long one keeps its ends and is told apart by a hash."""
+    """The file name that upstream documents; the kernel in a long one is cut and gets a hash."""
     rest = f"_{value.label.name}_{value.device}.pt".replace("/", "_")
     if event.launch is None:
         return f"aoti_model_inputs{rest}"
@@ -256,8 +268,8 @@ def _members(facts: dict[str, Any]) -> str:
 
 
 def _write_whole(folder: str, name: str, data: bytes) -> None:
-    """Whole or not at all; whoever comes second writes the same."""
-    # Hosts that share a directory may have the same numbers.
+    """Write a file whole or not at all. Whoever else writes it at the same time writes the same."""
+    # Hosts that share a directory may have the same process numbers.
     temporary = f"{folder}/.{name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:

@@ -1,4 +1,4 @@
-"""Measures tensors: statistics and a fingerprint, from one pass over each."""
+"""Measures tensors with the engine: statistics and a fingerprint, in one pass over each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .engine_library import EngineLibrary, EngineUnavailable, kernel_source, loa
 from .statistics import Statistics
 
 MEASURED = struct.Struct("=4q2Q2d2Qq")
-"""`Measured` of `cpp/engine/measured.h`."""
+"""The struct `Measured` of `cpp/engine/measured.h`."""
 
 _LAYOUT = struct.Struct("@iiqPPi")
-_MOST = 4096  # layouts that are kept
+_MOST = 4096  # layouts in the cache
 
 _NAMES = (
     *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
@@ -35,14 +35,15 @@ _NAMES = (
     *(f"int{bits}" for bits in range(1, 8)),
     *("float8_e8m0fnu", "float4_e2m1fn_x2"),
 )
-"""Dtypes by number, as `cpp/dtype.h` has them."""
+"""The name of each dtype at the place of its number, as in `cpp/dtype.h`."""
 
 
 class Measurement(NamedTuple):
-    """What is known of a tensor: None and empty where there are no elements to read.
+    """The statistics and fingerprint of a tensor; None and empty if it has no readable elements.
 
-    `fingerprint` is of the bytes of the elements in row-major order, whatever the strides and the
-    device are: 32 hexadecimal digits. Packed and quantized dtypes have no statistics.
+    `fingerprint` has 32 hexadecimal digits. It is computed from the elements' bytes in row-major
+    order, and so does not depend on strides or device. Packed and quantized dtypes have no
+    statistics.
     """
 
     statistics: Statistics | None
@@ -53,9 +54,9 @@ NOTHING = Measurement(None, "")
 
 
 class _Layout(NamedTuple):
-    """What the engine has to know of all tensors of a shape, a stride and a dtype."""
+    """What the engine needs to know about tensors of one shape, stride and dtype."""
 
-    address: int  # of `Layout` in the memory that `memory` keeps
+    address: int  # of the engine's struct `Layout`, which lies in `memory`
     numel: int
     extent: int  # bytes from the first element to the end of the last
     dtype: torch.dtype
@@ -63,14 +64,14 @@ class _Layout(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """Tensors that a CUDA graph measures each time that it is replayed."""
+    """Tensors whose measurement was captured into a CUDA graph: each replay measures them."""
 
     device: int
-    first: int
+    first: int  # the engine's number for the first tensor; the others follow
     layouts: tuple[_Layout, ...]
 
     def read(self) -> tuple[int, list[Measurement]]:
-        """How many replays there were, and what the last one measured. Does not wait."""
+        """The number of replays so far, and what the last one measured. Does not wait."""
         library, replays, result = _library(), 0, []
         room = ctypes.create_string_buffer(MEASURED.size)
         for place, layout in enumerate(self.layouts):
@@ -84,11 +85,11 @@ class Capture(NamedTuple):
 
 
 class MeasurementError(RuntimeError):
-    """What was issued did not come back: the device failed."""
+    """A measurement that was issued did not finish: the device failed."""
 
 
 def measure(tensors: Sequence[Tensor]) -> list[Measurement]:
-    """Measure each of ``tensors``. Of those on a GPU this waits for what its stream has to do.
+    """Measure each of ``tensors``. For those on a GPU, waits for its current stream.
 
     Raises:
         MeasurementError: the device failed.
@@ -110,9 +111,9 @@ def measure(tensors: Sequence[Tensor]) -> list[Measurement]:
 
 
 def capture(tensors: Sequence[Tensor]) -> Capture | None:
-    """Measure ``tensors``, all of one GPU, within the capture that its current stream is in.
+    """Capture the measurement of ``tensors``, all on one GPU whose current stream is capturing.
 
-    None where the engine cannot; it has to have been started before the capture (`start`).
+    None if the engine cannot measure them. It must have been started before the capture (`start`).
     """
     with torch._C.DisableTorchFunction(), torch.no_grad():
         groups = _groups(tensors)
@@ -130,14 +131,17 @@ def capture(tensors: Sequence[Tensor]) -> Capture | None:
 
 @cache
 def start(device: int) -> str:
-    """Make the engine ready for a GPU. Empty, or why it measures by torch's operators there."""
+    """Start the engine on a GPU, once per process. Returns an empty text, or why that failed.
+
+    Tensors on a GPU where it failed are measured by torch's operators.
+    """
     library = load()
     if isinstance(library, EngineUnavailable):
         return str(library)
     directory = cache_directory("engine")
     torch_library = Path(torch.__file__).parent / "lib"
     with torch.cuda.device(device):
-        torch.cuda.current_stream()  # the context is there
+        torch.cuda.current_stream()  # with the next line: creates the CUDA context
         torch.empty(1, device=f"cuda:{device}")
         problem = library.functions.inductor_rewriter_gpu_start(
             device, kernel_source(), os.fsencode(torch_library), os.fsencode(directory or "")
@@ -146,7 +150,7 @@ def start(device: int) -> str:
 
 
 def about(device: int) -> str:
-    """What compiled the kernel of a GPU that was started."""
+    """Which compiler made the measuring kernel of a GPU that was started, such as NVRTC 12.9."""
     text: bytes = _library().functions.inductor_rewriter_gpu_about(device)
     return text.decode()
 
@@ -155,10 +159,10 @@ def about(device: int) -> str:
 class _Group:
     """Tensors of one device."""
 
-    places: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # in the list that was to be measured
     layouts: list[_Layout] = field(default_factory=list)
     addresses: list[int] = field(default_factory=list)
-    kept: list[Tensor] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)  # keeps the memory at `addresses` alive
 
     def pointers(self) -> tuple[bytes, bytes]:
         count = len(self.places)
@@ -167,8 +171,8 @@ class _Group:
 
 
 def _groups(tensors: Sequence[Tensor]) -> dict[int | None, _Group]:
-    """The tensors that can be measured, by device: -1 is the CPU, None is what only torch's
-    operators can."""
+    """The tensors that can be measured, by device: -1 for the CPU, None for those that the engine
+    cannot measure and torch's operators have to."""
     groups: dict[int | None, _Group] = {}
     is_loaded = not isinstance(load(), EngineUnavailable)
     for place, tensor in enumerate(tensors):
@@ -221,7 +225,7 @@ def _library() -> EngineLibrary:
 
 
 def measure_by_operators(tensor: Tensor) -> Measurement:
-    """The same by torch's operators, on any device that has float64."""
+    """Measure a tensor by torch's operators, on any device that has float64."""
     record = statistics.measure(tensor)
     if tensor.is_nested or not statistics.has_memory(tensor):
         return NOTHING
@@ -238,7 +242,7 @@ def measure_by_operators(tensor: Tensor) -> Measurement:
 
 
 def decode(row: tuple[Any, ...], dtype: torch.dtype, numel: int) -> Measurement:
-    """The measurement of a tensor from its `Measured`, unpacked."""
+    """Make a `Measurement` of an unpacked struct `Measured`."""
     finite, nan, positive, negative, low, high, mean, deviation, first, second, near = row
     text = f"{first:016x}{second:016x}"
     if finite == -1:
@@ -255,7 +259,7 @@ def decode(row: tuple[Any, ...], dtype: torch.dtype, numel: int) -> Measurement:
 
 @cache
 def dtype_numbers() -> dict[torch.dtype, int]:
-    """The number of each dtype that this torch has."""
+    """The engine's number for each dtype that this torch has."""
     return {
         getattr(torch, name): number for number, name in enumerate(_NAMES) if hasattr(torch, name)
     }
@@ -294,7 +298,7 @@ def _make_layout(shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype)
 
 
 def _has_memory(tensor: Tensor, layout: _Layout) -> bool:
-    """`statistics.has_memory` of a strided tensor, of which the extent is known."""
+    """`statistics.has_memory` for a strided tensor whose layout is known."""
     if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return False
     if not layout.numel:

@@ -1,4 +1,7 @@
-"""Saves tensors with the engine: copied at once, written by its threads (`engine/saver.h`)."""
+"""Saves tensors with the engine: it copies them at once, and its threads write the files.
+
+The C++ side is `cpp/engine/saver.h`.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ from .engine_library import declared
 from .pickled import pickled_tensor
 
 _MOST_LAYOUTS = 4096
-# Copies on a device of what is not dense there; what is larger is brought to the CPU as it is.
+# A GPU tensor that is not dense is cloned on the GPU up to this size; a larger one on the CPU.
 _LARGEST_CLONE = 32 << 20  # bytes
 
 
 class SaveResult(IntEnum):
-    """`Saver::Result` of `engine/saver.h`."""
+    """`Saver::Result` of `cpp/engine/saver.h`."""
 
     FAULT = -1
     QUEUED = 0
@@ -33,7 +36,7 @@ class SaveResult(IntEnum):
 
 
 class _Layout(NamedTuple):
-    """What all tensors of a dtype, shape and stride have in common."""
+    """What is the same for all tensors of one dtype, shape and stride."""
 
     pickle: bytes
     size: int  # bytes
@@ -41,7 +44,7 @@ class _Layout(NamedTuple):
 
 
 class EngineFiles:
-    """The files that this process saves in one dump, `most` bytes of them; 0 is no limit."""
+    """Saves tensors of this process in one dump, at most `most` bytes; 0 means no limit."""
 
     def __init__(self, functions: ctypes.CDLL, most: int) -> None:
         function = partial(declared, functions)
@@ -61,7 +64,8 @@ class EngineFiles:
 
     @staticmethod
     def takes(content: Tensor) -> bool:
-        """Whether a tensor is plain: strided, and its elements are what its bytes are."""
+        """Whether a tensor is plain: strided, not quantized, and not lazily conjugated or
+        negated."""
         return not (
             content.layout is not torch.strided
             or type(content) is not Tensor
@@ -71,15 +75,15 @@ class EngineFiles:
         )
 
     def save(self, content: Tensor, path: str | Path) -> int:
-        """Save a plain tensor under a name that is free: a `SaveResult`.
+        """Save a plain tensor in a new file at `path`. Returns a `SaveResult`.
 
-        The file is there once `wait` is back, if not before.
+        The tensor may change afterwards. The file exists at the latest after `wait`.
         """
         layout = self._layout(content)
         if not layout.is_dense and not (content.is_cuda and layout.size <= _LARGEST_CLONE):
             content = content.to("cpu", copy=True)
         elif not layout.is_dense:
-            # Its memory may be used again by what comes later on its stream.
+            # Freed on return; who reuses its memory does so behind the engine's copy on the stream.
             content = content.clone()
         elif not (content.is_cpu or content.is_cuda):
             content = content.to("cpu")
@@ -91,19 +95,19 @@ class EngineFiles:
         return self._queue(content, path, 0, None)
 
     def last(self) -> int:
-        """The number of the last save."""
+        """The number of the last save, for `wait`."""
         return int(self._last(self._saver))
 
     def wait(self, last: int) -> None:
-        """Wait until everything up to this save is in its file, or has failed."""
+        """Wait until all saves up to number `last` are in their files, or have failed."""
         self._wait(self._saver, last)
 
     def restart(self, used: int) -> None:
-        """So many bytes of the limit are used."""
+        """Count from `used` bytes on, and accept saves again after the limit was reached."""
         self._restart(self._saver, used)
 
     def take_message(self) -> str:
-        """What could not be saved since this was last asked; empty where everything could."""
+        """The message about failed saves since the last call; empty if there were none."""
         size = self._message(self._saver, self._room, len(self._room))
         return self._room.raw[:size].decode("utf-8", "replace") if size else ""
 
@@ -136,7 +140,7 @@ class EngineFiles:
 
 
 def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the elements fill a run of memory, each place once."""
+    """Whether the elements fill one contiguous range of memory, without gaps or overlaps."""
     step = 1
     if 0 in shape:
         return True

@@ -1,7 +1,7 @@
-"""The measuring engine of `cpp/engine/` as a library: built once per machine, then found again.
+"""Builds and loads the measuring engine of `cpp/engine/`: once per machine, then from the cache.
 
-Where it cannot be had, because there is no compiler, torch's operators measure (`statistics.py`,
-`fingerprint.py`), slower, to the same numbers.
+Where it cannot be built, as without a compiler, torch's operators compute the same numbers, slower
+(`statistics.py`, `fingerprint.py`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .cache_directory import cache_directory
 
 INTERFACE = 8
 Library = TypeVar("Library")
-# What is hot says so itself; the rest is compiled quickly.
+# Hot functions raise their optimisation level in the source; the rest is to compile quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
-_PATIENCE = 120  # seconds for a compiler
+_PATIENCE = 120  # seconds that a compiler may take
 
 
 class EngineUnavailable(Exception):  # noqa: N818 - it is no error: torch's operators measure
-    """Why there is no library, in a few words."""
+    """The engine cannot be built or loaded; the message says why, in a few words."""
 
 
 @dataclass(frozen=True)
 class EngineLibrary:
-    """The library as it was loaded, and what built it."""
+    """The loaded library, its file, and the compiler that built it."""
 
     functions: ctypes.CDLL
     path: Path
@@ -46,12 +46,15 @@ class EngineLibrary:
 
 @cache
 def load() -> EngineLibrary | EngineUnavailable:
-    """The library, built if it is not kept; or why there is none. Once per process."""
+    """Load the engine, after building it if it is not in the cache; or return why that failed.
+
+    Done once per process.
+    """
     return made_or_why(_load)
 
 
 def made_or_why(make: Callable[[], Library]) -> Library | EngineUnavailable:
-    """What a function makes with `build_once`, or why it cannot."""
+    """The result of `make`, or why it failed: `make` calls `build_once`."""
     try:
         return make()
     except EngineUnavailable as problem:
@@ -61,7 +64,7 @@ def made_or_why(make: Callable[[], Library]) -> Library | EngineUnavailable:
 
 
 def compiler() -> str:
-    """The C++ compiler that Inductor would take, empty if there is none."""
+    """The path of the C++ compiler that Inductor would use; empty if there is none."""
     if named := os.environ.get("CXX"):
         return shutil.which(named) or ""
     return next(filter(None, map(shutil.which, ("g++", "clang++"))), "")
@@ -70,7 +73,10 @@ def compiler() -> str:
 def declared(
     functions: ctypes.CDLL, name: str, result: object, *arguments: object
 ) -> Callable[..., Any]:
-    """A function of the library, by its name without the prefix, that knows its types."""
+    """A function of the library with its result and argument types declared.
+
+    `name` is without the prefix `inductor_rewriter_`.
+    """
     function: Any = getattr(functions, f"inductor_rewriter_{name}")
     function.restype, function.argtypes = result, arguments
     return function  # type: ignore[no-any-return]
@@ -83,9 +89,10 @@ def _load() -> EngineLibrary:
 def build_once(
     stem: str, source: str, flags: Sequence[str], open_library: Callable[[Path, str], Library]
 ) -> Library:
-    """What `open_library` makes of a library and its compiler: built if it is not kept.
+    """Open a library with `open_library(path, compiler)`, after building it if it is not cached.
 
-    Raises `EngineUnavailable`, `OSError` or `subprocess.SubprocessError` where there can be none.
+    `stem` begins the file's name. Raises `EngineUnavailable`, `OSError` or
+    `subprocess.SubprocessError` if it cannot be built or opened.
     """
     if sys.platform != "linux":
         raise EngineUnavailable(f"it was not tried on {sys.platform}")
@@ -96,12 +103,12 @@ def build_once(
     directory = cache_directory("engine")
     if directory is not None and (directory / name).is_file():
         with contextlib.suppress(OSError, EngineUnavailable):
-            return open_library(directory / name, path)  # else it is damaged, and built again
+            return open_library(directory / name, path)  # a damaged file is built again below
     if directory is not None:
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
             return open_library(_build(path, source, flags, directory / name), path)
-    # It stays loaded when its file is gone.
+    # There is no cache; the library stays loaded when its file is removed.
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         return open_library(_build(path, source, flags, Path(folder) / name), path)
 
@@ -132,12 +139,15 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
 
 @cache
 def kernel_source() -> bytes:
-    """The text of the GPU's kernel, with what it includes before it."""
+    """The source of the measuring kernel for a GPU, with its includes inserted."""
     return cpp_sources.together(cpp_sources.KERNEL).encode()
 
 
 def _build(compiler: str, source: str, flags: Sequence[str], library: Path) -> Path:
-    """Compile into a file beside it: others that do so at the same time write the same."""
+    """Compile into a temporary file, then rename it to `library`.
+
+    Processes that do so at the same time write the same bytes.
+    """
     handle, made = tempfile.mkstemp(dir=library.parent, suffix=".so.part")
     os.close(handle)
     try:
@@ -158,7 +168,7 @@ def _build(compiler: str, source: str, flags: Sequence[str], library: Path) -> P
 
 
 def _key(compiler: str, source: str, flags: Sequence[str]) -> str:
-    """What a library is known by: sources, compiler, flags, and the processor that it is for."""
+    """A hash of all that a library depends on: sources, flags, compiler and processor."""
     about = os.stat(os.path.realpath(compiler))
     facts: Sequence[object] = (
         *_FLAGS,
@@ -173,7 +183,7 @@ def _key(compiler: str, source: str, flags: Sequence[str]) -> str:
 
 
 def _processor() -> str:
-    """What `-march=native` depends on: a home directory may be that of several machines."""
+    """What `-march=native` depends on: several machines may share a home directory."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
         wanted = ("model name", "flags", "Features", "CPU part")

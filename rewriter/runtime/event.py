@@ -1,4 +1,4 @@
-"""One moment of a call: what the wrapper handed over there, and what the probes learn about it."""
+"""An event: the values that a wrapper hands over at one point of a call, and their measurements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from .statistics import Record, Statistics, collect, has_memory
 
-HEAD = 64  # values shown at most, as upstream does
+HEAD = 64  # the most elements of a tensor that are printed, as upstream does
 
 
 @dataclass(frozen=True)
 class Label:
-    """What the table says of one value: its role, its short name, its source text."""
+    """The table's entry for one value: its role, its short name, its source text."""
 
     role: str
     name: str
@@ -24,19 +24,17 @@ class Label:
 
 @dataclass(frozen=True)
 class ProbedLaunch:
-    """What the table says of one launch; `labels` are per phase, in the order of the values.
-
-    `together`: nobody writes or frees what the line behind it hands over before the line behind
-    the next launch is reached. `memory_waits`: what is done to memory behind it waits for the next
-    line about memory.
-    """
+    """The table's entry for one launch."""
 
     index: int
     kernel: str
     kind: str
-    repeats: bool
-    labels: dict[str, tuple[Label, ...]]
+    repeats: bool  # whether it stands in a loop, so that a call may run it several times
+    labels: dict[str, tuple[Label, ...]]  # by phase, in the order of the values
+    # Nothing writes or frees the values handed over after this launch until those of the next
+    # launch are handed over: both may be measured by one kernel.
     together: bool = False
+    # The work of the memory line after this launch (`checked`) may wait for the next memory line.
     memory_waits: bool = False
 
     @classmethod
@@ -53,29 +51,28 @@ class ProbedLaunch:
 
 @dataclass
 class Value:
-    """A value as it is at the event.
+    """One value of an event: a tensor, or the text of a scalar or other object.
 
-    What must outlive the event is copied out when it is made: `content` is dropped as soon as the
-    event is over, so that probing never keeps a buffer alive. `statistics` come later.
+    `content` is set to None at the end of the event, so that probing never keeps a buffer alive.
     """
 
     label: Label
     content: Any
-    kind: str
+    kind: str  # "tensor", or the name of the type
     shape: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()  # in elements
     dtype: torch.dtype | None = None
     device: str = ""
-    statistics: Statistics | None = None
-    head: list[Any] | None = None
-    text: str = ""
+    statistics: Statistics | None = None  # may be set later than the other fields
+    head: list[Any] | None = None  # the first elements
+    text: str = ""  # `repr` of a value that is no tensor
     fingerprint: str = ""  # of all elements: cpp/engine/fingerprint.h
-    file: str = ""
-    unsaved: str = ""  # why there is no file, where the probe `save` was to write one
+    file: str = ""  # where the tensor was saved, relative to the call's directory
+    unsaved: str = ""  # why the probe `save` did not write a file
 
     @classmethod
     def read(cls, label: Label, content: Any) -> Iterator[Value]:
-        """The value, or the members of a list of values; `None` is no value."""
+        """Yield the value, or each member of a list of values; nothing for None."""
         if isinstance(content, torch.Tensor):
             yield cls(
                 label,
@@ -99,34 +96,28 @@ class Value:
 
     @property
     def facts(self) -> str:
-        """All that is known about it: the same text for a value that did not change."""
+        """All that was recorded of the value, as text: equal if the value did not change."""
         about = (self.kind, self.text, self.shape, self.stride, self.dtype, self.device)
         return repr((*about, self.statistics, self.head, self.fingerprint))
 
 
 @dataclass
 class Event:
-    """Everything at one phase of one launch.
+    """One phase of one launch, with its values; or the inputs of a call."""
 
-    `call` is the number of the call in this process, `iteration` counts the launch's runs in it.
-    The inputs of a call are an event of their own, of the phase "inputs" and without a launch.
-    `unexpected` is what is wrong with them by name, or under an empty one with all of them.
-    `error` is what is wrong with the device, so that nothing can be read. `captured` is what was
-    issued into a CUDA graph: its statistics are those of a replay.
-    """
-
-    launch: ProbedLaunch | None
-    phase: str
-    iteration: int
-    call: int
+    launch: ProbedLaunch | None  # None for the inputs
+    phase: str  # "before", "after" or "inputs"
+    iteration: int  # how often the launch ran earlier in this call
+    call: int  # the number of the call in this process
     values: list[Value] = field(default_factory=list)
-    error: str = ""
-    captured: bool = False
+    error: str = ""  # why nothing can be read from the device
+    captured: bool = False  # issued into a CUDA graph: the statistics are those of a replay
+    # What is wrong with inputs, by name; under an empty name, with the inputs as a whole.
     unexpected: dict[str, str] = field(default_factory=dict)
 
     @property
     def about(self) -> str:
-        """How messages name it."""
+        """The name of the event in messages: `#12`, or `inputs`."""
         return self.phase if self.launch is None else f"#{self.launch.index}"
 
     @property
@@ -135,11 +126,11 @@ class Event:
 
 
 Pending = tuple[Event, list[Record | None]]
-"""An event, and for each of its tensors the statistics that are still on their device."""
+"""An event, and for each of its tensors the statistics that are still on the device."""
 
 
 def fetch_statistics(pending: Sequence[Pending]) -> None:
-    """Bring the statistics of these events to the host, in one transfer per device."""
+    """Copy the statistics of these events to the host, in one transfer per device."""
     statistics = iter(collect([record for _, records in pending for record in records]))
     for event, _ in pending:
         for value in event.tensors:
@@ -148,10 +139,7 @@ def fetch_statistics(pending: Sequence[Pending]) -> None:
 
 
 def measure_now(event: Event) -> None:
-    """Measure the statistics of an event's tensors with the engine, and wait for them.
-
-    Those that are known are not read again.
-    """
+    """Measure those tensors of an event that have no statistics yet, and wait for the result."""
     from .engine import measure
 
     values = [value for value in event.tensors if value.statistics is None]
@@ -160,7 +148,10 @@ def measure_now(event: Event) -> None:
 
 
 def first_values(tensor: torch.Tensor) -> list[Any] | None:
-    """The first values in logical order, read without copying the rest; `None` if unreadable."""
+    """The first `HEAD` elements in logical order; None for a tensor that cannot be read.
+
+    Only these are copied to the host.
+    """
     if tensor.is_quantized or tensor.layout is not torch.strided or not has_memory(tensor):
         return None
     if tensor.numel() == 0:

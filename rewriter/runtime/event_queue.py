@@ -1,7 +1,8 @@
-"""The queue of `cpp/engine/events.h`: what is measured is formatted and written by its own thread.
+"""The event queue of `cpp/engine/events.h`: a writing thread formats and writes measured launches.
 
-Order is kept: lines of all wrappers of this process among themselves, and rows of a call. What goes
-around the queue (`Printer`, `CallDirectory`) waits until it is empty.
+The thread keeps the order of the printed lines of all wrappers of this process, and of the rows of
+each call. `Printer` and `CallDirectory`, which write without the queue, first wait until it is
+empty (`drain_queue`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import torch
 
 from .engine_library import EngineUnavailable, declared, load
 
-PRINTS_NOTHING, COLLECTS = -1, -2  # instead of a descriptor of standard output
+PRINTS_NOTHING, COLLECTS = -1, -2  # in place of the file descriptor of standard output
 LAUNCH = "@4q"
-"""What `launch` takes, packed: the call, the plan, the iteration, the stream; then the address of
-each tensor."""
+"""The argument of `launch`: call, plan, iteration, stream; then the address of each tensor."""
 
 
 class EventQueue:
-    """The functions of the library. `launch` returns 0 for what cannot be measured, and 2 where
-    something could not be written since `problems` was called."""
+    """The event queue's functions in the engine's library.
+
+    `launch` measures the values of a launch and queues them to be written. It returns 0 if they
+    cannot be measured, else 1, or 2 if a write failed since the last call of `problems`.
+    `settle` issues the measurements that still wait to be issued together with others; `drain`
+    waits until the queue is empty; `close` ends a call, `forget` a plan.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         function = partial(declared, library)
@@ -35,7 +40,7 @@ class EventQueue:
         self._plan = function("plan", handle, text)
         self.forget = function("forget", None, handle)
         self.launch = function("launch", number, text)
-        # Of the same function, for what calls it itself.
+        # The address of the same function, for the extension module, which calls it directly.
         self.launch_address = ctypes.cast(library.inductor_rewriter_launch, handle).value or 0
         self.settle = function("settle", None)
         self.drain = function("drain", None)
@@ -46,25 +51,29 @@ class EventQueue:
         self._finding = function("finding", text)
 
     def open(self, lines: int, rows: int, is_prompt: bool, start: bytes) -> int:
-        """A call of a wrapper, by its descriptors; `start` begins its lines, and if it is prompt, a
-        launch waits until it is written."""
+        """Open a call of a wrapper. Returns its handle.
+
+        `lines` and `rows` are the file descriptors for printed lines and for rows of the dump.
+        `start` is the beginning of each line. If `is_prompt`, `launch` returns only when the
+        lines and rows of the launch are written.
+        """
         threads = torch.get_num_threads()
         number: int = self._open(lines, rows, threads, is_prompt, start, len(start))
         return number
 
     def plan(self, packed: bytes) -> int:
-        """What `PlanReader` reads, by its number from now on."""
+        """Add a plan, packed as `PlanReader` (`cpp/engine/plan.h`) reads it. Returns its handle."""
         number: int = self._plan(packed)
         return number
 
     def collected(self, call: int) -> str:
-        """The lines of a call that nobody wrote; all of them have to be emitted."""
+        """Take the lines of a call that was opened with `COLLECTS`. The call has to be prompt."""
         size = ctypes.c_int64()
         data = self._collected(call, ctypes.byref(size))
         return ctypes.string_at(data, size.value).decode("utf-8", "replace")
 
     def problems(self) -> list[tuple[str, str]]:
-        """What could not be written since this was called last: where, and why."""
+        """The failures since the last call of this function: what each is about, and why."""
         found = []
         if number := self._problem(0):
             found.append(("stdout", _message(number, "")))
@@ -76,8 +85,11 @@ class EventQueue:
         return found
 
     def finding(self) -> tuple[int, str, str] | None:
-        """The first NaN of a plan that stops, since this was called last: the launch, -1 for the
-        inputs, the value, and how many elements of it."""
+        """The first NaN that is to end the program (`--stop`), or None.
+
+        Returns the index of the launch (-1 for the inputs), the name of the value, and how many of
+        its elements are NaN, as text. Each is returned once.
+        """
         text = self._finding()
         if not text:
             return None
@@ -91,7 +103,7 @@ def _message(number: int, more: str) -> str:
 
 
 class PackedText:
-    """Packs what `PlanReader` reads."""
+    """Packs integers and texts as `PlanReader` of `cpp/engine/plan.h` reads them."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -116,17 +128,17 @@ _QUEUE: list[EventQueue] = []
 
 @cache
 def start_queue() -> EventQueue | None:
-    """The queue of this process, or none where there is no library."""
+    """The event queue of this process; None without the engine's library."""
     library = load()
     if isinstance(library, EngineUnavailable):
         return None
     _QUEUE.append(EventQueue(library.functions))
-    # Its thread is none of a fork, and what is queued is not the fork's to write.
+    # A fork has no writing thread, and must not write what its parent queued.
     os.register_at_fork(after_in_child=_QUEUE[0].forked)
     return _QUEUE[0]
 
 
 def drain_queue() -> None:
-    """Wait until what was queued is written, if there is a queue."""
+    """Wait until everything in the event queue is written, if there is a queue."""
     for queue in _QUEUE:
         queue.drain()

@@ -1,8 +1,8 @@
-"""Takes the values of an event: has probes act on them, measures them, and reports the event.
+"""Reads the values of an event: lets the probes act on them, measures them, reports the event.
 
-Statistics are queued on the device where the values are, and fetched for a whole launch at once:
-what was read before it waits for what is read after it, so that probing costs one transfer per
-launch, unless a probe wants it in the dump before the launch runs. Values on the CPU need no
+Statistics are computed on the device of the values and fetched once per launch: those from before
+the launch wait for those from after it, so that probing costs one transfer per launch. The
+exception is a probe that needs them in the dump before the launch runs. Values on the CPU need no
 transfer, and are reported at once.
 """
 
@@ -28,8 +28,8 @@ from .statistics import measure
 class EventReader:
     """Reads the events of one wrapper for its `recorder`.
 
-    `silence` ends all probing; `is_dumping` and `shows_values` say whether events are written to a
-    dump, and whether their first elements are printed.
+    `silence` ends all probing. `is_dumping`: events are written to a dump. `shows_values`: the
+    first elements of tensors are printed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EventReader:
         labels: tuple[Label, ...],
         contents: tuple[Any, ...],
     ) -> None:
-        """Take the values of an event, and have the probes act on them."""
+        """Add the values `contents` to an event, let the probes act on them, and measure them."""
         self.take(event, labels, contents)
         for act in self._probes.checks(event):
             self.ask(act, event, call)
@@ -74,7 +74,7 @@ class EventReader:
         self._measure(event, call)
 
     def take(self, event: Event, labels: tuple[Label, ...], contents: tuple[Any, ...]) -> None:
-        """Add values to an event: what can be read of each."""
+        """Add values to an event; one that cannot be read is left out with a warning."""
         for label, content in zip(labels, contents, strict=True):
             try:
                 event.values += Value.read(label, content)
@@ -84,7 +84,7 @@ class EventReader:
                 )
 
     def _capture(self, event: Event, call: RunningCall, readers: list[Probe]) -> None:
-        """Inside of a CUDA graph: nothing can be read before a replay."""
+        """Read an event during CUDA graph capture: values can be read only after a replay."""
         for probe in readers:
             if probe.copies:
                 name = type(probe).__module__.rpartition(".")[2]
@@ -98,13 +98,13 @@ class EventReader:
         self._graphs.add(event, call, measured=self.is_measured(event))
 
     def is_measured(self, event: Event) -> bool:
-        """Whether anything asks for the statistics of the event's tensors."""
+        """Whether a probe or the dump needs the statistics of the event's tensors."""
         return self._is_dumping or self._probes.measures(event)
 
     def _report_fault(self, event: Event, call: RunningCall) -> None:
-        """The device is faulty: nothing can be read from it any more, so report it and stop."""
+        """Report that the device failed, and end all probing: nothing can be read any more."""
         if event.launch is None:
-            return  # the first launch meets it, too
+            return  # the first launch will find the same error
         self._silence()
         call.note(event, {"error": event.error})
         earlier = " (of something before this launch)" if event.phase == "before" else ""
@@ -139,7 +139,7 @@ class EventReader:
         try:
             fetch_statistics(pending)
         except Exception as error:
-            # What ran is still worth reporting.
+            # The events are still worth reporting without statistics.
             self._recorder.warn(
                 pending[0][0].about, f"{type(error).__name__}: {device.first_line(error)}"
             )
@@ -148,7 +148,7 @@ class EventReader:
     def report(
         self, events: list[Pending], call: RunningCall, directory: CallDirectory | None
     ) -> None:
-        """Have the probes show events that were measured, and write them."""
+        """Let the probes print measured events, and write these to the dump."""
         for event, _ in events:
             for probe in self._probes.acting(event):
                 self.ask(probe.measured, event, call)
@@ -157,7 +157,7 @@ class EventReader:
             self._findings.end_if_found(call, directory)
 
     def ask(self, act: Hook, event: Event, call: RunningCall) -> None:
-        """Let one probe act; its failure is not that of the others."""
+        """Let one probe act. If it fails, warn, so that the other probes still act."""
         try:
             act(event, call, self._recorder)
         except Exception as error:

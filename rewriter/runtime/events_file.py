@@ -1,4 +1,4 @@
-"""The file of one call's rows. What is in it is readable, also where the disk was full."""
+"""The file `events.jsonl` with one call's rows. It holds whole rows, even if the disk is full."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""What a system answers where the disk has no room for a write."""
+"""The error numbers of a write for which the disk or quota has no room."""
 
 
 class EventsFile:
-    """A new file that whole rows are appended to, each of them there once `append` is back.
+    """A new file to which `append` writes rows, unbuffered.
 
-    `make_room` is called where the disk is full: what else is being written may have failed, too,
-    and give its room back. Then the rows are tried once more.
+    If the disk is full, `make_room` is called and the write is tried once more: it waits for
+    tensors that are being saved, which may fail as well and free their space.
     """
 
     def __init__(self, path: str | Path, make_room: Callable[[], None]) -> None:
@@ -26,8 +26,8 @@ class EventsFile:
         self._failed = False
 
     def append(self, rows: bytes) -> None:
-        """Append rows. The first time that this fails raises `OSError`, and what was written of
-        them is taken back; there are no more rows then: some with a gap would be misread."""
+        """Append rows. At the first failure, removes what was written of them, raises `OSError`,
+        and writes nothing more from then on: rows with a gap between them would be misread."""
         if self._failed:
             return
         left, may_try_again = rows, True
@@ -46,7 +46,7 @@ class EventsFile:
                 raise OSError(error.errno, why) from error
 
     def duplicate(self) -> int:
-        """Another descriptor of it, for whoever closes that."""
+        """A duplicate of the file descriptor, which the caller has to close."""
         return os.dup(self._descriptor)
 
     def close(self) -> None:
@@ -56,6 +56,6 @@ class EventsFile:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`, waiting for whoever reads it."""
+    """Write all of `data`, with as many system calls as that takes."""
     while (written := os.write(descriptor, data)) < len(data):
         data = data[written:]

@@ -1,16 +1,17 @@
-"""Compares the inputs of a call with what the wrapper was made for; nothing is read of elements.
+"""Compares the inputs of a call with what the wrapper was compiled for; reads no elements.
 
-A row of the table is one of
+The table first has a row for each input, with `-` for a fact that is not known:
 
     NAME tensor DTYPE DEVICE [SIZE,…] [STRIDE,…] [ALIGNMENT]
     NAME int|float SYMBOL
 
-or, behind these, a condition on sizes that has to hold: `if s77%8==0`, `if s0==1 or s0%8==0`. Its
-operators are those of Python, `min` and `max` its functions.
+A size or stride is an expression over integers and symbols (the names of dynamic sizes), or `?` if
+it is not known. `:low..high` behind it gives limits; `...` as the last one means any number of
+further dimensions. A symbol gets its value from the first input that gives one: int inputs come
+first, then sizes, then strides.
 
-with `-` for what is not known. A dimension is an expression over integers and the names of sizes,
-`?` where it is not known; `:low..high` may follow, and `...` after the last one. A name gets its
-value where it is first met: from numbers, then from sizes, then from strides.
+Rows with guards follow, conditions on symbols that have to hold: `if s77%8==0`,
+`if s0==1 or s0%8==0`. They have Python's operators and the functions `min` and `max`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from typing import Any
 import torch
 
 _UNKNOWN = "?"
-_GUARD = "if "  # begins the row of a condition; no input has that name
+_GUARD = "if "  # begins the row of a guard; no input is named `if`
 
 
 @dataclass(frozen=True)
 class ExpectedInput:
-    """One row. A dimension is its text and its limits, `None` where there are none."""
+    """The row of one input. `size` and `stride` have the text of each dimension, limits included;
+    they are None if nothing is known."""
 
     name: str
     kind: str = "-"
@@ -57,14 +59,14 @@ def _dimensions(text: str) -> tuple[str, ...] | None:
 
 
 def read_table(table: Sequence[str]) -> tuple[tuple[ExpectedInput, ...], tuple[str, ...]]:
-    """The rows of inputs of a table, and its conditions."""
+    """Parse a table: the rows of inputs, and the guards without their `if`."""
     inputs = [ExpectedInput.read(row) for row in table if not row.startswith(_GUARD)]
     guards = [row[len(_GUARD) :] for row in table if row.startswith(_GUARD)]
     return tuple(inputs), tuple(guards)
 
 
 class Symbols:
-    """The values that names of sizes have in one call, and where they are from."""
+    """The values of the symbols in one call, and the names of the inputs that gave them."""
 
     def __init__(self, rows: Sequence[ExpectedInput], values: Sequence[Any]) -> None:
         self.values: dict[str, int] = {}
@@ -84,7 +86,7 @@ class Symbols:
             self.sources[symbol] = source
 
     def evaluate(self, text: str) -> int | None:
-        """The value of a dimension, where it is known."""
+        """The value of a size or stride; None if it is not known."""
         text = text.partition(":")[0]
         if text.isdecimal():
             return int(text)
@@ -94,7 +96,8 @@ class Symbols:
 
 
 def _pairs(known: tuple[str, ...] | None, value: Any, of: str) -> Iterator[tuple[str, int]]:
-    """What is known of each dimension, and its value, if there are as many."""
+    """Pair the text of each dimension with its actual size or stride; nothing if the number of
+    dimensions is not the expected one."""
     if known is None or not isinstance(value, torch.Tensor) or _has_other_rank(known, value.dim()):
         return
     if of == "stride" and value.layout is not torch.strided:
@@ -146,9 +149,9 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 def violated(guards: Sequence[str], symbols: Symbols) -> dict[str, list[str]]:
-    """The conditions that do not hold, in words, by the input that gave the first of their sizes.
+    """Messages about the guards that do not hold, by the input that gave their first symbol.
 
-    Those in which a size has no value are left out.
+    Guards with a symbol that has no value are skipped.
     """
     problems: dict[str, list[str]] = {}
     for guard in guards:
@@ -162,7 +165,7 @@ def violated(guards: Sequence[str], symbols: Symbols) -> dict[str, list[str]]:
 
 
 def _holds(guard: str, values: dict[str, int]) -> bool | None:
-    """Whether a condition holds; `None` where that cannot be said."""
+    """Whether a guard holds; None if it cannot be evaluated."""
     results = []
     for text in guard.split(" or "):
         node = ast.parse(text, mode="eval").body
@@ -177,7 +180,7 @@ def _holds(guard: str, values: dict[str, int]) -> bool | None:
 
 
 def compare(row: ExpectedInput, value: Any, symbols: Symbols) -> str:
-    """What is wrong with one input; empty if nothing is."""
+    """A message about how one input differs from its row; empty if it does not."""
     if row.kind == "-":
         return ""
     is_tensor = isinstance(value, torch.Tensor)
@@ -223,7 +226,7 @@ def _of_stride(row: ExpectedInput, value: torch.Tensor, symbols: Symbols) -> str
         return ""
     if value.layout is not torch.strided:
         return "not strided"
-    # Of one element in a dimension, or of none at all, the stride is never used.
+    # The stride of a dimension of size 1, or of an empty tensor, is never used.
     unused = [i for i, size in enumerate(value.shape) if size == 1 or not value.numel()]
     if _has_other_rank(row.stride, value.dim()):
         return ""
@@ -258,7 +261,7 @@ def _words(text: str) -> list[str]:
 
 
 def _shown(known: tuple[str, ...], symbols: Symbols) -> str:
-    """What is expected, with the values of this call; limits where there are any."""
+    """The expected dimensions as text: limits, else the value in this call, else the expression."""
     members = []
     for text in known:
         formula, _, limits = text.partition(":")
@@ -268,7 +271,7 @@ def _shown(known: tuple[str, ...], symbols: Symbols) -> str:
 
 
 def unknown(row: ExpectedInput, symbols: Symbols) -> list[str]:
-    """The facts of an input that nothing is known of, or not all."""
+    """The names of those facts of an input that cannot be checked, or not completely."""
     if row.kind == "-":
         return ["anything"]
     if row.kind != "tensor":

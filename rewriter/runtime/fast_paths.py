@@ -1,4 +1,4 @@
-"""The short ways that most launches go: lines of names, and what is measured without waiting."""
+"""The fast paths that most launches take: prepared lines of names, and queued measurements."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ Act = Callable[..., None]
 
 
 class FastPaths:
-    """What to call at the launches of one wrapper.
+    """Makes the functions to call at the launches of one wrapper.
 
-    `calls` are those that run, by thread. Anything that a short way cannot do goes `otherwise`, the
-    way of all probes, of which there is one for each phase. `written` are the names of what
-    launches write, and of the memory behind them; `joins_memory` is whether lines about memory
-    follow each launch, and keep what the wrapper gives up.
+    `calls` maps threads to the calls that run in them. `exchange(phase, act)` makes the recorder
+    use another function for a phase. `written`: the names of values that launches write, and of
+    their buffers. `rechecks`: inputs are measured in every call. `joins_memory`: memory lines
+    follow each launch, and keep released memory from being reused.
+
+    The parameter `otherwise` of the methods is the slow path of all probes, for what a fast path
+    cannot do.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class FastPaths:
         self._calls = calls
         self._findings = findings
         self._exchange = exchange
-        # What makes a quicker way of the module of `native_calls`, by phase, until a call starts.
+        # By phase: makes the native version of a fast path. Used up when the first call starts.
         self._quicker: dict[str, Callable[[ModuleType], Act]] = {}
         self._queue: EventQueue | None = None
         style = printer.style
@@ -69,11 +72,14 @@ class FastPaths:
                 for x in names
                 if names[x]
             }
-        # What crashes has said so, and what was measured before is written.
+        # With these probes all earlier lines and rows have to be written when a launch crashes.
         self._is_prompt = "names" in probes.names or findings.stops
 
     def at(self, phase: str, otherwise: Act) -> Act:
-        """What to call before or after a launch, with its index and values."""
+        """The function to call at a phase ("before" or "after") with a launch's index and values.
+
+        It leaves a mark as well if a probe wants marks.
+        """
         if self._probes.marks:
             act = self._unmarked(phase, otherwise)
             return leave_marks(phase, self._calls, act, alone=self._probes.has_marks_alone(phase))
@@ -83,7 +89,7 @@ class FastPaths:
         if phase in self._plans:
             return self._measured(phase, otherwise)
         if self._probes.has_names_alone(phase):
-            with contextlib.suppress(UnicodeError):  # nor can such names be written otherwise
+            with contextlib.suppress(UnicodeError):  # the slow path warns about such names
                 launches, style = self._launches.values(), self._printer.style
                 act, self._quicker[phase] = announce(
                     phase, launches, style, self._calls, otherwise, self._failed
@@ -92,7 +98,7 @@ class FastPaths:
         return otherwise
 
     def inputs(self, otherwise: Act) -> Act:
-        """What to call with the inputs."""
+        """The function to call with the inputs of a call."""
         plans, labels = self._plans.get("inputs"), self._inputs
         if plans is None or self._probes.of_inputs:
             return otherwise
@@ -104,11 +110,11 @@ class FastPaths:
         return at
 
     def open(self, call: RunningCall) -> None:
-        """A call starts."""
+        """Prepare the fast paths for a call that starts."""
         call.stdout = self._printer.file()
         call.start = self._printer.style.start(call.number).encode()
         if call.stdout is not None:
-            # What the program printed so far comes first.
+            # Lines are written to the descriptor: what the program printed before comes first.
             with contextlib.suppress(OSError, ValueError):
                 call.stdout.flush()
         if self._plans and self._queue is None:
@@ -130,7 +136,7 @@ class FastPaths:
             call.is_quick = not call.collects
 
     def _hasten(self) -> None:
-        """Have launches go their short ways without the interpreter, if that can be had."""
+        """Exchange the fast paths for native ones, if the extension module can be built."""
         quicker, self._quicker = self._quicker, {}
         if self._plans and self._queue is None:
             return
@@ -143,25 +149,25 @@ class FastPaths:
                 self._exchange(phase, act)
 
     def close(self, call: RunningCall) -> None:
-        """A call is over."""
+        """Free what the fast paths keep for a call that is over."""
         self._settle(call)
         if call.queued and self._queue is not None:
             self._queue.close(call.queued)
             call.queued = 0
 
     def settle(self) -> None:
-        """Have measured what waits for lines about memory."""
+        """Issue the measurements that wait for a memory line or the next launch."""
         if self._queue is not None:
             self._queue.settle()
 
     def _settle(self, call: RunningCall | None) -> None:
-        """The memory of what waits to be measured may be written or freed."""
+        """Issue the waiting measurements of a call, before their memory is written or freed."""
         if call is not None and call.held and self._queue is not None:
             self._queue.settle()
             call.held.clear()
 
     def finish(self) -> None:
-        """The program ends."""
+        """At the end of the program: wait until all is written, and report failures."""
         drain_queue()
         self._tell_problems()
 
@@ -175,7 +181,7 @@ class FastPaths:
                 try:
                     result = as_before(call.measure, call, launch, values)
                 except Exception:
-                    result = 0  # the other ways tell what is wrong
+                    result = 0  # the slower paths will report the error
                 if result:
                     if result == 2:
                         self._tell_problems()
@@ -200,7 +206,7 @@ class FastPaths:
         labels: tuple[Label, ...],
         values: tuple[Any, ...],
     ) -> bool:
-        """Whether that could be done."""
+        """Measure values through the event queue; false if they have to take the slow path."""
         call = self._calls.get(get_ident())
         if (
             call is None
@@ -213,7 +219,7 @@ class FastPaths:
         try:
             result = plans.measure(self._queue, call, launch, labels, values)
         except Exception:
-            return False  # where it is said what is wrong
+            return False  # the slow path will report the error
         if result and call.collects:
             self._printer.write([self._queue.collected(call.queued)])
         if result == 2:
@@ -232,7 +238,7 @@ class FastPaths:
 
 
 def written_names(table: Sequence[dict[str, Any]]) -> frozenset[str]:
-    """The names of what launches of a table write, and of the memory behind them."""
+    """The names of values that the launches of a table write, and of their buffers."""
     names: set[str] = set()
     for row in table:
         memory = row.get("buffers", {})

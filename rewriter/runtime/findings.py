@@ -1,5 +1,5 @@
-"""What the probe `nan` makes of a NaN: nothing where it is allowed, and with `--stop` the end of
-the program, once all that was recorded is written."""
+"""What follows from a NaN that the probe `nan` found: nothing if `--allow` names it; with `--stop`
+the program ends, once everything that was recorded is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXIT_CODE = 1
 
 
 class Findings:
-    """The findings of one wrapper. `stops` is whether the first one ends the program."""
+    """The NaN findings of one wrapper. `stops`: the first one ends the program."""
 
     def __init__(
         self, options: dict[str, Any], launches: Mapping[int, ProbedLaunch], printer: Printer
@@ -44,14 +44,14 @@ class Findings:
         return bool(self._allowed) and self._allowed.covers(kernel, value.label.name)
 
     def stop_at(self, event: Event, value: Value) -> None:
-        """End the program at this NaN once the event is written (`end_if_found`)."""
+        """With `--stop`: note this NaN, so that `end_if_found` ends the program at it."""
         if self.stops and self._next is None and value.statistics is not None:
             launch = event.launch.index if event.launch else -1
             count = f"{value.statistics.nan} of {value.statistics.numel}"
             self._next = launch, value.label.name, count
 
     def end_if_found(self, call: RunningCall, directory: CallDirectory | None) -> None:
-        """End the program where `stop_at` asked for it: the event was written."""
+        """End the program if `stop_at` noted a NaN. To be called once its event is written."""
         if self._next is not None:
             self.end(call, *self._next, directory=directory)
 
@@ -64,10 +64,11 @@ class Findings:
         *,
         directory: CallDirectory | None = None,
     ) -> None:
-        """End the program, with all that is recorded in the dump and what it printed out.
+        """End the program with `EXIT_CODE`, after writing all rows and flushing its output.
 
-        Not by an exception: what the program does with one nobody knows, and it may come through
-        the compiled code of a backward, in another thread.
+        `launch` is -1 for the inputs; `count` is text such as `3 of 64`. An exception would not do:
+        the program might catch it, and it might pass through the compiled code of a backward in
+        another thread.
         """
         directory = directory or (call.directory if call else None)
         launched = self._launches.get(launch)
@@ -88,7 +89,7 @@ class Findings:
 
 
 def _write(directory: CallDirectory, launch: int, kernel: str, name: str) -> None:
-    """Say in the dump that the program did not end by itself. The first process has it."""
+    """Write `stopped.json` into the dump: `--stop` ended the program. The first process wins."""
     run = Path(directory.name)
     facts = {
         "format": "rewriter.stopped",

@@ -1,5 +1,7 @@
-"""The fingerprint "nh128" in torch's operators: what `cpp/engine/fingerprint.h` says, number for
-number, where the engine cannot be had. Nothing waits for the device before `text`."""
+"""The fingerprint "nh128" computed by torch's operators, for where there is no engine.
+
+The result equals that of `cpp/engine/fingerprint.h`. Only `text` waits for the device.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,14 @@ def total(pieces: Iterator[Tensor], device: torch.device) -> Tensor:
 
 def _bytes(piece: Tensor) -> Tensor:
     flat = torch.view_as_real(piece) if piece.is_complex() else piece
-    # What has one element may have any stride.
+    # A tensor of one element may have any stride, which `view` would reject.
     flat = flat.reshape(-1).as_strided((flat.numel(),), (1,)).view(torch.uint8)
     return flat if flat.storage_offset() % 8 == 0 else flat.clone()  # for the view as int64
 
 
 def _tiles(data: Tensor, number: int) -> Tensor:
-    """What these tiles add to the total; one row of bytes for each, from ``number`` on."""
+    """What tiles add to the total. ``data`` has one row of bytes per tile; ``number`` is the number
+    of the first one."""
     if data.storage_offset() % 8:
         data = data.clone()
     words = data.view(torch.int64).view(data.shape[0], -1, 2)
@@ -73,7 +76,7 @@ def _tiles(data: Tensor, number: int) -> Tensor:
 
 
 def _upper(a: Tensor, b: Tensor) -> Tensor:
-    """The upper 64 bits of the products of what int64 has the bits of."""
+    """The upper 64 bits of the products of unsigned 64-bit integers, stored as int64."""
     a_low, b_low = a & _LOW, b & _LOW
     a_high, b_high = a >> 32 & _LOW, b >> 32 & _LOW
     middle = a_high * b_low + (a_low * b_low >> 32 & _LOW)
@@ -99,7 +102,7 @@ def _signed(word: int) -> int:
 
 @cache
 def _tables(device: torch.device) -> Tensor:
-    """A0, A1, B0, B1, shape (4, 64)."""
+    """The key tables A0, A1, B0 and B1 of `cpp/engine/fingerprint.h`, shape (4, 64)."""
     seeds = [_mix(table + 1) for table in range(4)]
     words = [[_mix((seed + (i + 1) * _GOLDEN) & _MASK) for i in range(64)] for seed in seeds]
     signed = [[_signed(word) for word in row] for row in words]

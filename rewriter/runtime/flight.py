@@ -1,8 +1,8 @@
-"""The ring of the probe `record`: the last rows and marks of a process, in a file that is mapped
-into memory, so that it outlives the process, whatever ends that.
+"""The ring buffer of the probe `record`: the last rows and marks of a process.
 
-The layout is that of `cpp/engine/flight.h`, which all copies of the runtime in a process share.
-Where the engine cannot be built, `PythonRing` writes the same into a file of its own.
+It lies in a file that is mapped into memory, and so survives the process however that ends. The
+layout is that of `cpp/engine/flight.h`; all copies of the runtime in a process share one ring.
+Where the engine cannot be built, `PythonRing` writes the same layout into a file of its own.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .sizes import parse_bytes
 FOLDER, RING, TABLES = "record", "ring", "tables"
 MAGIC, VERSION = b"rwflight", 1
 HEADER = struct.Struct("<8sQQQQIIQqQIIQQ")
-"""Magic, version, capacity, head, tail, lock, state, calls, pid, start, rank, slots, and one moment
-by the clock on the wall and by the monotonic one."""
+"""Magic, version, capacity, head, tail, lock, state, calls, pid, start, rank, slots; the time of
+creation by the wall clock and by the monotonic clock."""
 SLOT = struct.Struct("<QQiiQiiQQQ")
-"""Thread and call; the launch that began last plus 1, its iteration and when; the same of the one
-that ended last; the number of the call in its wrapper, and the table."""
+"""The marks of one thread: thread, call; of the launch that began last: index + 1, iteration, time;
+the same of the launch that ended last; the number of the call in its wrapper, table."""
 RECORD = struct.Struct("<IHHQQQQQ")
-"""Size, kind, padding, call, its number in its wrapper, thread, time, table."""
+"""The head of a record: size, kind, padding, call, number in its wrapper, thread, time, table."""
 CALL = struct.Struct("<QQQQQ")
-"""Call, number, thread, table, when it began."""
+"""A call in packed form: call, its number in its wrapper, thread, table, time at which it began."""
 VALUE = struct.Struct("@3i??2xqqqddQ")
-"""`TriggerValue` of `cpp/engine/triggers.h`."""
+"""The struct `TriggerValue` of `cpp/engine/triggers.h`."""
 HEADER_BYTES, MESSAGE_AT, SLOTS = 4096, 1024, 255
 DATA_AT = HEADER_BYTES + SLOTS * SLOT.size
 BEGIN, ROWS, END = 1, 2, 3
 RUNNING, ENDED, COPIED = 1, 2, 3
 BEGAN, FINISHED = struct.Struct("<iiQ"), struct.Struct("<iiQ")
-CALL_AT, BEGAN_AT, FINISHED_AT = 8, 16, 32  # in a slot
+CALL_AT, BEGAN_AT, FINISHED_AT = 8, 16, 32  # byte offsets in a slot
 LOST, LOST_AT = struct.Struct("<I"), 100
-"""How often a thread gave up its slot for another one while it was in a launch."""
+"""In the header: how often a thread lost its slot to another thread while it was in a launch."""
 USUAL, MOST, LEAST = 32 << 20, 64 << 20, 64 << 10  # bytes
 _HEAD_AT, _TAIL_AT, _STATE_AT, _CALLS_AT, _SLOTS_AT = 24, 32, 44, 48, 76
 _USUAL_RECORD = 16 << 10
@@ -53,44 +53,44 @@ _WORD, _HALF = struct.Struct("<Q"), struct.Struct("<I")
 
 
 class Ring(Protocol):
-    """What takes the rows of calls. `memory` is the file, for marks."""
+    """The ring of a process; it takes the rows of calls. `memory` is the mapped file, for marks."""
 
     path: str
     memory: mmap.mmap
 
     @property
     def words(self) -> memoryview:
-        """The file as whole numbers of 64 bits."""
+        """The mapped file as 64-bit integers."""
 
     def start(self, number: int, table: int) -> bytes:
-        """A call of a wrapper begins in this thread: the call, as it is packed in records."""
+        """Begin call `number` of a wrapper in this thread. Returns the call, packed as `CALL`."""
 
     def enter(self, call: bytes) -> int:
-        """Where the marks of its thread are from now on."""
+        """Take the slot for marks of the call's thread. Returns its offset in the file."""
 
     def rows(self, call: bytes, data: bytes) -> None:
-        """Add rows in the place of the oldest."""
+        """Append rows of a call, overwriting the oldest records if there is no room."""
 
     def end(self, call: bytes, triggers: int = 0) -> None:
-        """The call is over."""
+        """End a call; `triggers` is the handle from `NativeRing.triggers`, 0 for none."""
 
     def finish(self, exception: bytes) -> None:
-        """The process ends by itself, by the exception of this text, if it has one."""
+        """Note that the process ends by itself, with the text of an unhandled exception or none."""
 
 
 class _Words:
-    """The file of a ring as whole numbers of 64 bits."""
+    """Gives a ring its `words`."""
 
     memory: mmap.mmap
 
     @cached_property
     def words(self) -> memoryview:
-        """All that is mapped, which it keeps."""
+        """The mapped file as 64-bit integers. The view keeps the mapping alive."""
         return memoryview(self.memory).cast("Q")
 
 
 class NativeRing(_Words):
-    """That of the engine, which writers in C++ and in Python share; `address` is its own."""
+    """The engine's ring, which C++ and Python share; `address` is that of the C++ object."""
 
     def __init__(self, root: str, rank: int, library: ctypes.CDLL) -> None:
         function = partial(declared, library)
@@ -128,18 +128,21 @@ class NativeRing(_Words):
         self._end(self.address, call, triggers or None)
 
     def triggers(self, root: str, rank: int, wanted: str, kernels: str) -> int:
-        """What looks at the values of a wrapper, by its number."""
+        """Make the triggers `wanted` (`--on`) for the values of one wrapper. Returns their handle.
+
+        `kernels` has a line `INDEX KERNEL` for each launch.
+        """
         number: int = self._triggers(
             self.address, os.fsencode(root), rank, wanted.encode(), kernels.encode()
         )
         return number
 
     def see(self, triggers: int, call: bytes, value: bytes, name: str) -> None:
-        """Have that look at a value of a call, a packed `VALUE`."""
+        """Let the triggers look at a value of a call, packed as `VALUE`."""
         self._see(triggers, call, value, name.encode())
 
     def fire(self, triggers: int) -> None:
-        """Have it write what it found, now that the rows are there."""
+        """Let the triggers write what they found. The rows of the values must be in the ring."""
         self._fire(triggers)
 
     def finish(self, exception: bytes) -> None:
@@ -147,14 +150,14 @@ class NativeRing(_Words):
 
 
 class PythonRing(_Words):
-    """The same without the engine, in a file that nobody else writes."""
+    """A ring that is written by Python alone, for where there is no engine."""
 
     def __init__(self, root: str, rank: int) -> None:
         self._lock = threading.Lock()
         self._capacity = wanted_bytes()
         size = DATA_AT + self._capacity
         self.path, self._locked = _new_file(root, size)
-        with open(self.path, "r+b") as file:  # that of the lock would be held by what is mapped
+        with open(self.path, "r+b") as file:  # mapping the locked descriptor would keep the lock
             self.memory = mmap.mmap(file.fileno(), size)
         tell_of_forks(self)
         start = process_start(os.getpid())
@@ -190,8 +193,8 @@ class PythonRing(_Words):
         return offset
 
     def _give_up(self, offsets: list[int]) -> int:
-        """The slot that says least: of a thread that is in no launch, if there is one, and that did
-        nothing for the longest time."""
+        """Choose a slot to take from its thread: preferably from a thread that is in no launch,
+        and among these from the one that left no mark for the longest time."""
 
         def worth(offset: int) -> tuple[bool, int]:
             _, _, began, again, at, ended, ended_again, ended_at, _, _ = SLOT.unpack_from(
@@ -225,8 +228,8 @@ class PythonRing(_Words):
         _HALF.pack_into(self.memory, _STATE_AT, ENDED)
 
     def forked(self) -> None:
-        """A fork writes nothing, and must not look like the process: its lock would be held for as
-        long as the fork lives."""
+        """In a forked process: release the lock. Otherwise readers of the ring would take the
+        parent process for alive as long as the fork lives."""
         if self._locked >= 0:
             os.close(self._locked)
         self._locked = -1
@@ -257,7 +260,7 @@ class PythonRing(_Words):
 
 
 def open_ring(root: str, rank: int) -> Ring:
-    """That of this process in the folder of a dump. Raises `OSError` where there can be none."""
+    """Open the ring of this process in the dump `root`. Raises `OSError` if that fails."""
     library = load()
     if isinstance(library, EngineUnavailable):
         return PythonRing(root, rank)
@@ -265,7 +268,7 @@ def open_ring(root: str, rank: int) -> Ring:
 
 
 def wanted_bytes() -> int:
-    """How large the ring is, without its header."""
+    """The size of the ring in bytes, without header and slots, from `REWRITER_RECORD_BYTES`."""
     text = os.environ.get("REWRITER_RECORD_BYTES", "")
     try:
         bytes_ = parse_bytes(text) if text else USUAL
@@ -275,8 +278,10 @@ def wanted_bytes() -> int:
 
 
 def process_start(pid: int) -> int:
-    """When a process started, in ticks since the machine did, 0 if there is none: with its number,
-    this tells it from others."""
+    """The start time of a process in clock ticks since boot; 0 if it does not exist.
+
+    Together with the process number this identifies a process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -285,7 +290,7 @@ def process_start(pid: int) -> int:
 
 
 def _new_file(root: str, size: int) -> tuple[str, int]:
-    """A ring of this process that nobody else has, of so many bytes."""
+    """Create the file of a new ring with `size` bytes. Returns its path and locked descriptor."""
     stem = f"{root}/{FOLDER}/{socket.gethostname().replace('/', '_')}.{os.getpid()}"
     for number in range(1000):
         folder = f"{stem}.{number}" if number else stem
@@ -295,12 +300,12 @@ def _new_file(root: str, size: int) -> tuple[str, int]:
             continue
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            # All of it, since a disk that is full later would end the program.
+            # Allocate it now: if the disk were full later, writing to the mapping would be SIGBUS.
             os.posix_fallocate(descriptor, 0, size)
-            # Held for as long as the process lives: readers know by it, so it comes first.
+            # Readers take the process for alive while it holds this lock, so lock before renaming.
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-            os.rename(temporary, path)  # nobody else makes it
+            os.rename(temporary, path)  # the folder's name has our process number
         except OSError:
             os.close(descriptor)
             os.unlink(temporary)

@@ -1,12 +1,11 @@
-"""What the probe `record` has in place of directories: calls whose rows go into a ring.
+"""The dump of the probe `record`: rows of calls go into a ring instead of directories.
 
     DUMP/manifest.json
     DUMP/record/HOST.PID/ring
     DUMP/record/tables/0123456789abcdef.json
 
-A table has the `run.json` of calls, without what differs from one to the other, and their
-`launches.json`. Who reads the dump makes runs of the
-ring: `rewriter/dump/recorded.py`. What a ring is: `flight.py`.
+A table holds the `launches.json` of calls, and those members of their `run.json` that are the same
+for all. `flight.py` describes the ring; `rewriter/dump/recorded.py` makes runs of it for readers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _rings: dict[tuple[str, int], Ring | OSError] = {}
 
 
 class RecordWriter(DumpWriter):
-    """The calls of one wrapper in the ring of its process."""
+    """Writes the calls of one wrapper into the ring of its process."""
 
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
         super().__init__(root, rank, options, table)
@@ -48,7 +47,7 @@ class RecordWriter(DumpWriter):
         self._triggers = 0
 
     def start(self, call: int) -> CallDirectory:
-        """A new call of the wrapper. Raises `OSError` where there can be no ring."""
+        """Begin a call of the wrapper in the ring. Raises `OSError` if the ring cannot be made."""
         if self._problem is not None:
             raise self._problem.with_traceback(None)
         if self._ring is None:
@@ -57,7 +56,7 @@ class RecordWriter(DumpWriter):
                 ring = _ring_of(self._root, self._rank)
                 self._number = self._keep_table()
             except OSError as error:
-                # As on a full disk: it is not tried again with each call.
+                # Such as a full disk: later calls do not try again.
                 text = f"{error}; nothing is recorded, and the model runs on"
                 self._problem = type(error)(text)
                 raise self._problem from None
@@ -74,11 +73,11 @@ class RecordWriter(DumpWriter):
         )
 
     def finish(self, run: CallDirectory) -> None:
-        """The call is over."""
+        """End a call."""
         run.close()
 
     def _keep_table(self) -> int:
-        """The number of the table, whose file is there from now on."""
+        """Write the file of the wrapper's table, if there is none yet. Returns its number."""
         run, table = self._constant_members(), self._table_bytes()
         data = b'{"run": %s "call": 0}, "table": %s}\n' % (run, table)
         digest = hashlib.sha256(data).hexdigest()[:16]
@@ -93,7 +92,7 @@ class RecordWriter(DumpWriter):
 
 
 class RecordedCall(CallDirectory):
-    """One call in a ring. `triggers` looks at its values, 0 for nothing."""
+    """One call in a ring. `triggers` is the handle of the triggers for its values, 0 for none."""
 
     def __init__(self, name: str, ring: Ring, packed: bytes, *, triggers: int = 0) -> None:
         self.name = name
@@ -104,19 +103,19 @@ class RecordedCall(CallDirectory):
         self.append = self._append
 
     def leave_marks_of(self, call: RunningCall) -> None:
-        """Have a call leave marks of its launches in the ring."""
+        """Let a call leave marks of its launches in the ring."""
         ring = self.ring
         call.slot = slot = ring.enter(self._packed)
         call.memory, call.words, call.word = ring.memory, ring.words, (slot + flight.CALL_AT) // 8
         call.mark = int.from_bytes(self._packed[:8], "little")
 
     def queue_into(self, call: int) -> None:
-        """Have the rows that are queued for a call go into the ring."""
+        """Let the event queue write its rows of a call, by its handle there, into the ring."""
         if isinstance(self.ring, NativeRing):
             self.ring.record(call, self.ring.address, self._packed, self._triggers or None)
 
     def see(self, event: Event, allowed: Callable[[Value], bool]) -> None:
-        """Look at the values of an event that was measured by itself."""
+        """Let the triggers look at the values of an event that did not go through the queue."""
         if not (self._triggers and isinstance(self.ring, NativeRing)):
             return
         launch = -1 if event.launch is None else event.launch.index
@@ -136,28 +135,29 @@ class RecordedCall(CallDirectory):
             self.ring.fire(self._triggers)
 
     def write(self, event: Event) -> None:
-        """Append an event."""
+        """Append the rows of an event, after those that are still in the event queue."""
         drain_queue()
         self._append(event_rows(event).encode())
 
     def note(self, event: Event, facts: dict[str, Any]) -> None:
-        """Append a row of its own about an event."""
+        """Append a separate row with `facts` about an event."""
         drain_queue()
         self._append(note_row(event, facts).encode())
 
     def save(self, event: Event, value: Value) -> str:
-        """Tensors are not saved."""
+        """A ring holds no tensors: nothing is saved."""
         return ""
 
     def close(self) -> None:
-        """The call is over."""
+        """End the call in the ring, once."""
         if not self._is_closed:
             self._is_closed = True
             self.ring.end(self._packed, self._triggers)
 
 
 def _numbers(value: Value) -> tuple[int, int, int, float, float, int]:
-    """Of a packed `VALUE`, the last six."""
+    """The last six members of a packed `VALUE`: counts of elements, NaN and infinities, the largest
+    magnitude, the standard deviation, and a hash of the value."""
     known = value.statistics
     if known is None:
         text = value.fingerprint or value.text
@@ -187,7 +187,7 @@ def _ring_of(root: Path, rank: int) -> Ring:
 def _finish(key: tuple[str, int], ring: Ring) -> None:
     if key[1] == os.getpid():  # not a fork
         drain_queue()
-        # Set by who prints the traceback of what nobody handled.
+        # The interpreter sets it when it prints the traceback of an unhandled exception.
         error = getattr(sys, "last_value", None)
         text = "" if error is None else f"{type(error).__name__}: {error}"
         ring.finish(text.encode("utf-8", "replace"))

@@ -1,5 +1,4 @@
-"""Marks of launches in the ring of the probe `record`: which one a thread began last, and which one
-it was through with."""
+"""Marks in the ring of the probe `record`: which launch each thread began and ended last."""
 
 from __future__ import annotations
 
@@ -17,9 +16,10 @@ Act = Callable[..., None]
 
 
 def leave_marks(phase: str, calls: Mapping[int, RunningCall], act: Act, *, alone: bool) -> Act:
-    """What to call at a phase of launches, which leaves a mark and then does what `act` does.
+    """A function for a phase of launches that leaves a mark in addition to calling `act`.
 
-    Where marks are `alone`, `act` is needed in a thread of which no call is known, and begins one.
+    If marks are `alone` at the phase "before", it calls `act` only in a thread without a known
+    call, where `act` begins one.
     """
     return _before(calls, act, alone=alone) if phase == "before" else _after(calls, act)
 

@@ -1,4 +1,4 @@
-"""What happens in a process that is forked from the one that is probed."""
+"""Tells objects of the runtime that they are in a process that was forked from the probed one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from weakref import WeakSet
 
 class Forkable(Protocol):
     def forked(self) -> None:
-        """This process is a fork of the one that made the object."""
+        """Called in a process that was forked from the one that made the object."""
 
 
 def tell_of_forks(one: Forkable) -> None:
-    """Call `forked` of an object in each process that is forked from this one, while it lives: what
-    `os.register_at_fork` is given is kept for good, so it is given one function for all."""
+    """Call `one.forked()` in each process that is forked from this one, as long as `one` lives.
+
+    `os.register_at_fork` keeps its functions for ever, so it gets one function for all objects.
+    """
     _told().add(one)
 
 

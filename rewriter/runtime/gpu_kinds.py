@@ -1,7 +1,7 @@
-"""Which launches run on a GPU, wherever their arguments are.
+"""The kinds of launches that always run on a GPU, wherever their arguments are.
 
-They are the kinds that `grammars/names.toml` says it of. The runtime goes into other people's
-programs without that file, so they are here once more; a test compares the two.
+`grammars/names.toml` is the source of this list. The runtime is used without that file, inside
+other programs, so it has a copy; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Marks that a CUDA graph leaves in host memory: which launch its replay began and ended last.
 
-A replay runs no host code, and a fault in it takes the memory of the device along. So two writes of
-32 bits are captured around each launch. They go to memory that is registered with CUDA and lies in
-a file under /dev/shm (CUDA registers none on a disk): it outlives the fault, and the process too.
+A replay runs no host code, and after a fault in it device memory cannot be read. So a write of 32
+bits is captured before and after each launch. The writes go to host memory that is registered with
+CUDA and mapped from a file in /dev/shm (CUDA cannot register files on a disk). That memory outlives
+both the fault and the process.
 """
 
 from __future__ import annotations
@@ -26,27 +27,30 @@ from .running_call import RunningCall
 FOLDER = "/dev/shm"
 _SIZE = 1 << 16  # bytes
 _WORD = 4
-_LAUNCHES = 20  # bits; the others count how often the launch came
+_LAUNCHES = 20  # bits for the index of the launch; the others are for its iteration
 _ITERATIONS = 12
 _MAPPED_PORTABLE = 3
 
 
 class Device(Protocol):
-    """What marks need of CUDA."""
+    """The CUDA functions that marks need."""
 
     def register(self, address: int, size: int) -> bool:
-        """Let kernels and copies write to memory of the host, at its own address."""
+        """Register host memory, so that the device can write to it at the same address."""
 
     def write(self, address: int, value: int) -> bool:
-        """Have 32 bits written when the current stream comes to it."""
+        """Issue a write of 32 bits to the current stream."""
 
     def wait(self) -> None:
-        """Wait for what was issued. Raises what went wrong."""
+        """Wait for all issued work. Raises torch's error if the device failed."""
 
 
 class GraphMarks:
-    """The marks of one process. A slot is a pair of words, for one call and one stream: the launch
-    that began last, and the one that ended last, each with its iteration."""
+    """The marks of one process.
+
+    A slot is a pair of words for one call and one stream: the launch that began last and the one
+    that ended last, each with its iteration.
+    """
 
     def __init__(self, root: Path, device: Device) -> None:
         self._device = device
@@ -70,7 +74,7 @@ class GraphMarks:
             os.unlink(self._path)
 
     def leave(self, event: Event, call: RunningCall, stream: int) -> bool:
-        """Capture the mark of an event of a launch; false where that cannot be done."""
+        """Capture the mark for an event of a launch. Returns false if that is not possible."""
         if not self.works or event.launch is None or call.directory is None:
             return False
         run = "/".join(Path(call.directory.name).parts[-2:])
@@ -82,9 +86,9 @@ class GraphMarks:
                 return False
             self._slots[run, stream] = slot
             self._append({"slot": slot, "run": run, "stream": len(self._slots) - 1})
-            # What a replay before this one ended with is not what this one did.
+            # Each replay first clears the mark that the previous replay ended with.
             ok = self._write(slot, 1, 0)
-        call.note(event, {"captured": True})  # what a mark is about has a row
+        call.note(event, {"captured": True})  # so that the dump has a row for this launch
         value = min(event.iteration, (1 << _ITERATIONS) - 1) << _LAUNCHES | (event.launch.index + 1)
         return self._write(slot, int(event.phase == "after"), value) and ok
 
@@ -96,10 +100,10 @@ class GraphMarks:
             file.write(f"{json.dumps(row)}\n")
 
     def _finish(self) -> None:
-        """The process ends by itself: what the marks are goes into the dump."""
+        """At exit: write the marks into the dump, and remove their file."""
         if os.getpid() != self._pid:
-            return  # a fork, which has them of the process that it was made by
-        with contextlib.suppress(Exception):  # a device that faulted says so again
+            return  # a fork: the marks are its parent's
+        with contextlib.suppress(Exception):  # a device that faulted raises its error again
             self._device.wait()
         words = array.array("I", self._memory[: 2 * len(self._slots) * _WORD])
         with contextlib.suppress(OSError):  # the dump may be gone
@@ -109,7 +113,7 @@ class GraphMarks:
 
 
 class Cuda:
-    """The driver of CUDA. Its writes can be captured, and need no memory of the device."""
+    """The CUDA driver. Its 32-bit writes can be captured, and need no device memory."""
 
     def __init__(self) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
@@ -134,7 +138,7 @@ _marks: dict[str, GraphMarks | None] = {}  # by dump
 
 
 def start(root: Path) -> None:
-    """See to it that the next capture can leave marks. Not while there is one."""
+    """Prepare marks for the captures that follow. Must not be called during a capture."""
     if str(root) not in _marks:
         _marks[str(root)] = None
         if torch.version.cuda is not None and os.path.isdir(FOLDER):
@@ -143,6 +147,6 @@ def start(root: Path) -> None:
 
 
 def leave(root: Path, event: Event, call: RunningCall) -> bool:
-    """Capture the mark of an event; false where that cannot be done."""
+    """Capture the mark for an event on the current stream; false if that is not possible."""
     marks = _marks.get(str(root))
     return marks is not None and marks.leave(event, call, torch.cuda.current_stream().cuda_stream)

@@ -13,9 +13,10 @@ from .running_call import RunningCall
 
 
 class Graphs:
-    """Every capture, with the call that it was made in.
+    """All captures of one wrapper, each with the call that it was made in.
 
-    `most` is how many values the wrapper has. `warn` takes what a message is about, and its text.
+    `most` is the number of values that the wrapper hands over. `warn(about, message)` writes a
+    warning.
     """
 
     def __init__(self, most: int, warn: Callable[[str, str], None]) -> None:
@@ -27,15 +28,15 @@ class Graphs:
         return len(self._captures)
 
     def start(self, device: torch.device) -> None:
-        """See to it that the next capture can measure on this GPU. Not while there is one."""
+        """Prepare measurements on a GPU for the captures that follow. Not during a capture."""
         self._rows.start(device)
 
     def reserve(self, device: torch.device) -> None:
-        """The same for tensors that torch's operators measure."""
+        """Allocate rows for tensors that torch's operators will measure in a capture."""
         self._rows.reserve(device)
 
     def add(self, event: Event, call: RunningCall, *, measured: bool) -> None:
-        """Take an event into the graph that its call is captured into; its tensors are let go."""
+        """Add an event to the graph that its call is captured into, and drop its tensors."""
         if call.capture is None:
             call.capture = Capture(self._rows)
             self._captures.append((call.capture, call))
@@ -47,16 +48,17 @@ class Graphs:
             )
 
     def skip_replays(self) -> None:
-        """Replays that were issued so far are not those of the calls that follow."""
+        """Ignore the replays so far, so that they are not reported for the next call."""
         for capture, _ in self._captures:
             capture.read()
 
     def read(
         self, ended: Sequence[RunningCall], *, final: bool
     ) -> Iterator[tuple[Capture, RunningCall]]:
-        """The captures to report, each with its call: what was replayed until these calls ended.
+        """The captures to report, each with its call: those replayed since the last `read`.
 
-        `final`, at the end of the program, adds those that never were.
+        `ended` are the calls that are over. `final`, at the end of the program, adds captures that
+        were never replayed, with a warning.
         """
         for capture, call in self._captures:
             try:
@@ -76,9 +78,10 @@ class Graphs:
 
 
 def replaying_call(capture: Capture, ended: Sequence[RunningCall]) -> RunningCall | None:
-    """The call whose directory has the values of a replay: that captured it, or replayed it.
+    """The call whose directory gets the values of a replay: the one that captured the graph, or
+    else the last one that ran none of its launches itself, and so replayed it.
 
-    `None` where all of the wrapper is in the graph: then a replay is no call.
+    None if all of the wrapper is in the graph: then a replay does not call the wrapper.
     """
     for call in ended:
         if call.capture is capture:

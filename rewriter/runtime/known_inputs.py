@@ -1,4 +1,4 @@
-"""Leaves out inputs that are known: the same tensors as in the last call, which nobody wrote."""
+"""Avoids measuring inputs again that are the same tensors as in the last call, and unchanged."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 
 
 class _Known(NamedTuple):
-    """A tensor, its version (-1 if that does not tell), address, dtype, shape and stride; and all
-    of that as `Seen` of `cpp/engine/python.cpp`."""
+    """The state of an input when it was measured."""
 
-    tensor: Callable[[], Tensor | None]
-    version: int
+    tensor: Callable[[], Tensor | None]  # a weak reference
+    version: int  # -1 if it does not change with every write
     address: int
-    form: tuple[object, ...]
-    packed: bytes
+    form: tuple[object, ...]  # dtype, shape, stride
+    packed: bytes  # all of this as the struct `Seen` of `cpp/engine/known_tensors.h`
 
     @classmethod
     def of(cls, x: Tensor, *, is_told: bool = True) -> _Known:
-        """As a tensor is now; `is_told` is whether its version tells of all writes."""
+        """The state of a tensor now. `is_told`: its version changes with every write."""
         address = x.data_ptr()
         if not is_told:
             return cls(_nobody, -1, address, (), bytes(8 * 5))
@@ -45,8 +44,10 @@ class _Known(NamedTuple):
         return cls(ref(x), version, address, form, packed)
 
     def is_now(self, x: Any) -> bool:
-        """Whether it is this tensor, torch knows of no write to it, and its data are the same: a
-        program may have set others, of another form at the same address."""
+        """Whether `x` is this tensor, not written since as far as torch knows, in the same memory.
+
+        Dtype, shape and stride are compared because a program may set `x.data`.
+        """
         tensor = self.tensor()
         return (
             tensor is not None
@@ -58,20 +59,20 @@ class _Known(NamedTuple):
 
 
 class Trust(Enum):
-    """Which tensors have a version that tells of all writes. `known_tensors.h` has the same."""
+    """Which tensors have a version that changes with every write; as in `known_tensors.h`."""
 
     NONE = 0
-    UNTRAINED = 1  # those that need no gradient
+    UNTRAINED = 1  # those that do not require a gradient
     ALL = 2
 
 
 def _trust() -> Trust:
-    """What can be trusted now in this process.
+    """Which versions can be trusted now in this process.
 
-    Fused optimizers write parameters and leave their versions alone (torch 2.6 to 2.15), so where
-    there is an optimizer, what it may train is not trusted: torch marks the class of one that was
-    made. Where `nn.Module` swaps parameters, nothing is: that fails for a tensor that anybody has
-    a weak reference to.
+    Fused optimizers write parameters without changing their versions (torch 2.6 to 2.15). So once
+    an optimizer was made, tensors that require a gradient are not trusted; torch marks the class of
+    an optimizer that was made as `hooked`. If `nn.Module` is set to swap parameters, nothing is:
+    swapping fails for a tensor with a weak reference, and `_Known` has one.
     """
     if torch.__future__.get_swap_module_params_on_conversion():
         return Trust.NONE
@@ -85,9 +86,11 @@ def _trust() -> Trust:
 
 
 class KnownInputs:
-    """The inputs of the last call. One that is the same tensor, and that torch knows of no write
-    to, has the statistics that it had: the address 0 says so to the library. With `rechecks` all
-    are read."""
+    """Remembers the inputs of the last call of a wrapper, and measures only those that changed.
+
+    For an unchanged tensor the library gets the address 0, and repeats the last statistics. With
+    `rechecks` all inputs are measured in every call.
+    """
 
     def __init__(self, *, rechecks: bool) -> None:
         self._rechecks = rechecks
@@ -100,7 +103,10 @@ class KnownInputs:
     def measure_as_before(
         self, launch: Callable[[bytes], int], call: RunningCall, values: tuple[Any, ...]
     ) -> int:
-        """Measure inputs that have the facts of those of the last call; 0 where they do not."""
+        """Measure the inputs of `call` with the plan of the last call.
+
+        `launch` is `EventQueue.launch`. Returns its result, or 0 if the plan does not fit.
+        """
         with self._lock:
             self._ask()
             plan = self._plan
@@ -142,13 +148,13 @@ class KnownInputs:
         stream: int,
         tensors: Sequence[Tensor],
     ) -> int:
-        """Measure inputs with a plan; the result is that of `launch`."""
-        with self._lock:  # so that the last ones measured are the last ones kept
+        """Measure inputs with a plan. Returns the result of `launch`."""
+        with self._lock:  # so that the inputs remembered are those measured last
             self._ask()
             now = list(map(self._as_known, tensors))
             addresses = [x.address for x in now]
             if self._plan is plan:
-                # Torch is told of no write by a kernel, nor by all operators that call one.
+                # Kernels, and some operators that call one, write without changing the version.
                 written = {tensors[place].untyped_storage().data_ptr() for place in plan.written}
                 for place, (tensor, old) in enumerate(zip(tensors, self._tensors, strict=True)):
                     if old.is_now(tensor) and not (
@@ -162,7 +168,7 @@ class KnownInputs:
             return result
 
     def _ask(self) -> None:
-        """Forget all where something else is trusted than before."""
+        """Update what is trusted, and forget the inputs if that changed."""
         trust = Trust.NONE if self._rechecks else _trust()
         if trust is not self._trust:
             self._trust = trust
@@ -173,17 +179,17 @@ class KnownInputs:
             self._plan, self._tensors, self._same = plan, tensors, _SameTensors(tensors)
 
     def _as_known(self, x: Tensor) -> _Known:
-        # An inference tensor has no version: nobody knows whether it was written.
+        # An inference tensor has no version, so writes to it cannot be seen.
         is_told = not x.is_inference() and (self._trust is Trust.ALL or not x.requires_grad)
         return _Known.of(x, is_told=is_told and self._trust is not Trust.NONE)
 
 
 def _nobody() -> None:
-    """In the place of a weak reference to what is not known again."""
+    """Takes the place of a weak reference where the tensor is to be measured again."""
 
 
 def _has_others_of(values: Sequence[Any], forms: Sequence[Form | None]) -> bool:
-    """Whether values are tensors, numbers or none where these are, and the same but for tensors."""
+    """Whether values have tensors where `forms` has tensors, and are equal to it elsewhere."""
     return len(values) == len(forms) and all(
         value is None
         if form is None
@@ -193,17 +199,19 @@ def _has_others_of(values: Sequence[Any], forms: Sequence[Form | None]) -> bool:
 
 
 class _SameTensors:
-    """Compares all inputs with known ones at once: mostly all are the same again."""
+    """Compares all inputs with the remembered ones at once, since most often all are the same."""
 
     def __init__(self, known: Sequence[_Known]) -> None:
         self._known = known
         self._tensors = tuple(x.tensor for x in known)
         self._packed = b"".join([x.packed for x in known])
-        self.addresses = bytes(8 * len(known))  # that say that all are known
+        self.addresses = bytes(8 * len(known))  # packed zeros: all inputs are unchanged
 
     def differing(self, values: tuple[Any, ...]) -> Sequence[int]:
-        """The places of those that are others, or were written. Raises `ValueError` for another
-        number of values."""
+        """The places of inputs that are other tensors or were written.
+
+        Raises `ValueError` if the number of values differs.
+        """
         if (module := native_calls.module()) is not None:
             found: list[int] | None = module.differing(values, self._tensors, self._packed)
             if found is not None:

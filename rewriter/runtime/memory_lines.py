@@ -1,8 +1,8 @@
-"""What the lines for memory of a Python wrapper call: a buffer is allocated, reused or released.
+"""The methods that a Python wrapper's memory lines call when a buffer is allocated or given up.
 
-The probes themselves are in `memory/watch.py`. A call has many such lines, so most go a way
-without the interpreter (`memory/regions.py`), and those that cannot take the short way where the
-call allows that (`CallKeeper.undisturbed_call`).
+`memory/watch.py` does the work of the memory probes. A call has many memory lines, so there are
+three ways to it: native code without the interpreter (`memory/regions.py`) for most lines; under
+the lock alone if the call allows that (`CallKeeper.undisturbed_call`); and `CallKeeper.guarded`.
 """
 
 from __future__ import annotations
@@ -21,60 +21,60 @@ if TYPE_CHECKING:
 
 
 class CallKeeper(Protocol):
-    """What is needed of a recorder."""
+    """What memory lines need of the recorder."""
 
     lock: threading.RLock
 
     def undisturbed_call(self) -> RunningCall | None:
-        """The call that runs in this thread, if the lock is all that acting in it needs."""
+        """The call in this thread, if holding the lock is enough to act in it; else None."""
 
     def wanted_call(self) -> RunningCall | None:
-        """The call that runs in this thread; None of one that nobody asked for."""
+        """The call in this thread; None if it is not to be recorded."""
 
     def guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
-        """Act so that it can neither stop the model nor be recorded by autograd."""
+        """Run `act` so that it can neither stop the model nor be recorded by autograd."""
 
     def warn(self, about: str, message: str) -> None:
         """Write a warning, once."""
 
     def settle(self) -> None:
-        """Have measured what waits for lines about memory."""
+        """Issue the measurements that wait for a memory line or the next launch."""
 
 
 class TakesMemoryLines(Protocol):
-    """What lines about memory call."""
+    """The methods that memory lines call. `event` is the index of the memory event in the table."""
 
     def allocated(self, event: int, tensor: Any, /) -> Any:
-        """A buffer was allocated; the wrapper goes on with the result, which may be another."""
+        """A buffer was allocated. Returns the tensor that the wrapper is to use instead of it."""
 
     def reused(self, event: int, tensor: Any, /) -> None:
-        """A buffer took over memory whose content nobody needs."""
+        """`tensor` took over the memory of another buffer, whose content is no longer needed."""
 
     def released(self, event: int, tensor: Any, /) -> None:
-        """The wrapper gives up a buffer next."""
+        """The wrapper is about to delete a buffer."""
 
     def checked(self, launch: int, /) -> None:
-        """The launch was issued, and its values were handed over."""
+        """A launch was issued, and its values were handed over."""
 
 
 class NoMemoryLines:
-    """Of a wrapper whose memory is left as it is."""
+    """The memory lines of a wrapper without memory probes: they do nothing."""
 
     def allocated(self, event: int, tensor: Any) -> Any:
-        """The wrapper goes on with the same tensor."""
+        """Returns the same tensor."""
         return tensor
 
     def reused(self, event: int, tensor: Any) -> None:
-        """Nothing is done."""
+        """Does nothing."""
 
     released = reused
 
     def checked(self, launch: int) -> None:
-        """Nothing is done."""
+        """Does nothing."""
 
 
 class MemoryLines:
-    """Has the probes for memory act in the call that runs."""
+    """Passes memory lines on to the memory probes, in the call that runs."""
 
     def __init__(self, memory: Memory, calls: CallKeeper) -> None:
         self._memory = memory
@@ -82,8 +82,11 @@ class MemoryLines:
         self._asked_for_native = False
 
     def make_native(self, calls: Mapping[int, RunningCall]) -> TakesMemoryLines | None:
-        """What takes the lines without the interpreter, if that can be had, and nobody has it yet.
-        `calls` are those that run, by thread."""
+        """Make the native version of these methods, at the first call of this function.
+
+        `calls` maps threads to the calls that run in them. Returns None if the native version
+        cannot be made, and at later calls.
+        """
         if self._asked_for_native:
             return None
         self._asked_for_native = True
@@ -97,7 +100,7 @@ class MemoryLines:
         return lines
 
     def _report(self, call: RunningCall) -> None:
-        """Write what is damaged by now."""
+        """Report the guard bands that are known to be damaged by now."""
         with self._calls.lock:
             try:
                 self._memory.report(call)
@@ -105,7 +108,7 @@ class MemoryLines:
                 self._failed(error)
 
     def allocated(self, event: int, tensor: Any) -> Any:
-        """A buffer was allocated; the wrapper goes on with the result, which may be another."""
+        """A buffer was allocated. Returns the tensor that the wrapper is to use instead of it."""
         self._calls.settle()
         if not isinstance(tensor, torch.Tensor):
             return tensor
@@ -121,17 +124,17 @@ class MemoryLines:
         return result[0]
 
     def reused(self, event: int, tensor: Any) -> None:
-        """A buffer took over memory whose content nobody needs."""
+        """`tensor` took over the memory of another buffer, whose content is no longer needed."""
         is_held = getrefcount(tensor) > _references()
         self._give_up(event, tensor, is_held, True)
 
     def released(self, event: int, tensor: Any) -> None:
-        """The wrapper gives up a buffer next."""
+        """The wrapper is about to delete a buffer."""
         is_held = getrefcount(tensor) > _references()
         self._give_up(event, tensor, is_held, False)
 
     def checked(self, launch: int) -> None:
-        """The launch was issued, and its values were handed over."""
+        """A launch was issued, and its values were handed over."""
         self._calls.settle()
         if (call := self._calls.undisturbed_call()) is None:
             self._calls.guarded("memory", self._check, launch)
@@ -170,7 +173,7 @@ class MemoryLines:
 
 
 class _OneVariable:
-    """Called as `MemoryLines` is, with what one variable has."""
+    """Has a method that is called as `MemoryLines.released` is, to count references there."""
 
     def released(self, event: int, tensor: object) -> int:
         return getrefcount(tensor)
@@ -178,7 +181,9 @@ class _OneVariable:
 
 @cache
 def _references() -> int:
-    """How many references `released` sees to what only one variable of the wrapper has. More are
-    those of the caller of a subgraph, or of the list of its arguments."""
+    """The reference count that `released` sees for a tensor that only one variable refers to.
+
+    A higher count means that the caller of a subgraph, or its list of arguments, has the tensor.
+    """
     alone = object()
     return _OneVariable().released(0, alone)

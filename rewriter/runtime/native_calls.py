@@ -1,7 +1,7 @@
-"""The short ways of launches without the interpreter: `cpp/engine/python.cpp`, an extension module.
+"""Builds and loads the extension module `cpp/engine/python.cpp`: the fast paths in native code.
 
-Built once per machine and Python, as the engine is. Where there are no headers of Python, or it is
-one without a global lock, the same is done in Python, slower.
+It is built once per machine and Python version, as the engine is. Where Python's headers are
+missing, or Python has no global interpreter lock, the fast paths run in Python, slower.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ _NAME = "inductor_rewriter_calls"
 
 @cache
 def load() -> ModuleType | EngineUnavailable:
-    """The module, built if it is not kept; or why there is none. Once per process."""
+    """Load the module, after building it if it is not in the cache; or return why that failed.
+
+    Done once per process.
+    """
     return made_or_why(_load)
 
 
 def module() -> ModuleType | None:
-    """The module, if there is one."""
+    """The extension module, or None if it cannot be built."""
     loaded = load()
     return None if isinstance(loaded, EngineUnavailable) else loaded
 

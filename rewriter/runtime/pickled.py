@@ -1,5 +1,6 @@
-"""What `torch.save` pickles of a dense tensor on the CPU, without the tensor: its bytes stand
-beside the pickle in the file.
+"""Makes the pickle that `torch.save` writes for a dense CPU tensor, without having the tensor.
+
+The pickle holds no elements: these are another entry of the file.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from torch._utils import _rebuild_tensor_v2, _rebuild_tensor_v3
 def pickled_tensor(dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> bytes:
     """The pickle of a tensor that fills its storage.
 
-    As in `torch/_tensor.py` (`_reduce_ex_internal`) and `torch/serialization.py`: dtypes that have
-    a storage of their own are pickled with that, others with their bytes and the dtype.
+    As in `torch/_tensor.py` (`_reduce_ex_internal`) and `torch/serialization.py`: dtypes with a
+    typed storage class are pickled with that, others with an untyped storage and the dtype.
     """
     numel = torch.Size(shape).numel()
-    # The base of all tensors; a typed storage of Python's would warn that it is deprecated.
+    # The legacy storage class in torch: making a `TypedStorage` would warn of deprecation.
     name = torch.storage._dtype_to_storage_type_map().get(dtype)
     if name is not None and dtype not in _untyped():
         storage = _Storage(getattr(torch, name), numel)
@@ -37,20 +38,20 @@ def pickled_tensor(dtype: torch.dtype, shape: Sequence[int], stride: Sequence[in
 
 
 def _untyped() -> set[torch.dtype]:
-    """Dtypes that are pickled with their bytes, in the torch that is here."""
+    """The dtypes that the installed torch pickles with an untyped storage."""
     known = getattr(torch.storage, "_new_dtypes", None)
     return set(known()) if known is not None else set()
 
 
 class _Storage:
-    """Stands for a storage of so many elements."""
+    """Stands for a storage of `numel` elements in the pickle."""
 
     def __init__(self, kind: type, numel: int) -> None:
         self.reference = ("storage", kind, "0", "cpu", numel)
 
 
 class _Call:
-    """Pickled as the result of a function."""
+    """Pickled as a call of `function` with `arguments`."""
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
         self._parts = function, arguments

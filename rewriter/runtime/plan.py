@@ -1,4 +1,4 @@
-"""What the library knows of the values of a launch, and whether values are still like that."""
+"""A plan: the facts about the values of a launch that the library knows, and checks for them."""
 
 from __future__ import annotations
 
@@ -17,41 +17,37 @@ from .statistics import has_bytes
 if TYPE_CHECKING:
     from .event import Value
 
-# The facts of a value: its type; of a scalar its text; of a tensor shape, stride, dtype, device,
-# and the bytes up to its end and of an element. A tuple, since that is quick to take apart.
+# The facts about a value: type; the text of a scalar, empty for a tensor; then for a tensor shape,
+# stride, dtype, device index, bytes from the first element to the end, and bytes of an element.
+# A plain tuple, since that is quick to unpack.
 Form = tuple[Any, str, tuple[int, ...], tuple[int, ...], Any, int, int, int]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the library knows of the values before, or after, a launch.
+    """The facts about the values at one phase of a launch, as they were given to the library."""
 
-    `number` is that of the plan in the library, `pack` makes the bytes that measuring takes. `ends`
-    has for each tensor the bytes of memory from its first element to its end, and those of an
-    element. `device` is the GPU of the tensors, -1 if all are on the CPU. `forms` are the facts of
-    the values. `written` are the places of inputs that launches write. `check`, if there is one,
-    takes the values, all tensors, and tells whether they have these facts; `freed` are those whose
-    memory may have been freed: place, bytes to the end, bytes of an element. Values that go
-    `together` may wait to be measured with those of the next launch. `held` are the places of those
-    that have to stay until the lines about memory behind them, which have them measured.
-    """
-
-    number: int
-    pack: Callable[..., bytes]
+    number: int  # the handle of the plan in the library
+    pack: Callable[..., bytes]  # packs the argument of `EventQueue.launch`
+    # For each tensor: bytes from its first element to its end, bytes of an element.
     ends: tuple[tuple[int, int], ...]
     has_complex: bool
-    device: int
-    forms: tuple[Form | None, ...]
-    written: tuple[int, ...]
-    check: Callable[..., bool] | None
+    device: int  # the GPU of the tensors, -1 if all are on the CPU
+    forms: tuple[Form | None, ...]  # of all values
+    written: tuple[int, ...]  # places, among the tensors, of inputs that launches write
+    check: Callable[..., bool] | None  # whether values, all tensors, still have these facts
+    # Tensors whose memory may have been freed, for use with `check`: place, and as in `ends`.
     freed: tuple[tuple[int, int, int], ...]
-    together: bool
-    held: tuple[int, ...]
+    together: bool  # the measurement may wait for that of the next launch
+    held: tuple[int, ...]  # places of values to keep alive until a memory line measures them
 
     def stream(self, uses_cuda: bool) -> int | None:
-        """The stream that the values are measured on, 0 on the CPU; `None` where they cannot be:
-        another GPU is current, or a CUDA graph is captured, which only a call that `uses_cuda`
-        can be part of."""
+        """The stream to measure the values on, 0 for the CPU.
+
+        None if they cannot be measured: another GPU is current, or a CUDA graph is being captured.
+        The latter is only checked for values on the CPU in a call that `uses_cuda`; the library
+        checks the stream of a GPU itself.
+        """
         if self.device >= 0:
             if has_several_gpus() and torch.cuda.current_device() != self.device:
                 return None
@@ -61,7 +57,7 @@ class Plan:
 
 
 def forms_of(values: Sequence[Any], ends: Sequence[tuple[int, int]]) -> Iterator[Form | None]:
-    """The facts of values; `ends` are those of the tensors among them."""
+    """Yield the facts about each value. `ends` has an entry for each tensor, as in `Plan`."""
     places = iter(ends)
     for value in values:
         if value is None:
@@ -74,7 +70,10 @@ def forms_of(values: Sequence[Any], ends: Sequence[tuple[int, int]]) -> Iterator
 
 
 def end_of(value: Value) -> tuple[int, int]:
-    """The bytes from the first element of a tensor to the end of the last; those of an element."""
+    """The bytes from the first element of a tensor to the end of the last, and bytes per element.
+
+    Both are 0 for an empty tensor.
+    """
     size = value.content.element_size()
     if not value.content.numel():
         return 0, 0
@@ -83,7 +82,7 @@ def end_of(value: Value) -> tuple[int, int]:
 
 
 def fits(value: Any, form: Form) -> bool:
-    """Whether a value is a tensor with these facts, whose memory was not freed."""
+    """Whether a value is a tensor with these facts whose memory was not freed."""
     kind, _, shape, stride, dtype, device, end, size = form
     return (
         type(value) is kind
@@ -97,7 +96,7 @@ def fits(value: Any, form: Form) -> bool:
 
 
 def addresses_of(values: Sequence[Any], forms: Sequence[Form | None]) -> list[int] | None:
-    """Where the tensors are, if all values have these facts."""
+    """The addresses of the tensors among the values; None if a value does not have its facts."""
     addresses = []
     for value, form in zip(values, forms, strict=True):
         if form is None:
@@ -114,8 +113,11 @@ def addresses_of(values: Sequence[Any], forms: Sequence[Form | None]) -> list[in
 
 
 def tensor_check(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """What compares tensors with these in one call: types, dispatch keys (also those of views that
-    are negated), dtypes, devices, shapes and strides. None where torch has no such thing."""
+    """A function that compares tensors with `tensors` in one call of torch's guards.
+
+    It compares types, dispatch keys (and so lazy negation), dtypes, devices, shapes and strides.
+    None if the installed torch has no such guards.
+    """
     try:
         module: Any = import_module("torch._C._dynamo.guards")
         sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
@@ -124,7 +126,7 @@ def tensor_check(tensors: Sequence[Any]) -> Callable[..., bool] | None:
         ).check
         return check if check(*tensors) else None
     except Exception:
-        return None  # a version of torch that has it in another way
+        return None  # another version of torch
 
 
 @cache

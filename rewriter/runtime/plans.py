@@ -1,9 +1,9 @@
 """Measures the values of a launch by one call of the library.
 
-Shapes, dtypes and the like of the values of a launch rarely change. So the texts of its lines and
-rows are made once for each set of such facts, as a plan, and the library adds the numbers. Values
-that it does not measure (a list of tensors, a sparse, quantized or freed one, a subclass, what a
-CUDA graph captures) are left to the probes themselves, which is slower.
+The facts about the values of a launch, such as shapes and dtypes, rarely change. So the text of its
+lines and rows is prepared once for each set of facts, as a plan, and the library adds the numbers.
+Values that it cannot measure (lists of tensors, sparse, quantized or freed tensors, subclasses,
+anything during CUDA graph capture) take the slow path of all probes.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ if TYPE_CHECKING:
     from .running_call import RunningCall
     from .text import Text
 
-_MOST = 1024  # plans of one launch and phase: an argument may have another value at each call
+_MOST = 1024  # plans of one launch and phase: a scalar may have another value in each call
 _TENSORS = (Tensor, torch.nn.Parameter)
 _SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device)
 _PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS, _HEALTH, _STOPS, _TOGETHER = (
     1 << place for place in range(7)
 )
-_WRITERS = ("triton", "extern_out")  # kinds of launches that free nothing
+_WRITERS = ("triton", "extern_out")  # kinds of launches that do not free memory
 _PHASES = {"inputs": 0, "before": 1, "after": 2}
 
 
 class Plans:
-    """The plans of one phase of all launches of a wrapper, or of its inputs.
+    """The plans for one phase of all launches of a wrapper, or for its inputs.
 
-    `probes` are the names of those that act there, of `print`, `hash`, `nan` and `record`;
-    `findings` says what `nan` makes of a value. If lines about memory follow each launch, and keep
-    what the wrapper gives up, its values are measured by what these lines have the GPU do: `held`
-    are then the names of what others may have freed by then, otherwise None.
+    `probes` are the names of the probes that act at the phase: some of `print`, `hash`, `nan` and
+    `record`. `findings` says which values may be NaN and whether a NaN ends the program. `written`
+    and `rechecks` are those of `FastPaths`.
+
+    If memory lines follow each launch and keep released memory, the kernel of these lines also
+    measures the values of the launch. `held` are then the names of values that somebody else may
+    free before (the inputs); otherwise it is None.
     """
 
     def __init__(
@@ -85,8 +88,10 @@ class Plans:
         otherwise: Callable[..., None],
         tell: Callable[[], None],
     ) -> Any:
-        """What does the same as `measure_as_before` for launches that come again, and leaves others
-        to `otherwise`; `tell` is called where something could not be written."""
+        """Make the native version of `measure_as_before`, from the extension module.
+
+        It calls `otherwise` for launches whose facts changed, and `tell` if a write failed.
+        """
         stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         get_device = getattr(torch._C, "_cuda_getDevice", None) if has_several_gpus() else None
         captures = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
@@ -114,9 +119,10 @@ class Plans:
     def measure_as_before(
         self, launch: Callable[[bytes], int], call: RunningCall, index: int, values: tuple[Any, ...]
     ) -> int:
-        """Measure the values of a launch if their facts are those of the last time, otherwise 0.
+        """Measure the values of a launch with its last plan. Returns the result of `launch`, or 0
+        if the facts changed.
 
-        Tuples are not made where comparing does: this is most of what a launch costs.
+        Compares without making tuples where possible: this is most of what a probed launch costs.
         """
         plan = self._last.get(index)
         if plan is None or plan.has_complex:
@@ -147,7 +153,10 @@ class Plans:
         labels: tuple[Label, ...],
         values: tuple[Any, ...],
     ) -> int:
-        """Measure the values of a launch; the result is that of `EventQueue.launch`."""
+        """Measure the values of a launch, or of the inputs if `launch` is None.
+
+        Returns the result of `EventQueue.launch`, or 0 if the values cannot be measured.
+        """
         if launch is None and (
             result := self._inputs.measure_as_before(queue.launch, call, values)
         ):
@@ -257,7 +266,7 @@ class Plans:
             freed=tuple(
                 (place, *end)
                 for place, (value, end) in enumerate(zip(tensors, ends, strict=True))
-                # What a kernel has just written as a whole has its memory.
+                # The memory of a value that a kernel has just written was not freed.
                 if value.label.role != "out" or launch is None or launch.kind not in _WRITERS
             ),
             together=waits and not is_joined,
@@ -269,11 +278,11 @@ class Plans:
         )
 
     def _packed(self, event: Event, flags: int, numbers: Mapping[torch.dtype, int]) -> bytes:
-        """What the library is told of an event: its texts, and the facts of its values."""
+        """The packed plan for an event: its texts, and the facts about its values."""
         packed = PackedText().number(-1 if event.launch is None else event.launch.index)
         packed.number(_PHASES[self._phase], flags)
         base = base_row(event)
-        base.pop("iteration", None)  # which the engine adds
+        base.pop("iteration", None)  # the engine adds it
         packed.text(self._style.title(event), self._style.head(event), json.dumps(base)[:-1])
         packed.number(len(event.values))
         for value in event.values:

@@ -29,7 +29,7 @@ class _Known(NamedTuple):
     version: int  # -1 if it does not change with every write
     address: int
     form: tuple[object, ...]  # dtype, shape, stride
-    packed: bytes  # all of this as the struct `Seen` of `cpp/engine/known_tensors.h`
+    packed: bytes  # all of this as the struct `Seen` of `cpp/engine/python.cpp`
 
     @classmethod
     def of(cls, x: Tensor, *, is_told: bool = True) -> _Known:

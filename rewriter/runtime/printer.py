@@ -1,4 +1,4 @@
-"""What the probes of one wrapper print, and what the runtime warns about."""
+"""Writes what the probes of a wrapper print, and the runtime's warnings."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from .text import Text, Upstream, start
 
 @dataclass(frozen=True)
 class Stdout:
-    """Standard output as a file: its descriptor, -1 where nothing is to be printed, and what gets
-    out first that the program printed itself."""
+    """Standard output as a file."""
 
-    descriptor: int
-    flush: Callable[[], None]
+    descriptor: int  # -1 if nothing is to be printed
+    flush: Callable[[], None]  # writes out what the program printed itself
 
 
 class Printer:
-    """Standard output and standard error of one wrapper. `style` is how events read as text."""
+    """Standard output and standard error of one wrapper. `style` formats events as text."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.rank = read_rank()
@@ -41,8 +40,8 @@ class Printer:
         self._warned: set[str] = set()
 
     def file(self) -> Stdout | None:
-        """Standard output as a file; `None` where the program has its own idea of it, such as a
-        notebook has, and has to be asked to write."""
+        """Standard output as a file. None if `sys.stdout` is not a plain UTF-8 file, as in a
+        notebook: then lines have to be written through it."""
         if self._is_quiet:
             return Stdout(-1, lambda: None)
         stream = sys.stdout
@@ -58,7 +57,7 @@ class Printer:
             return None
 
     def write(self, lines: list[str]) -> None:
-        """Write to standard output in one piece, flushed: what follows may crash."""
+        """Write lines to standard output in one piece and flush: the next launch may crash."""
         if self._is_quiet or not lines:
             return
         drain_queue()
@@ -66,9 +65,10 @@ class Printer:
         sys.stdout.flush()
 
     def warn(self, about: str, message: str) -> None:
-        """Write a warning to standard error, once, about the first launch that it concerns.
+        """Write a warning to standard error, unless the same message was written before.
 
-        Two messages that differ only in paths and numbers are the same message.
+        Messages that differ only in paths and numbers count as the same. `about` names the launch
+        or part, such as `#12`.
         """
         text = re.sub(r"(?<!\S)\S*/\S*|\d+", "", message)
         if text not in self._warned:
@@ -76,7 +76,7 @@ class Printer:
             say(f"[rewriter {self.rank}] warning: {about}: {message}\n")
 
     def about(self, event: Event) -> str:
-        """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+        """The beginning of a line about a whole launch: `[rewriter 0] #12 KERNEL`."""
         begin = start(self.rank, self.label, event.call)
         if event.launch is None:
             return f"{begin} {event.phase}"

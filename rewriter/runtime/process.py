@@ -1,4 +1,4 @@
-"""The process that is probed: its number, what it is for, and what it says beside its dump."""
+"""The probed process: its rank, whether it is a data worker, and its messages on stderr."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 
 
 def say(text: str) -> None:
-    """Write to standard error, if there is one: a failure must not stop the model."""
+    """Write to standard error, ignoring failures: these must not stop the model."""
     with contextlib.suppress(Exception):
         sys.stderr.write(text)
 
 
 class Silent:
-    """Takes every call and does nothing: `REWRITER_PROBE=off`."""
+    """A recorder that does nothing, for `REWRITER_PROBE=off`."""
 
     on = False
-    due = staticmethod(itertools.repeat(False).__next__)  # as of `Dormant`
+    due = staticmethod(itertools.repeat(False).__next__)  # like `Dormant.due`
 
     def begin(self, values: Any = None) -> None:
         pass
@@ -55,12 +55,12 @@ class Silent:
 
 
 def read_rank() -> int:
-    """The number of this process in its job, 0 if it has none.
+    """The rank of this process in its job, 0 if it has none.
 
-    torchrun and most launchers set `RANK`. What starts a process for each GPU of its host tells at
-    least `LOCAL_RANK`: by the number of the host (`GROUP_RANK`) and how many processes it has, that
-    is the number in the job. A task that `srun` starts has its own, unless it starts several
-    processes itself.
+    torchrun and most launchers set `RANK`. Others set at least `LOCAL_RANK`, the number of the
+    process on its host; with `GROUP_RANK`, the number of the host, and `LOCAL_WORLD_SIZE` that
+    gives the rank. Under `srun` the rank is `SLURM_PROCID`, unless the task itself started several
+    processes: then `LOCAL_RANK` differs from `SLURM_LOCALID`.
     """
     rank = _number("RANK")
     local, step = _number("LOCAL_RANK"), _number("SLURM_PROCID")
@@ -74,14 +74,14 @@ def read_rank() -> int:
 
 
 def read_size() -> int:
-    """How many processes the job has, 0 if nobody says so."""
+    """The number of processes in the job, 0 if it is not known."""
     if (size := _number("WORLD_SIZE")) is not None:
         return size
     return (_number("SLURM_NTASKS") or 0) if _number("SLURM_PROCID") is not None else 0
 
 
 def _number(variable: str) -> int | None:
-    """What a variable says, 0 for what is no number."""
+    """The number in an environment variable; None if it is unset, 0 if it is not a number."""
     text = os.environ.get(variable)
     if not text:
         return None
@@ -89,13 +89,13 @@ def _number(variable: str) -> int | None:
 
 
 def is_data_worker() -> bool:
-    """Whether this process loads data for the one that is probed."""
+    """Whether this process is a worker of a `DataLoader`."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
 
 
 def without_modes() -> contextlib.AbstractContextManager[Any]:
-    """Keep what probes do out of sight of the program's own `TorchDispatchMode`s."""
+    """A context in which the program's own `TorchDispatchMode`s do not see what probes do."""
     if not torch._C._len_torch_dispatch_stack():
         return contextlib.nullcontext()
     from torch.utils._python_dispatch import _disable_current_modes

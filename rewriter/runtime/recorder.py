@@ -1,7 +1,7 @@
-"""Receives the calls that an instrumented wrapper makes, and hands them to the probes.
+"""Receives the calls that an instrumented wrapper makes, and passes them on to the probes.
 
-What is done with the values of a launch is in `event_reader.py`, what goes without all of that in
-`fast_paths.py`, and what happens to memory in `memory_lines.py`.
+`event_reader.py` reads the values of a launch, `fast_paths.py` has quicker ways for common sets of
+probes, and `memory_lines.py` takes the memory lines.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _MOST_LATER = 4096  # pairs of CUDA events that wait to be read
 
 
 class Recorder:
-    """Hands the calls of one wrapper to its probes. Its methods never raise: a failing probe warns
-    once.
+    """Passes the calls of one wrapper on to its probes.
+
+    Its methods never raise: a probe that fails warns once.
     """
 
     def __init__(
@@ -63,16 +64,16 @@ class Recorder:
         # A file that was instrumented by an earlier version has fewer options.
         wanted = os.environ.get("REWRITER_CALLS") or options.get("calls", "")
         if options.get("dormant"):
-            wanted = ""  # who switched it on counts calls
+            wanted = ""  # `Dormant` chooses the calls
         self._wanted = Calls(wanted) if wanted else None
-        self._number = 0  # of the next call
+        self._number = 0  # the number of the next call
         self._launches = {row["launch"]: ProbedLaunch.read(row) for row in launches}
         self._inputs = tuple(Label("in", name, name) for name in inputs)
         self.expected, self.guards = read_table(options.get("expected", ()))
         self._reads_inputs = bool(options.get("reads_inputs", True))
         self._probes = ProbeSet(options)
         self.probes = self._probes.names
-        # Who puts probes into a program that runs says where to; it may do so several times.
+        # Probes that are put into a running program get a directory, each time another one.
         root = options.get("directory") or os.environ.get("REWRITER_DUMP", "")
         self._dumping = bool(root) or self._probes.saves
         self._root = Path(root or DEFAULT).absolute()
@@ -81,7 +82,7 @@ class Recorder:
         kinds = {launch.kind for launch in self._launches.values()}
         self._on_cpu = "cpp" in kinds and not kinds & GPU_KINDS
         self._calls: dict[int, RunningCall] = {}
-        self._outside: dict[int, RunningCall] = {}  # calls not wanted, within a CUDA graph
+        self._outside: dict[int, RunningCall] = {}  # unwanted calls that are being captured
         self._ended: list[RunningCall] = []
         labels = [x for launch in self._launches.values() for x in launch.labels.values()]
         values = sum(map(len, labels), len(self._inputs))
@@ -125,24 +126,24 @@ class Recorder:
         self.inputs = self._take_inputs
         if self._reads_inputs:
             self.inputs = self._fast.inputs(self._take_inputs)
-        # What is forked is not the program that is probed: `guarded` sees to the rest.
+        # A fork of the probed process is not probed; see also `guarded`.
         self._is_fork = False
         tell_of_forks(self)
         atexit.register(self._finish)
 
     def begin(self, values: Sequence[Any] | None = None, *, number: int | None = None) -> None:
-        """A call of the wrapper starts in this thread; `values` are what it was called with.
+        """A call of the wrapper starts in this thread with the inputs `values`.
 
-        `number` is that of the call, where not each one comes here.
+        `number` is the number of the call, given by a caller that does not report every call.
         """
         if number is not None:
             self._number = number
-        # Such a process is one of many, and not the one that is probed.
+        # Workers that load data are not the program that is to be probed.
         self._is_silent = self._is_silent or is_data_worker()
         self.guarded("begin", self._begin, values)
 
     def end_call(self, thread: int) -> None:
-        """The call of a thread is over, before it begins another one."""
+        """End the call of a thread now, instead of when the thread begins another one."""
 
         def act() -> None:
             if thread in self._calls:
@@ -153,114 +154,120 @@ class Recorder:
         self.guarded("end", act)
 
     def release(self) -> None:
-        """No call follows: write what is left, and let go."""
+        """Write what is left, and drop the exit handler. No call may follow."""
         self._finish()
         atexit.unregister(self._finish)
 
     def settle(self) -> None:
-        """Have measured what waits for lines about memory."""
+        """Issue the measurements that wait for a memory line or the next launch."""
         self._fast.settle()
 
     def _take_lines(self, lines: TakesMemoryLines) -> None:
-        """Lines about memory go another way from now on."""
+        """Let `lines` take the memory lines from now on."""
         self.allocated, self.checked = lines.allocated, lines.checked
         self.reused, self.released = lines.reused, lines.released
 
     def _exchange(self, phase: str, act: Callable[..., None]) -> None:
-        """Launches of a phase go another way from now on."""
+        """Call `act` at a phase of launches from now on."""
         if phase == "before":
             self.before = act
         else:
             self.after = act
 
     def _take_inputs(self, *values: Any) -> None:
-        """The inputs of the call."""
+        """The slow path for the inputs of the call."""
         if self._wanted is not None and get_ident() not in self._calls:
             return
         self.guarded("inputs", self._at_inputs, values)
 
     def _before(self, launch: int, *values: Any) -> None:
-        """The launch comes next; `values` are what the table says it reads."""
+        """The slow path before a launch; `values` are those that the table lists for "before"."""
         if self._wanted is not None and get_ident() not in self._calls:
             self._pass(launch, "before", values)
             return
         self.guarded(f"#{launch}", self._at, launch, "before", values)
 
     def _after(self, launch: int, *values: Any) -> None:
-        """The launch was issued; `values` are what the table says it read and wrote."""
+        """The slow path after a launch; `values` are those that the table lists for "after"."""
         if self._wanted is not None and get_ident() not in self._calls:
             self._pass(launch, "after", values)
             return
         self.guarded(f"#{launch}", self._at, launch, "after", values)
 
     def undisturbed_call(self) -> RunningCall | None:
-        """The call that runs in this thread, if the lock is all that is needed of what `guarded`
-        does: for what is done to memory, since autograd knows no tensor that is in it."""
+        """The call in this thread, if memory lines can act in it with the lock alone; else None.
+
+        They do not need the rest of `guarded` unless dispatch modes are active: autograd does not
+        track the tensors that they write.
+        """
         if self._is_silent or self._is_fork or torch._C._len_torch_dispatch_stack():
             return None
         return self._calls.get(get_ident())
 
     def wanted_call(self) -> RunningCall | None:
-        """The call that runs in this thread; None of one that nobody asked for."""
+        """The call in this thread; None if it is not to be recorded."""
         if self._wanted is not None and get_ident() not in self._calls:
             return None
         return self._call()
 
     def end(self) -> None:
-        """The call that runs in this thread is over; without this, its next call says so."""
+        """End the call in this thread. Otherwise it ends when the thread begins its next call."""
         self.guarded("end", self._end_here)
 
     def close(self) -> None:
-        """The probes were taken out while the program runs, and no call is in the wrapper."""
+        """End recording for good: the probes were removed from the running program.
+
+        No call may be running in the wrapper.
+        """
         self._finish()
         self._is_silent = True
         atexit.unregister(self._finish)
 
     def write(self, lines: list[str]) -> None:
-        """Write to standard output in one piece, flushed: what follows may crash."""
+        """Write lines to standard output in one piece and flush: the next launch may crash."""
         self._printer.write(lines)
 
     def warn(self, about: str, message: str) -> None:
-        """Write a warning to standard error, once, about the first launch that it concerns."""
+        """Write a warning to standard error, unless the same message was written before."""
         self._printer.warn(about, message)
 
     def about(self, event: Event) -> str:
-        """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+        """The beginning of a line about a whole launch: `[rewriter 0] #12 KERNEL`."""
         return self._printer.about(event)
 
     def allows(self, event: Event, value: Value) -> bool:
-        """Whether a value may be NaN or infinite there: the user named it in `--allow`."""
+        """Whether `--allow` names the value, so that it may be NaN or infinite at this event."""
         return self._findings.allows(event, value)
 
     def stop_at(self, event: Event, value: Value) -> None:
-        """End the program once the event is written, if the user wants that at a NaN (`--stop`)."""
+        """With `--stop`: end the program at this NaN, once the event is written."""
         self._findings.stop_at(event, value)
 
     def later(self, event: Event, call: RunningCall, act: Callable[[], None]) -> None:
-        """Act when the call is over, or so much is waiting that the device is waited for."""
+        """Run `act`, which waits for the device, at the end of the call, or when too many wait."""
         call.later.append((event, act))
         if len(call.later) >= _MOST_LATER and not device.is_capturing():
             self._catch_up(call)
 
     def runs_on_gpu(self, event: Event) -> bool:
-        """Whether CUDA events can time a launch: by its kind, and those of the launches around."""
+        """Whether to time a launch by CUDA events, by the kinds of the wrapper's launches."""
         if event.launch is None or event.launch.kind == "cpp" or self._on_cpu:
             return False
         return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is being captured, so that nothing may be waited for."""
+        """Whether a CUDA graph is being captured: then nothing may synchronise."""
         return device.is_capturing()
 
     def mark(self, event: Event, call: RunningCall) -> bool:
-        """Have each replay of the graph that is captured leave a mark here; false if none can."""
+        """Capture a mark, which each replay of the graph leaves at this event; false on failure."""
         return graph_marks.leave(self._root, event, call)
 
     def guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
-        """Act so that it can neither stop the model nor be recorded by autograd.
+        """Run `act(*args)` so that it can neither stop the model nor be recorded by autograd.
 
-        One thread at a time: lines never interleave. A fork inherits the recorder but is not the
-        program that is probed.
+        Runs one thread at a time, so that lines never interleave, and nothing in a fork, which
+        inherits the recorder but is not probed. An exception becomes a warning about `about`.
         """
         if self._is_silent:
             return
@@ -275,7 +282,7 @@ class Recorder:
                 self.warn(about, f"{type(error).__name__}: {error}")
 
     def forked(self) -> None:
-        """This process is a fork of the one that is probed, and is not."""
+        """In a forked process: stop recording."""
         self._is_fork = True
         self._calls.clear()
 
@@ -290,11 +297,11 @@ class Recorder:
             if self._ended or self._wanted is None:
                 self._end()
             elif is_wanted:
-                # What was replayed in calls that nobody asked for is not what this one replays.
+                # Replays in unwanted calls since the last wanted one do not belong to this call.
                 self._graphs.skip_replays()
             is_on_gpu = not self._on_cpu and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
             if self._has_values and is_on_gpu:
-                # The next call may be captured, and one that is wanted may replay that.
+                # Also in unwanted calls: the next may be captured, and a wanted one replay that.
                 self._graphs.start(torch.device("cuda", torch.cuda.current_device()))
             if is_on_gpu and self._dumping and "sync" in self.probes:
                 graph_marks.start(self._root)
@@ -302,7 +309,7 @@ class Recorder:
             return
         call = self._start(thread, number)
         if values is not None and len(values) != len(self._inputs):
-            # The wrapper fails at it, so there will be no inputs.
+            # The wrapper will fail at the wrong number of inputs, before it reports them.
             event = self._given(call, values)
             if event.unexpected:
                 call.note(event, {"unexpected": event.unexpected[""]})
@@ -318,7 +325,7 @@ class Recorder:
     def _call(self) -> RunningCall:
         """The call that is running in this thread."""
         thread = get_ident()
-        # What runs launches in a thread of its own does not say when a call begins there.
+        # A program may run launches in a thread in which the wrapper never called `begin`.
         return self._calls.get(thread) or self._start(thread, max(self._number - 1, 0))
 
     def _start(self, thread: int, number: int) -> RunningCall:
@@ -339,9 +346,9 @@ class Recorder:
         return call
 
     def _pass(self, launch: int, phase: str, contents: tuple[Any, ...]) -> None:
-        """A launch of a call that is not wanted.
+        """A launch of a call that is not to be recorded.
 
-        What goes into a CUDA graph is measured all the same: calls that are wanted may replay it.
+        During CUDA graph capture it is measured all the same: a wanted call may replay the graph.
         """
         if not self._on_cpu and device.is_capturing():
             self.guarded(f"#{launch}", self._measure_replays, launch, phase, contents)
@@ -356,7 +363,7 @@ class Recorder:
             self._graphs.add(event, call, measured=self._events.is_measured(event))
 
     def _end(self, *, final: bool = False) -> None:
-        """Finish the calls that are over; their threads have begun others, or the program ends."""
+        """Finish the calls in `_ended`. `final`: the program ends."""
         ended, self._ended = self._ended, []
         for call in ended:
             self._events.flush(call)
@@ -386,7 +393,7 @@ class Recorder:
                 self.warn(event.about, f"{type(error).__name__}: {device.first_line(error)}")
 
     def _replayed(self, ended: list[RunningCall], *, final: bool) -> None:
-        """Report the graphs that were replayed until these calls ended."""
+        """Report the CUDA graphs that were replayed until the calls in `ended` were over."""
         for capture, call in self._graphs.read(ended, final=final):
             directory, is_new = self._home(capture, call, ended)
             self._events.report(capture.events, call, directory)
@@ -396,7 +403,7 @@ class Recorder:
     def _home(
         self, capture: Capture, call: RunningCall, ended: list[RunningCall]
     ) -> tuple[CallDirectory | None, bool]:
-        """Where the values of a replay go, and whether that is a new directory of their own."""
+        """The directory for the values of a replay, and whether it was newly made for them."""
         if (replaying := replaying_call(capture, ended)) is not None:
             return replaying.directory, False
         return (self._dump.start(call.number), True) if self._dumping else (None, False)
@@ -412,11 +419,11 @@ class Recorder:
         read = {value.label.name for value in event.values}
         for name, problem in event.unexpected.items():
             if name not in read:
-                # What is no value has no row.
+                # An input that is None or could not be read has no row otherwise.
                 call.note(event, {"arg": name, "role": "in", "unexpected": problem})
 
     def _given(self, call: RunningCall, values: Sequence[Any]) -> Event:
-        """Let the probes look at the inputs of a call that only ask what they are."""
+        """Let the probes that check inputs look at those of a call. Returns the inputs' event."""
         event = call.inputs()
         for probe in self._probes.of_inputs:
             try:
@@ -435,7 +442,7 @@ class Recorder:
         if phase == "after":
             for act in self._probes.stops:
                 self._events.ask(act, event, call)
-        # Names first: they have to be out before anything that could fail is touched.
+        # `names` first: its line has to be printed before anything is touched that could fail.
         for probe in self._probes.acting(event):
             if not probe.reads_values:
                 self._events.ask(probe.at, event, call)
@@ -445,7 +452,7 @@ class Recorder:
                 self._events.ask(act, event, call)
 
     def _silence(self) -> None:
-        """The device is faulty: nothing can be read from it any more."""
+        """End all probing: the device failed, and nothing can be read from it any more."""
         self._is_silent = True
         for running in self._calls.values():
             running.stdout, running.queued, running.watch = None, 0, False

@@ -1,8 +1,8 @@
-"""Which calls stay in a dump: of each wrapper the last ones, within so many bytes.
+"""Rotation: a dump keeps the last calls of each wrapper, within a limit of bytes.
 
-A call that goes gets a name that no reader looks at, in one step, and is removed then. While
-somebody reads the dump nothing goes for its age: readers lock a file beside the calls (`READERS`).
-`cpp/rotation.h` does the same, for each wrapper by itself.
+A call is removed by first renaming its directory to a name that readers ignore. While somebody
+reads the dump, no call is removed for its age: readers lock the file `READERS` in the dump.
+`cpp/rotation.h` does the same, separately for each wrapper.
 """
 
 from __future__ import annotations
@@ -21,41 +21,44 @@ from dataclasses import dataclass, field
 
 READERS = ".readers"
 _GONE = ".gone."
-_SHARED = (".pt", "launches.json")  # of which several calls may have one file
-_PATIENCE = 30.0  # seconds that readers have
+_SHARED = (".pt", "launches.json")  # files that may have hard links in several calls
+_PATIENCE = 30.0  # seconds for which readers can keep calls from being removed
 _LOCK = struct.Struct("@hhqqi0q")  # struct flock
 
 
 @dataclass
 class _Call:
-    """A call that is over: how many bytes its rows have, and which files it has that others may
-    have, too."""
+    """A call that is over."""
 
     path: str
-    owner: int
-    rows: int = 0
-    files: list[tuple[int, int]] = field(default_factory=list)
+    owner: int  # identifies the wrapper
+    rows: int = 0  # bytes of the files that belong to this call alone
+    files: list[tuple[int, int]] = field(default_factory=list)  # shared: inode, bytes
 
 
 class KeptCalls:
-    """The calls of this process in one dump that are over; `used` is how many bytes those of them
-    have that were added to be counted: of calls that go their tensors, too, which have a limit of
-    their own in others."""
+    """The calls of this process in one dump that are over.
+
+    `used` is the number of bytes of the calls that were added with `counts`. Tensors are included
+    only for calls that may be removed; elsewhere `Saved` limits them.
+    """
 
     def __init__(self, root: str) -> None:
         self.used = 0
         self._root = root
         self._calls: deque[_Call] = deque()
         self._counts: Counter[int] = Counter()
-        self._names: Counter[int] = Counter()  # of files that several calls may have
+        self._names: Counter[int] = Counter()  # links per inode, of shared files
         self._cleared: set[str] = set()
-        self._since = 0.0  # when readers were met
+        self._since = 0.0  # when readers were first found to hold the lock; 0: they do not
         self._byte = 1 + random.getrandbits(40)
         self._lock = threading.Lock()
 
     def add(self, path: str, *, owner: int, keep: int, counts: bool) -> int:
-        """The call of this directory is over; of those of its owner the last `keep` stay, 0 for all
-        of them. How many bytes it brought, where it is counted."""
+        """Add a call that is over, and remove all but the last `keep` calls of its owner.
+
+        `keep` 0 keeps all of them. Returns the bytes that the call added to `used`.
+        """
         call = _Call(path, owner)
         with self._lock:
             before = self.used
@@ -69,13 +72,13 @@ class KeptCalls:
         return brought
 
     def make_room(self, size: int, most: int) -> None:
-        """Let the oldest calls go until with so many bytes more there are no more than `most`."""
+        """Remove the oldest calls until `size` more bytes fit into the limit of `most` bytes."""
         with self._lock:
             while self._calls and self.used + size > most:
                 self._remove(self._calls.popleft())
 
     def admit_readers(self) -> None:
-        """Have them find what they lock, before a call is there that they could read."""
+        """Create the file that readers lock, before there is a call that they could read."""
         with contextlib.suppress(OSError):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             os.close(os.open(f"{self._root}/{READERS}", flags, 0o666))
@@ -124,13 +127,13 @@ class KeptCalls:
         ranked, _, name = call.path.rpartition("/")
         self._clear(ranked)
         gone = f"{ranked}/{_GONE}{os.getpid()}.{name}"
-        # Somebody may have moved it away, to keep it.
+        # A user may have moved the directory away, to keep it.
         with contextlib.suppress(FileNotFoundError):
             os.rename(call.path, gone)
             shutil.rmtree(gone)
 
     def _clear(self, ranked: str) -> None:
-        """Remove what a process left that was killed while it removed a call."""
+        """Remove leftovers of a process that was killed while it removed a call."""
         if ranked in self._cleared:
             return
         self._cleared.add(ranked)
@@ -140,10 +143,10 @@ class KeptCalls:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
     def _lock_readers_out(self) -> int | None:
-        """A file to close once calls were removed, -1 without one; `None` while somebody reads the
-        dump, and has not done so for long.
+        """Lock readers out. Returns a descriptor to close when the calls are removed.
 
-        Readers lock all of the file, and who removes calls a byte of its own.
+        Returns -1 if there is no lock to hold, and None if readers hold it, for less than
+        `_PATIENCE`. Readers lock the whole file, a process that removes calls one byte of its own.
         """
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._byte, 1, 0)
         try:
@@ -167,5 +170,5 @@ _OPEN: dict[str, KeptCalls] = {}
 
 
 def kept_in(root: str) -> KeptCalls:
-    """The calls of a dump, for all wrappers of this process."""
+    """The kept calls of a dump, shared by all wrappers of this process."""
     return _OPEN.setdefault(root, KeptCalls(root))

@@ -1,4 +1,4 @@
-"""Events as rows of a dump: JSON, one line each."""
+"""Formats events as rows of the dump: one line of JSON each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .statistics import Statistics
 
 
 def event_rows(event: Event) -> str:
-    """One line per value, or one line if no value was read."""
+    """The rows of an event: one per value, or a single one if no value was read."""
     base = base_row(event)
     last = {"captured": True} if event.captured else {}
     rows = [
@@ -21,12 +21,12 @@ def event_rows(event: Event) -> str:
 
 
 def note_row(event: Event, facts: dict[str, Any]) -> str:
-    """A row of its own about an event."""
+    """A separate row with `facts` about an event."""
     return json.dumps({**base_row(event), **facts}) + "\n"
 
 
 def base_row(event: Event) -> dict[str, Any]:
-    """What all rows of an event begin with."""
+    """The members that all rows of an event begin with."""
     base: dict[str, Any] = {"phase": event.phase}
     if event.launch is not None:
         base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
@@ -41,7 +41,7 @@ def _unexpected(event: Event, value: Value) -> dict[str, str]:
 
 
 def described(value: Value) -> dict[str, Any]:
-    """What a row has of a value."""
+    """The members of a row about a value."""
     row: dict[str, Any] = {"arg": value.label.name, "role": value.label.role}
     if not value.is_tensor:
         return {**row, "type": value.kind, "value": value.text}
@@ -80,5 +80,5 @@ def _statistics(statistics: Statistics) -> dict[str, Any]:
 
 
 def _finite(value: int | float | None) -> int | float | str | None:
-    """JSON has no infinity; the contract writes it as a string."""
+    """The number, or its text if it is not finite: JSON has no infinity and NaN."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

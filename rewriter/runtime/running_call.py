@@ -1,4 +1,4 @@
-"""One call of a wrapper while it runs: where it dumps, and what waits for its end."""
+"""The state of one call of a wrapper while it runs."""
 
 from __future__ import annotations
 
@@ -19,56 +19,45 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class RunningCall:
-    """One call of the wrapper in one thread; `number` counts them from 0, in this process.
+    """One call of the wrapper in one thread."""
 
-    `directory` is where it dumps, if it does. `started` is a reading of `perf_counter_ns`. `runs`
-    counts by phase how often each launch came, `pending` are the events whose statistics are
-    still on their device, `later` is what waits for the end of the call. `states` is what each
-    probe keeps for as long as the call runs. `capture` is the CUDA graph that the call goes into.
-    `stdout` is where lines can be written directly, `start` what each begins with, and `uses_cuda`
-    whether a CUDA graph may be captured meanwhile. `queued` is the call's number in the
-    `EventQueue`, if it uses that, and `measure` its `launch`; `is_prompt` is whether launches wait
-    until they are written, `collects` whether Python has to write lines, and `is_quick` whether a
-    launch needs nothing else. `slow` is the launch before which values went another way. `slot` is
-    where in `memory` marks are left, 0 for nowhere, and `mark` is what stands in `words`, the same
-    memory, at `word` as long as they are of this call; `marked` is how often each launch began.
-    `watch` is what is kept of its buffers in regions (`memory/regions.py`), None before the first.
-    `held` are values that wait to be measured with those of the next launch: a wrapper that fails
-    there frees its own.
-    """
-
-    number: int
-    directory: CallDirectory | None = None
-    is_wanted: bool = True
-    started: int = field(default_factory=perf_counter_ns)
+    number: int  # in this process, counted from 0
+    directory: CallDirectory | None = None  # in the dump, if one is written
+    is_wanted: bool = True  # whether the user chose to record the call
+    started: int = field(default_factory=perf_counter_ns)  # nanoseconds
+    # How often each launch ran so far, by phase and index.
     runs: dict[str, dict[int, int]] = field(default_factory=lambda: {"before": {}, "after": {}})
-    pending: list[Pending] = field(default_factory=list)
-    later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)
-    states: dict[object, Any] = field(default_factory=dict)
-    capture: Capture | None = None
-    stdout: Stdout | None = None
-    start: bytes = b""
-    uses_cuda: bool = False
-    queued: int = 0
-    is_prompt: bool = False
-    collects: bool = False
-    is_quick: bool = False
-    measure: Callable[[bytes], int] = lambda _: 0
-    slow: int = -1
-    slot: int = 0
-    memory: Any = None
-    words: Any = None
-    word: int = 0
+    pending: list[Pending] = field(default_factory=list)  # statistics are still on their device
+    later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)  # run at the end
+    states: dict[object, Any] = field(default_factory=dict)  # of each probe, for this call
+    capture: Capture | None = None  # the CUDA graph that the call is captured into
+    stdout: Stdout | None = None  # where fast paths write lines; None: they cannot
+    start: bytes = b""  # the beginning of each line
+    uses_cuda: bool = False  # whether a CUDA graph may be captured during the call
+    queued: int = 0  # the call's handle in the `EventQueue`, 0 if it does not use that
+    is_prompt: bool = False  # the queue writes each launch before the launch goes on
+    collects: bool = False  # the queue collects lines for Python to write
+    is_quick: bool = False  # the queue does all that a launch needs
+    measure: Callable[[bytes], int] = lambda _: 0  # `EventQueue.launch`
+    slow: int = -1  # the launch that took the slow path in its phase "before", so also in "after"
+    slot: int = 0  # the offset in `memory` of this thread's marks; 0: no marks are left
+    memory: Any = None  # the mapped file of the ring
+    words: Any = None  # the same memory as 64-bit integers
+    word: int = 0  # the slot still belongs to this call if `words[word]` is `mark`
     mark: int = 0
-    marked: dict[int, int] = field(default_factory=dict)
-    watch: Any = None
+    marked: dict[int, int] = field(default_factory=dict)  # how often each launch left a mark
+    watch: Any = None  # native state of guarded buffers (memory/regions.py); None: not yet made
+    # Values to keep alive until they are measured: if the wrapper raises, it frees its own.
     held: list[tuple[Any, ...]] = field(default_factory=list)
-    # What was last shown before a launch: which one, and the facts of each value, by name.
+    # What was last shown before a launch: the launch and iteration, and `facts` by value name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
 
     def hold(self, values: tuple[Any, ...], plan: Plan) -> None:
-        """Values of a launch were handed over to be measured: with those of the next one, by the
-        lines about memory that follow, or now, and all that waited."""
+        """Keep the values of a launch alive as long as their measurement waits.
+
+        It waits for the next launch if `plan.together`, for the next memory line if `plan.held`.
+        Otherwise it was issued, with all that waited before, whose values are let go.
+        """
         if plan.together:
             self.held.append(values)
         elif plan.held:
@@ -77,44 +66,43 @@ class RunningCall:
             self.held.clear()
 
     def enter(self) -> int:
-        """Where marks are left from now on: there are more threads than slots, or this one was in
-        another call."""
+        """Take a slot for marks again, since another thread or call took it; returns its offset."""
         if self.directory is not None:
             self.directory.leave_marks_of(self)
         return self.slot
 
     def event(self, launch: ProbedLaunch, phase: str) -> Event:
-        """The next event of this phase of the launch, as yet without values."""
+        """Make the next event of a phase of a launch, without values, and count the iteration."""
         runs = self.runs[phase]
         iteration = runs.get(launch.index, 0)
         runs[launch.index] = iteration + 1
         return Event(launch, phase, iteration, self.number)
 
     def inputs(self) -> Event:
-        """The event of the call's inputs, as yet without values."""
+        """Make the event of the call's inputs, without values."""
         return Event(None, "inputs", 0, self.number)
 
     def save(self, event: Event, value: Value) -> str:
-        """Save a tensor in the dump; the file's path inside the directory of this call.
+        """Save a tensor in the dump. Returns the file's path relative to the call's directory.
 
-        Empty where there is nothing to save, or no directory could be made: that is a warning of
-        its own.
+        Returns an empty text if there is no memory to save, or the call has no directory (which
+        was reported before).
         """
         if self.directory is None or not has_memory(value.content):
             return ""
         return self.directory.save(event, value)
 
     def note(self, event: Event, facts: dict[str, Any]) -> None:
-        """Add a row of its own about an event to the dump, if one is written."""
+        """Add a separate row with `facts` about an event to the dump, if one is written."""
         if self.directory is not None:
             self.directory.note(event, facts)
 
     def fresh(self, event: Event, values: Sequence[Value]) -> list[Value]:
-        """Those values of an event that are to be shown.
+        """Those values of an event that are to be printed.
 
-        What a launch only reads was shown before it, and is shown again after it only where it is
-        not what it was: something wrote out of bounds, or the wrapper does not declare all that
-        the launch writes.
+        A value that the launch only reads was printed before it. It is printed again after the
+        launch only if it changed: something wrote out of bounds, or the wrapper does not declare
+        everything that the launch writes.
         """
         which = (event.launch, event.iteration)
         if event.phase == "before":

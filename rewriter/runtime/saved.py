@@ -1,7 +1,7 @@
-"""What a process saves in a dump: tensors in files, the same bytes once, up to a limit.
+"""Saves tensors of a process in the files of a dump: equal bytes once, up to a limit of bytes.
 
-Names of one file are hard links, so that every path of a dump is a file like any other, and a copy
-of the dump has them all. A file appears under its name once all of it is written.
+A tensor that was saved before becomes a hard link to the earlier file, so every path in the dump is
+a regular file, also in a copy of the dump. A file appears under its name once it is complete.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .process import read_rank, say
 from .torch_files import TorchFiles
 
 _OPEN: dict[tuple[Path, int], Saved] = {}
-_FINAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # nothing can be written any more
+_FINAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # later writes would fail as well
 _LATER = "the disk had no room for what came before it"
 
 
 def saved_in(root: Path, most: int = 0) -> Saved:
-    """The files of a dump, for all wrappers of this process that have this limit."""
+    """The saved tensors of a dump, shared by all wrappers of this process with this limit."""
     if (root, most) not in _OPEN:
         _OPEN[root, most] = Saved(most)
     return _OPEN[root, most]
 
 
 class Saved:
-    """What this process saves in one dump: at most `most` bytes of tensors, 0 for all of them."""
+    """Saves tensors of this process in one dump, at most `most` bytes; 0 means no limit."""
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
-        self._used = 0  # by torch
+        self._used = 0  # bytes written by `TorchFiles`
         self._is_full = self._has_failed = False
         self._warned: set[str] = set()
         self._by_torch = TorchFiles()
@@ -48,9 +48,10 @@ class Saved:
         atexit.register(self.drain)
 
     def save(self, content: Tensor, path: str | Path) -> str:
-        """Save a tensor, on any device, under a name that is free; why it is not, or empty.
+        """Save a tensor, on any device, in a new file at `path`.
 
-        It may change as soon as this is back. The file is there at the latest after `drain`.
+        Returns an empty text, or why it is not saved. The tensor may change afterwards. The file
+        exists at the latest after `drain`.
         """
         if content.layout is not torch.strided:
             content = content.to_dense()
@@ -69,7 +70,7 @@ class Saved:
         return _LATER if result == SaveResult.FAILED else "there is no memory to copy it to"
 
     def restart(self, used: int) -> None:
-        """From here on there are so many bytes in the dump: old calls made room."""
+        """Count from `used` bytes on, since old calls were removed from the dump."""
         self._used, self._is_full = used, False
         if self._by_engine is not None:
             self._by_engine.restart(used)
@@ -79,12 +80,12 @@ class Saved:
         return self._by_engine.last() if self._by_engine else 0
 
     def wait(self, last: int) -> None:
-        """Wait until everything up to this save is in its file."""
+        """Wait until all saves up to number `last` are in their files, or have failed."""
         if self._by_engine and self._pid == os.getpid():
             self._by_engine.wait(last)
 
     def drain(self) -> None:
-        """Wait until everything is in its file, and say what is not."""
+        """Wait until all saved tensors are in their files, and warn about those that failed."""
         self.wait(self.last())
         self._report()
 
@@ -115,7 +116,7 @@ class Saved:
             self._warn(message)
 
     def _warn(self, message: str) -> None:
-        about = message.rpartition(": ")[2]  # that of another file is the same message
+        about = message.rpartition(": ")[2]  # the reason: warned about for one file only
         if about not in self._warned:
             self._warned.add(about)
             say(f"[rewriter {read_rank()}] warning: save: {message}\n")

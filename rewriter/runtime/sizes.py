@@ -1,4 +1,4 @@
-"""How much of a program is recorded: sizes as `--max-bytes` takes them, and how many calls stay."""
+"""Parses the limits of a dump: `--max-bytes`, and how many calls are kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes that a text such as `500M`, `10GB` or `2GiB` stands for.
+    """Parse a size such as `500M`, `10GB` or `2GiB` into a number of bytes.
 
-    K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024. What is more than a file
-    can have is that much. Raises `ValueError`.
+    K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024. The result is at most
+    2**63 - 1. Raises `ValueError` for anything else and for 0.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or not int(match[1]):
@@ -26,7 +26,10 @@ def parse_bytes(text: str) -> int:
 
 
 def wanted_bytes(options: dict[str, Any]) -> int:
-    """How many bytes a process writes to a dump at most; 0 for no limit."""
+    """The limit of bytes that a process may write to a dump; 0 for no limit.
+
+    Raises `ValueError` if `REWRITER_MAX_BYTES` is not a size.
+    """
     if wanted := os.environ.get("REWRITER_MAX_BYTES"):
         return parse_bytes(wanted)
     # A file that was instrumented by an earlier version has fewer options.
@@ -35,7 +38,10 @@ def wanted_bytes(options: dict[str, Any]) -> int:
 
 
 def wanted_calls(options: dict[str, Any]) -> int:
-    """How many calls of a wrapper a dump keeps, the last ones; 0 for all of them."""
+    """How many calls of each wrapper a dump keeps, the last ones; 0 for all of them.
+
+    Raises `ValueError` if `REWRITER_KEEP` is not a positive number.
+    """
     if wanted := os.environ.get("REWRITER_KEEP"):
         if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 10 and int(wanted)):
             raise ValueError(f"REWRITER_KEEP: {wanted!r} is no number of calls, such as 5")

@@ -26,7 +26,8 @@ _INF = math.inf
 _INT64_MIN = -(1 << 63)
 
 
-# Within float64; and not within it, so reduced as int64 keys in the same order.
+# _EXACT: dtypes whose values float64 represents exactly. _WIDE: it does not, so these are reduced
+# as int64 keys of the same order.
 _EXACT = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32}
 _WIDE = {torch.int64, torch.uint64}
 _FLOAT8 = {torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz}
@@ -41,20 +42,20 @@ _HALVES = {x: torch.finfo(x).max / 2 for x in (torch.float16, torch.bfloat16, *_
 
 @dataclass(frozen=True)
 class Statistics:
-    """What was in one tensor, each element counted as often as the tensor's shape shows it.
+    """Statistics of one tensor; an element that an expanded dimension repeats counts each time.
 
     ``minimum``, ``maximum``, ``mean`` and ``std`` are over the finite elements and None where
     there is none; ``std`` is the sample standard deviation (divisor n - 1, as ``torch.std``), None
     for fewer than two. The extremes are exact: an int for integer dtypes, 0 or 1 for bool, else a
     float. ``mean`` and ``std`` are accurate to float64 whatever the dtype.
 
-    ``of`` says of what: "value", or for complex dtypes "magnitude", abs(x). A complex element
-    counts as NaN if either part is, else as infinite if either part is (or if its magnitude
+    ``of`` says what was measured: "value", or for complex dtypes "magnitude", abs(x). A complex
+    element counts as NaN if either part is, else as infinite if either part is (or if its magnitude
     exceeds float64).
 
-    ``near_limit`` counts, of floating-point types of 16 and 8 bits, the finite elements of more
-    than half of the largest magnitude: doubled, they overflow. The lowest number of a type of 16
-    bits does not count: masks are made of it.
+    ``near_limit`` counts, for floating-point types of 16 and 8 bits, the finite elements whose
+    magnitude is more than half of the largest finite one: doubled, they overflow. The lowest number
+    of a 16-bit type is not counted, since masks are filled with it.
     """
 
     numel: int
@@ -70,7 +71,7 @@ class Statistics:
 
     @property
     def inf(self) -> int:
-        """Of both signs."""
+        """The number of infinite elements of both signs."""
         return self.positive_inf + self.negative_inf
 
 
@@ -102,7 +103,7 @@ def measure(tensor: Tensor) -> Record | None:
     nested layouts, meta and fake tensors and other wrappers, freed storage, devices without
     float64.
     """
-    # Functions of torch can be overridden, for one by the default device: not those called here.
+    # Ignore overrides of torch functions by the program, such as those of a default device.
     with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), torch.no_grad():
         if tensor.is_nested or not _readable(tensor):
             return None
@@ -141,10 +142,10 @@ def _readable(tensor: Tensor) -> bool:
 
 
 def has_memory(tensor: Tensor) -> bool:
-    """Whether the elements of ``tensor`` are in memory: reading others would crash the program.
+    """Whether the elements of ``tensor`` are in memory; otherwise reading them would crash.
 
-    Meta and fake tensors, and other wrappers, do not hold what they stand for; the storage of a
-    live tensor may have been freed (FSDP does).
+    Meta and fake tensors, and other wrapper subclasses, have no elements; the storage of a live
+    tensor may have been freed (FSDP does so).
     """
     if (
         tensor.device.type == "meta"
@@ -159,9 +160,12 @@ def has_memory(tensor: Tensor) -> bool:
 
 
 def has_bytes(tensor: Tensor, end: int, item: int) -> bool:
-    """Whether the memory of a tensor has all of its elements: ``end`` bytes from the first one on,
-    ``item`` each. A freed one has none, and of one that stands for zeros torch says how many there
-    would be."""
+    """Whether the storage of a tensor holds all of its elements.
+
+    ``end`` is the number of bytes from the first element to the end of the last, ``item`` that of
+    an element. A freed storage has 0 bytes; the storage of a tensor that only stands for zeros has
+    a size but no memory.
+    """
     storage = tensor.untyped_storage()
     has_all = storage.nbytes() >= tensor.storage_offset() * item + end
     return has_all and not (end and storage.data_ptr() == 0)
@@ -236,7 +240,7 @@ def _reduce(block: Tensor) -> Tensor:
 
 
 def _near_limit(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """How many elements of some are near the limit of their type."""
+    """The number of elements that are near the limit of their dtype (`Statistics.near_limit`)."""
     half = _HALVES.get(dtype)
     if half is None:
         return torch.zeros((), dtype=torch.int64, device=values.device)
@@ -246,10 +250,13 @@ def _near_limit(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _comparable(block: Tensor) -> Tensor:
-    """What to reduce: int64 keys or float64, contiguous; maybe ``block`` itself."""
+    """The elements of a block in a form to reduce: contiguous int64 keys or float64.
+
+    May be ``block`` itself.
+    """
     if block.dtype in _COMPLEX:
         real, imag = torch.view_as_real(block).to(torch.float64).unbind(-1)
-        # hypot alone lets an infinite part outweigh a NaN one.
+        # hypot alone returns inf for an infinite and a NaN part.
         return torch.hypot(real, imag).masked_fill_(real.isnan() | imag.isnan(), math.nan)
     block = block.resolve_neg().contiguous()
     if block.dtype in _WIDE:
@@ -267,7 +274,7 @@ def _merge(rows: Tensor, dtype: torch.dtype) -> Tensor:
     means, deviations = (rows[:, 6:8].view(torch.float64) * scale).unbind(1)
     centres = _centre(extremes[:, 0] * scale, extremes[:, 1] * scale)
     shifts = (centres - _centre(low * scale, high * scale)).to(torch.float64)
-    # A block without finite values has no centre; nor does it count.
+    # A block without finite values has no centre; its weight is 0.
     means = means + torch.nan_to_num(shifts, 0.0, 0.0, 0.0)
     moments = _moments(means, counts[0], parts=(rows[:, 0], deviations)) / scale
     return _row(counts, low, high, moments, rows[:, 8].sum())
@@ -317,7 +324,7 @@ def _scale(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor, near: Tensor) -> Tensor:
-    """The ``values`` of a Record."""
+    """Put together the ``values`` of a Record."""
     extremes = torch.stack([low, high])
     moments = moments.view(torch.int64)
     return torch.cat([counts, extremes.view(torch.int64), moments, near.unsqueeze(0)])
@@ -348,7 +355,7 @@ def _decode(record: Record, row: list[int]) -> Statistics:
 
 
 def decode_extremes(dtype: torch.dtype, low: int, high: int) -> tuple[int | float, int | float]:
-    """The extremes that the engine gives as 64 bits each: of float64, or a 64-bit integer."""
+    """Decode the extremes that the engine gives as 64 bits each: float64, or a 64-bit integer."""
     if dtype in _WIDE:
         lift = 1 << 64 if dtype == torch.int64 else 0
         return (low - lift if low >> 63 else low), (high - lift if high >> 63 else high)

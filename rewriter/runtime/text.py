@@ -1,4 +1,4 @@
-"""How events read as text: our own format, and the one that upstream's printer prints."""
+"""Formats events as text: in our own format, and in that of upstream's printer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT = (
 
 
 def short_dtype(dtype: torch.dtype | str | None) -> str:
-    """`f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`: the field's abbreviations."""
+    """The usual abbreviation of a dtype: `f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`."""
     name = str(dtype).removeprefix("torch.")
     for long, short in _SHORT:
         if name.startswith(long):
@@ -33,15 +33,17 @@ def short_dtype(dtype: torch.dtype | str | None) -> str:
 
 
 def number(value: float | int | None) -> str:
-    """A statistic: integers in full, floats with four significant digits."""
+    """Format a statistic: integers in full, floats with four significant digits, None as `-`."""
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else format(value, ".4g")
 
 
 def health(statistics: Statistics) -> str:
-    """What is not well in a tensor, such as `nan 3 +inf 1 of 64; min -2 max 7`: NaN, infinities,
-    and the share of a half type's numbers that are near its limit; empty if it has none."""
+    """Text about the NaN, infinities and numbers near the limit of their dtype in a tensor.
+
+    For example `nan 3 +inf 1 of 64; min -2 max 7`. Empty if there are none.
+    """
     counts = (
         ("nan", statistics.nan),
         ("+inf", statistics.positive_inf),
@@ -61,10 +63,10 @@ def health(statistics: Statistics) -> str:
 
 
 def start(rank: int, label: str, call: int) -> str:
-    """How a line starts: `[rewriter 0] forward call 3`.
+    """The beginning of a line, such as `[rewriter 0] forward call 3`.
 
-    A wrapper that was instrumented alone has no label, and its first call no number: the lines of
-    `rewriter run` need neither.
+    A wrapper that was instrumented alone has no label; its first call is printed without a number,
+    which the output of `rewriter run` does not need.
     """
     if not label and not call:
         return f"[rewriter {rank}]"
@@ -72,7 +74,10 @@ def start(rank: int, label: str, call: int) -> str:
 
 
 class Text:
-    """`[rewriter RANK] #INDEX PHASE KERNEL ROLE ARGUMENT …`, one line for each value."""
+    """Our own format: `[rewriter RANK] #INDEX PHASE KERNEL ROLE ARGUMENT …`, a line per value.
+
+    `values`: the first elements of a tensor follow its line.
+    """
 
     def __init__(self, rank: int, values: bool, label: str = "") -> None:
         self._rank = rank
@@ -83,7 +88,7 @@ class Text:
         return f"{self._start(event)}\n"
 
     def start(self, call: int) -> str:
-        """What every line of a call begins with."""
+        """The beginning of every line of a call."""
         return start(self._rank, self._label, call)
 
     def value(self, event: Event, value: Value) -> str:
@@ -102,7 +107,7 @@ class Text:
         return f"{self._about(event, value)}  {self._digest(value)}\n"
 
     def health(self, event: Event, value: Value) -> str:
-        """The line of what is not well in a tensor; empty if nothing is."""
+        """The line of the probe `nan` about a tensor; empty if there is nothing to report."""
         text = "" if value.statistics is None else health(value.statistics)
         return f"{self._about(event, value)}  {text}\n" if text else ""
 
@@ -110,15 +115,15 @@ class Text:
         return f"fingerprint={value.fingerprint}" if value.fingerprint else "not hashed"
 
     def title(self, event: Event) -> str:
-        """What follows the start: the number of the launch."""
+        """The part of a line behind its start: the index of the launch, or `inputs`."""
         return f" {event.phase}" if event.launch is None else f" #{event.launch.index}"
 
     def head(self, event: Event) -> str:
-        """What follows the number of the launch and that of its iteration."""
+        """The part of a line behind index and iteration: phase and kernel; empty for inputs."""
         return f" {event.phase:<6} {event.launch.kernel}" if event.launch else ""
 
     def described(self, value: Value) -> str:
-        """What a line has of a value, but for what was measured."""
+        """The part of a line about a value without statistics: role, name, dtype, shape, device."""
         line = f"  {value.label.role} {value.label.name}  "
         if not value.is_tensor:
             return f"{line}{value.kind} {value.text}"
@@ -145,10 +150,10 @@ class Text:
 
 
 class Upstream:
-    """What `_print_debugging_tensor_value_info` in torch/_inductor/codegen/debug_utils.py prints.
+    """The format of `_print_debugging_tensor_value_info` (torch/_inductor/codegen/debug_utils.py).
 
-    The statistics are ours, over the finite elements; `Dtype` is the dtype. Names follow what the
-    C++ wrapper prints, since upstream prints none in Python.
+    Unlike upstream's, statistics are over the finite elements, and `Dtype` is the dtype. The lines
+    of the probe `names` follow upstream's C++ wrapper, since upstream prints none in Python.
     """
 
     def name(self, event: Event) -> str:

@@ -1,9 +1,9 @@
-"""Saves tensors with `torch.save`, one after the other: where there is no engine, and what only
-torch can write, such as quantized tensors.
+"""Saves tensors with `torch.save`, one after the other.
 
-The same bytes are stored once, under several names. What is small is known again by its SHA-256.
-What is larger is summed up, which memory is quick enough for, and compared with the file that may
-be the same: reading that takes less time than writing another.
+It is used where there is no engine, and for tensors that only torch can write, such as quantized
+ones. Equal tensors are stored once, with hard links. A small tensor is recognised by its SHA-256; a
+larger one by its sum and a sample of its elements, and then compared with the earlier file, which
+takes less time than writing another.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ from torch import Tensor
 _SMALL = 1 << 18  # bytes
 _SAMPLES = 64
 _MOST = 1 << 16  # files that are remembered
-_PASSING = (errno.EMLINK, errno.ENOENT, errno.EEXIST)  # what is no fault of the file system's
+# Errors of a link that do not mean that the file system has no links.
+_PASSING = (errno.EMLINK, errno.ENOENT, errno.EEXIST)
 
 
 class TorchFiles:
-    """What this process saved in one dump, and how it knows it again."""
+    """Saves tensors of this process in one dump, and remembers their files."""
 
     def __init__(self) -> None:
-        self._files: dict[Hashable, tuple[Path, Hashable]] = {}  # with what they were then
+        self._files: dict[Hashable, tuple[Path, Hashable]] = {}  # by `_key`; with their `_about`
         self._can_link = True
         self._lock = threading.Lock()
 
     def save(self, content: Tensor, path: Path) -> bool:
-        """Save a tensor under a name that is free, whole or not at all; whether that took bytes.
+        """Save a tensor in a new file at `path`, whole or not at all.
 
-        Raises `OSError` where it cannot be written.
+        Returns false if a link to an earlier file was made instead. Raises `OSError` if the file
+        cannot be written.
         """
-        # A copy of its own: a view would be saved with all of the memory that it looks at.
+        # Clone a view: it would be saved with its whole storage.
         content = content.to("cpu", copy=True)
         content = content.clone() if content._is_view() else content
         key = _key(content) if self._can_link else None
@@ -54,12 +56,12 @@ class TorchFiles:
             with self._lock:
                 if len(self._files) >= _MOST:
                     self._files.clear()
-                # The last one: the directories of earlier calls may be removed.
+                # Remember the newest name: the directories of earlier calls may be removed.
                 self._files[key] = path, about
         return not is_link
 
     def _link(self, content: Tensor, saved: tuple[Path, Hashable], path: Path) -> bool:
-        """Make another name of a file, if it has the same bytes and nobody wrote to it since."""
+        """Make `path` a hard link to an earlier file, if that is unchanged and has equal bytes."""
         known, about = saved
         try:
             if _about(known) != about:
@@ -75,14 +77,14 @@ class TorchFiles:
 
 
 def _write(content: Tensor, path: Path) -> None:
-    # Not longer than a name may be: the file's own may be as long as that.
+    # A short name: the file's own may already have the greatest length that is allowed.
     temporary = path.with_name(f".writing.{os.getpid()}.{threading.get_ident()}")
     try:
         with temporary.open("wb") as file:
             torch.save(content, file)
         temporary.replace(path)
     except RuntimeError as error:
-        # torch's writer says what it was doing; the system knows why that failed.
+        # torch's error says only what it was doing; its context says why that failed.
         cause = error.__context__
         raise (cause if isinstance(cause, OSError) else error) from None
     finally:
@@ -91,7 +93,7 @@ def _write(content: Tensor, path: Path) -> None:
 
 
 def _about(file: Path) -> Hashable:
-    """Which file it is, and as of when; further names of it change neither."""
+    """The identity and modification time of a file; adding hard links changes neither."""
     status = file.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -101,7 +103,7 @@ def _size(content: Tensor) -> int:
 
 
 def _key(content: Tensor) -> Hashable | None:
-    """What tensors have in common that may be the same file; `None` for what is saved as it is."""
+    """A key that equal tensors share; None for a tensor that is always written to a new file."""
     size = _size(content)
     if (
         content.is_quantized
@@ -121,13 +123,13 @@ def _key(content: Tensor) -> Hashable | None:
 
 
 def _words(content: Tensor) -> Tensor:
-    """The bytes of a tensor, eight at a time; less than eight at the end are left out."""
+    """The storage of a tensor as int64; up to seven bytes at its end are left out."""
     data = torch.empty(0, dtype=torch.uint8).set_(content.untyped_storage())
     return data[: len(data) // 8 * 8].view(torch.int64)
 
 
 def _holds(file: Path, content: Tensor) -> bool:
-    """Whether a file holds the bytes of a tensor, of the same dtype, shape and strides."""
+    """Whether a file has the bytes of a tensor. Dtype, shape and strides are known to be equal."""
     other = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     rest = _size(content) % 8
     same = torch.equal(_words(other), _words(content))

@@ -1,7 +1,7 @@
-"""Torch's C shim: it says of a tensor in a few nanoseconds what methods of Python say in fifty.
+"""Finds functions of torch's C shim, which answer in nanoseconds what Python methods do in fifty.
 
-Its functions take a handle, the address of a pointer to the tensor's implementation, which Python
-has as `_cdata`. So `cpp/engine/python_tensors.h` can ask them without torch's C++.
+They take a handle: the address of a pointer to the tensor's implementation, and Python has that
+pointer as `_cdata`. So `cpp/engine/python_tensors.h` can call them without torch's C++ headers.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _FUNCTIONS = (
 
 @cache
 def addresses() -> tuple[int, ...]:
-    """Those of its functions about a tensor; none where they do not take it like this."""
+    """The addresses of the functions in `_FUNCTIONS`; empty if this torch's take other handles."""
     try:
-        import torch  # who only asks whether there is an extension module has none
+        import torch  # not at the top: the extension module can be looked for without torch
 
         library = ctypes.CDLL(torch._C.__file__)
         if not _takes_implementations(library, torch.empty(3, 5)[1:]):
             return ()
         return tuple(address_of(getattr(library, f"aoti_torch_get_{x}")) for x in _FUNCTIONS)
     except Exception:
-        return ()  # a version of torch that has it in another way
+        return ()  # another version of torch
 
 
 def address_of(function: Any) -> int:
-    """Where a function of a library is."""
+    """The address of a function of a library."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 

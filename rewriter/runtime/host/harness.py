@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-MAKE_INPUTS = "get_args"  # returns them, since torch 2.9
-BENCHMARK = "benchmark_compiled_module"  # makes them and runs the wrapper on them, before
+MAKE_INPUTS = "get_args"  # returns the inputs, since torch 2.9
+BENCHMARK = "benchmark_compiled_module"  # makes the inputs and runs the wrapper; before torch 2.9
 HARNESSES = (MAKE_INPUTS, BENCHMARK)

@@ -1,8 +1,8 @@
-"""Runs a library of AOTInductor by itself, with what it launches reported by an interposer.
+"""Runs an AOTInductor library without its source; an interposer reports its launches.
 
-The interposer (`rewriter/execution/interposer.cpp`) was loaded before torch. A first run writes
-down which launches there are and what each does to its tensors; a second one hands them to the
-probes, by the table that the parent made of the first.
+The interposer (`rewriter/execution/interposer.cpp`) was loaded before torch. A first run discovers
+the launches and which tensors each one changes. The parent process makes a table of that, by which
+a second run hands the launches over to the probes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _REPORT = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_int64),
     ctypes.POINTER(ctypes.c_int64),
 )
-# Loaded already, with symbols of its own.
+# It is loaded already, but its symbols are not global.
 _TORCH = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 _Place = tuple[int, int]  # an address, and how often memory was allocated there
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run the library once; with a `table`, under probes. Returns the host's report."""
+    """Run the library once, under probes if `spec` has a `table`. Returns the report."""
     prepare(spec)
     inputs = torch.utils._pytree.tree_leaves(load_inputs(spec["args"], keywords=True))
     interposer = ctypes.CDLL(spec["interposer"])
@@ -82,7 +82,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _base(library: str) -> int:
-    """Where a library is in memory."""
+    """The address at which a library is loaded."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         parts = line.split(maxsplit=5)
         if len(parts) == 6 and parts[5] == library and int(parts[2], 16) == 0:
@@ -97,7 +97,7 @@ def _divert(interposer: ctypes.CDLL, index: int, base: int, kernel: dict[str, An
 
 
 class _Listener:
-    """Receives each launch of a library, with its tensors. Subclasses record it."""
+    """Receives each launch of a library, with its tensors. Subclasses act on it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -112,7 +112,11 @@ class _Listener:
     def report(
         self, phase: int, name: int, count: int, handles: Any, addresses: Any, generations: Any
     ) -> None:
-        """A launch comes next (0) or was issued (1). Never raises into the library."""
+        """Called by the interposer before (`phase` 0) and after (1) a launch. Never raises.
+
+        `name` is an index into the names; `handles`, `addresses` and `generations` have `count`
+        members, one for each tensor.
+        """
         try:
             tensors = [self._tensor(handles[position]) for position in range(count)]
             places = [(addresses[position], generations[position]) for position in range(count)]
@@ -128,7 +132,7 @@ class _Listener:
         raise NotImplementedError
 
     def _tensor(self, handle: int) -> Any:
-        """The tensor of a handle, which stays the library's."""
+        """A tensor for a handle; the library keeps the ownership of the handle."""
         own = ctypes.c_void_p()
         self._new_handle(ctypes.c_void_p(handle), ctypes.byref(own))
         capsule = ctypes.pythonapi.PyCapsule_New
@@ -138,7 +142,7 @@ class _Listener:
 
 
 class _Discovery(_Listener):
-    """Writes down the launches in order, and which of its tensors each has changed."""
+    """The first run: notes the launches in order, and which of its tensors each one changes."""
 
     def __init__(
         self, spec: dict[str, Any], inputs: Sequence[Any], constants: dict[int, str]
@@ -156,7 +160,7 @@ class _Discovery(_Listener):
         self._begun = os.open(spec["begun"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def before(self, name: int, tensors: list[Any], places: list[_Place]) -> None:
-        # Out before anything that may crash.
+        # Written before the digests, which may crash.
         os.write(self._begun, f"{self._names[name]}\n".encode())
         self._read = list(map(digest, tensors))
 
@@ -174,7 +178,7 @@ class _Discovery(_Listener):
         self._rows.append({"name": name, "args": row})
 
     def _base(self, tensor: Any, place: _Place) -> str:
-        """The buffer that has a tensor's memory, under the name that it keeps."""
+        """The name of the buffer that has a tensor's memory; made up for a new buffer."""
         start = tensor.untyped_storage().data_ptr()
         for address in (place[0], start):
             if address in self._fixed:
@@ -197,7 +201,7 @@ def _shape(tensor: Any) -> str:
 
 
 class _Probes(_Listener):
-    """Hands launches to the probes as a table has them; `arguments` are their names in order."""
+    """The second run: hands the launches over to the probes that the table chooses."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         from .. import attach

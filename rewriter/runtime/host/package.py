@@ -1,16 +1,15 @@
-"""Loads packages in a process of its own: `script()`, which reads what to load from its input.
+"""Loads packages in a separate process: `script()` reads a request from standard input.
 
-Torch's loader is C++, and needs nothing of torch that is written in Python: importing that takes
-five times as long as loading. So only the bindings are imported, if that is possible, before the
-package is ready. The parent (`rewriter/rebuild/check.py`)
-writes one line of JSON and reads one:
+Torch's loader is C++ and needs no Python code of torch, whose import takes five times as long as
+loading. So only the bindings `torch._C` are imported, if that is possible, and before the request
+comes. The parent (`rewriter/rebuild/check.py`) writes one line of JSON and reads one:
 
     {"package": path, "models": {name: device}, "imports": [modules or files]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
 
-The answer is {"": {"import": text}} if something cannot be imported. A package that does not load
-with the bindings alone may load with all of torch, which registers operators from Python, too: then
-the parent asks a process that has imported it.
+The answer is {"": {"import": text}} if something cannot be imported. Some operators are registered
+by torch's Python code. So if a package does not load with the bindings alone, the parent tries
+again with a process that has imported all of torch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .package_loader import loader_of
 
 
 def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
-    """Load each model as `aoti_load_package` does, and say which libraries that mapped."""
+    """Load each model as `aoti_load_package` does. Returns the answer: the mapped libraries."""
     if spec["imports"]:
         from .wrapper import ProblemError, import_operators
 
@@ -49,9 +48,9 @@ def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(bindings: Any, package: str, model: str) -> tuple[Any, str]:
-    """A loaded model, or why it does not load.
+    """Load a model. Returns its loader and "", or None and why it does not load.
 
-    `aoti_load_package` would hide that behind "Loading outdated pt2 file".
+    `aoti_load_package` would hide the reason behind "Loading outdated pt2 file".
     """
     try:
         return loader_of(bindings, package, model), ""
@@ -68,16 +67,16 @@ def _has(bindings: Any, device: str) -> bool:
 
 
 def _mapped() -> set[str]:
-    """The shared objects in this process."""
+    """The paths of the shared objects that are mapped into this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {parts[-1] for parts in map(str.split, lines) if parts[-1].endswith(".so")}
 
 
 def import_bindings() -> Any:
-    """`torch._C` without the Python of torch: a package of that name that has its folder only.
+    """Import `torch._C` without torch's Python code, through an empty package named `torch`.
 
-    If torch was imported before, it is used as it is. Raises `ImportError` if a release of torch
-    does not support that.
+    If torch was imported before, its `_C` is used. Raises `ImportError` if the installed release
+    cannot be imported like this.
     """
     if "torch" not in sys.modules:
         spec = importlib.util.find_spec("torch")
@@ -90,7 +89,7 @@ def import_bindings() -> Any:
 
 
 def _is_alone(torch: ModuleType) -> bool:
-    """Whether this is the package of `import_bindings`, and not torch."""
+    """Whether this is the empty package of `import_bindings`, and not the real torch."""
     return not hasattr(torch, "__version__")
 
 
@@ -101,5 +100,5 @@ def script(*, full_torch: bool) -> None:
     bindings = import_bindings()
     answer = load(bindings, json.loads(sys.stdin.readline()))
     print(json.dumps(answer), flush=True)
-    # The parent has the answer: finalising torch would only take time.
+    # Exit at once: finalising torch would take time, and the parent has its answer.
     os._exit(0)

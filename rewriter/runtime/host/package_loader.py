@@ -1,4 +1,4 @@
-"""Torch's own loader of packages, without what `load_package` does before."""
+"""Torch's own loader of packages, without the checks that `load_package` does first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def loader_of(bindings: Any, package: str, model: str) -> Any:
-    """The loader of a model of a package, which has loaded it. `bindings` are `torch._C`."""
+    """Load a model of a package. Returns torch's loader object. `bindings` is `torch._C`."""
     make = bindings._aoti.AOTIModelPackageLoader
     try:
         return make(package, model, False, 1, -1)

@@ -1,6 +1,6 @@
-"""The inputs of a recorded call, as they were, and whether a call returns what was recorded.
+"""Restores the inputs of a recorded call, and compares outputs with the recorded ones.
 
-For `rewriter/runtime/host/wrapper.py`, in the process that runs the wrapper.
+`wrapper.py` uses it in the process that runs the wrapper.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ Load = Callable[[str], Any]
 
 
 def inputs(rows: Sequence[dict[str, Any]], load: Load) -> list[Any]:
-    """The inputs of a recorded call: values, devices and strides as they were."""
+    """Restore the inputs of a recorded call, with their values, devices and strides."""
     return [_input(row, load) for row in rows]
 
 
 def compared(
     outputs: Sequence[Any], rows: Sequence[dict[str, Any] | None], load: Load
 ) -> list[str]:
-    """For each output `equal` (bit for bit), `differs`, `unknown` where it was not recorded, or
-    `value` of what is no tensor."""
+    """Compare outputs with recorded rows. Returns for each one of these words:
+
+    `equal` (bit for bit), `differs`, `unknown` (not recorded, or not comparable), or `value` (not a
+    tensor).
+    """
     padded = [*rows, *[None] * (len(outputs) - len(rows))]
     return [_compared(output, row, load) for output, row in zip(outputs, padded, strict=False)]
 
@@ -46,13 +49,13 @@ def _input(row: dict[str, Any], load: Load) -> Any:
 
 
 def _placed(value: Tensor, stride: tuple[int, ...], device: torch.device) -> Tensor:
-    """A tensor of these strides on the device. Elements that shared memory share it again."""
+    """Copy a tensor to a device with the given strides, so that elements overlap as before."""
     if value.layout is not torch.strided or len(stride) != value.dim() or not value.numel():
         return value.to(device)
     size = 1 + sum((n - 1) * step for n, step in zip(value.shape, stride, strict=True))
     memory = torch.zeros(size, dtype=value.dtype, device=device)
     made = memory.as_strided(value.shape, stride)
-    # Where a dimension has no stride of its own, all along it are the same element.
+    # Along a dimension of stride 0 all elements are the same one: write it once.
     alone, source = made, value.to(device)
     for dimension, step in enumerate(stride):
         if step == 0 and value.shape[dimension] > 1:
@@ -63,13 +66,13 @@ def _placed(value: Tensor, stride: tuple[int, ...], device: torch.device) -> Ten
 
 
 def _pieces(target: Tensor, source: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Parts of two tensors in which no two elements of the first share memory."""
+    """Split two tensors into pairs of parts, so that no target part overlaps itself."""
     steps = sorted(
         (step, n) for n, step in zip(target.shape, target.stride(), strict=True) if n > 1
     )
     reach = 0
     for step, n in steps:
-        if step <= reach:  # such as windows over a signal: one after the other, the same values
+        if step <= reach:  # overlapping, such as windows over a signal: write one after the other
             at = target.stride().index(step)
             return [
                 part
@@ -81,10 +84,10 @@ def _pieces(target: Tensor, source: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _is_same_view(output: Tensor, shape: list[int], stride: list[int]) -> bool:
-    """Whether an output has the elements of what was recorded, in the same order."""
+    """Whether an output shows its memory like the recorded tensor, so that digests compare."""
     if list(output.shape) == shape and list(output.stride()) == stride:
         return True
-    # Both may be all of the buffer, one after the other, in other shapes.
+    # Or both are contiguous views of the whole buffer, with different shapes.
     recorded = torch.empty_strided(shape, stride, device="meta")
     return (
         output.is_contiguous() and recorded.is_contiguous() and output.numel() == recorded.numel()

@@ -1,7 +1,7 @@
-"""Calls what torch saved compiled: artifacts of `standalone_compile`, and functions.
+"""Loads and calls saved compiled code: artifacts of `standalone_compile`, and saved functions.
 
-To load such a file is to run what its pickles say. It is loaded here because somebody asked for it
-to be run, in a process of its own.
+Loading such a file executes its pickles. It is only loaded because the user asked to run it, and in
+a separate process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-# How torch 2.9 and later begins the error of a saved function, and where it says which guards.
+# The error of a saved function in torch 2.9 and later: how it begins, and where the guards are.
 _NO_GUARD_HOLDS = "GuardManager check failed"
 _GUARDS = re.compile(r"verbose_code_parts=\[(.*?)\]\s*,\s*num_guards_executed", re.DOTALL)
 _MODES: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
@@ -29,11 +29,14 @@ class NotLoadedError(Exception):
 
 
 class GuardsError(Exception):
-    """The inputs are not those that a function was compiled for; the text says which guards."""
+    """The inputs do not satisfy the guards of a saved function; the text names the guards."""
 
 
 def load(path: str, loader: str) -> Callable[..., Any]:
-    """What a file or a directory holds, as torch loads it."""
+    """Load a file or directory. `loader` is "function", or the format of a `CompiledArtifact`.
+
+    Raises `NotLoadedError`.
+    """
     try:
         if loader == "function":
             with open(path, "rb") as file:
@@ -47,10 +50,10 @@ def load(path: str, loader: str) -> Callable[..., Any]:
 
 
 def _in_its_mode(function: Any) -> Callable[..., Any]:
-    """A saved function, called with gradients enabled or not as when it was compiled.
+    """Wrap a saved function, so that it is called in the gradient mode it was compiled in.
 
-    That is one of its guards, and no input satisfies it. Raises `GuardsError` where others
-    do not hold.
+    The mode is one of the function's guards; the wrapper tries all modes. The wrapper raises
+    `GuardsError` if other guards do not hold.
     """
 
     def call(*inputs: Any, **keywords: Any) -> Any:
@@ -64,7 +67,7 @@ def _in_its_mode(function: Any) -> Callable[..., Any]:
                     raise
                 guards = _GUARDS.search(str(error))
                 reasons.append(" ".join((guards[1] if guards else str(error)).split()))
-        # The mode is looked at first: where it is right, the text has what is wrong.
+        # The mode's guard is checked first: an error that does not name it has the real reason.
         raise GuardsError(next((x for x in reasons if "grad_mode" not in x), reasons[0]))
 
     return call

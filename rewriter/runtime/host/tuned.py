@@ -1,8 +1,8 @@
-"""Which configurations of its Triton kernels a wrapper runs with.
+"""Keeps the choice of configurations for a wrapper's Triton kernels from one run to the next.
 
-Inductor measures the configurations of a kernel when it is first called, and takes the quickest:
-another one in the next process, if its caches are off, and its sums then differ in their last bits.
-So that runs can be compared, the choices of the first one are kept in a file for the others.
+Inductor times the configurations of a kernel at its first call and takes the quickest. With its
+caches off, the next process may choose another one, whose sums differ in their last bits. So that
+runs can be compared, the choices of the first run are kept in a file for later ones.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-Choice = dict[str, Any]  # what a configuration consists of, or which kernel was picked
+Choice = dict[str, Any]  # the members of a configuration, or which kernel was picked
 
 
 def pin(module: ModuleType, path: Path) -> None:
-    """Have kernels run as they did when the file was written, if it is there. A kernel that has no
-    such configuration now is left as it is."""
+    """Make the kernels of a wrapper use the choices in the file `path`, if it exists.
+
+    A kernel that does not have its chosen configuration any more is left as it is.
+    """
     if not path.is_file():
         return
     choices = json.loads(path.read_text(encoding="utf-8"))
@@ -37,7 +39,7 @@ def pin(module: ModuleType, path: Path) -> None:
 
 
 def keep(module: ModuleType, path: Path) -> None:
-    """Write the choices of what ran, unless they are there."""
+    """Write the choices of the kernels that ran to the file `path`, unless it exists."""
     if path.exists():
         return
     choices: dict[str, Choice] = {}
@@ -55,7 +57,7 @@ def keep(module: ModuleType, path: Path) -> None:
 
 
 def _kernels(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The kernels of a wrapper by their names, those behind a choice among several included."""
+    """Yield the kernels of a wrapper with their names, and the candidates of multi-kernels."""
     for name, value in sorted(vars(module).items()):
         if hasattr(value, "picked_kernel"):
             yield name, value
@@ -67,7 +69,7 @@ def _kernels(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _described(config: Any) -> Choice:
-    """A `triton.Config`, as far as JSON has it."""
+    """The members of a `triton.Config`, as JSON can hold them."""
     names = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     facts = {name: getattr(config, name, None) for name in names} | {"kwargs": config.kwargs}
     described: Choice = json.loads(json.dumps(facts, default=str))

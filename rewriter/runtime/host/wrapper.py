@@ -1,7 +1,7 @@
-"""Runs one wrapper in a process of its own: `script()` with the path of a specification.
+"""Runs one wrapper in a separate process: `script()` with the path of a specification.
 
-The parent (`rewriter/execution/host_process.py`) writes the specification and reads the report:
-both are JSON files.
+The parent (`rewriter/execution/host_process.py`) writes the specification and reads the report.
+Both are JSON files:
 
     {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
      "saved": how torch loads the file or null, "imports": [modules or files],
@@ -48,7 +48,7 @@ class ProblemError(Exception):
 
 
 def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
-    """Have `act` run what `spec` says, and write the report."""
+    """Run `act` on the specification `spec`, and write its report. Returns the exit code."""
     report: dict[str, Any]
     try:
         report = act(spec)
@@ -123,7 +123,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def prepare(spec: dict[str, Any]) -> None:
-    """Require the devices that are wanted, and import what registers operators."""
+    """Check that the devices of `spec` exist, and import the modules that register operators."""
     for device in spec["devices"]:
         module = getattr(torch, device, None)
         if module is None or not module.is_available():
@@ -133,7 +133,7 @@ def prepare(spec: dict[str, Any]) -> None:
 
 
 def run_package(spec: dict[str, Any]) -> dict[str, Any]:
-    """Load a model of a package, call it once, and describe what it returned."""
+    """Load a model of a package, call it once, and describe its outputs."""
     inputs, keywords = load_inputs(spec["args"], keywords=True)
     if spec["pickled"]:
         # Otherwise the model has no weights, and crashes.
@@ -144,8 +144,8 @@ def run_package(spec: dict[str, Any]) -> dict[str, Any]:
     else:
         from torch._inductor.package.package import AOTICompiledModel  # type: ignore[attr-defined]
 
-        # `load_package` would first compile and load a program for each kind of vectors of the
-        # host, only to warn where they are others: 5 to 40 s.
+        # `load_package` would first compile and load a test program for each vector instruction
+        # set of the host, only to warn about a different one: 5 to 40 s.
         model = AOTICompiledModel(loader_of(torch._C, spec["wrapper"], spec["model"]))
     torch.manual_seed(spec["seed"])
     outputs = _call(model, inputs, keywords, spec)
@@ -154,7 +154,7 @@ def run_package(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_saved(spec: dict[str, Any]) -> dict[str, Any]:
-    """Load what torch saved compiled, call it once, and describe what it returned."""
+    """Load saved compiled code, call it once, and describe its outputs."""
     from . import saved
 
     inputs, keywords = load_inputs(spec["args"], keywords=spec["saved"] == "function")
@@ -180,8 +180,7 @@ def run_saved(spec: dict[str, Any]) -> dict[str, Any]:
 def _call(
     function: Callable[..., Any], inputs: list[Any], keywords: dict[str, Any], spec: dict[str, Any]
 ) -> Any:
-    """What a model returns. Raises `ProblemError` where it did not get as many inputs as it
-    takes."""
+    """Call a model and return its outputs. Raises `ProblemError` for a wrong number of inputs."""
     try:
         outputs = function(*inputs, **keywords)
     except Exception as error:
@@ -200,7 +199,7 @@ def _call(
 
 def load(path: Path) -> ModuleType:
     """Import the wrapper from its file, as Inductor's own loader does."""
-    # A name of its own: the file may be called torch.py, or have no suffix at all.
+    # Not named after the file, which may be called torch.py, or have no suffix.
     name = f"rewriter_wrapper_{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
@@ -211,7 +210,7 @@ def load(path: Path) -> ModuleType:
     try:
         loader.exec_module(module)
     except (ImportError, AttributeError) as error:
-        # Wrappers bind what they need of torch at module level; another release lacks some of it.
+        # Wrappers bind functions of torch at module level; another release may lack some of them.
         raise ProblemError("missing-module", f"the wrapper cannot be imported: {error}") from error
     if not callable(getattr(module, "call", None)):
         raise ProblemError("no-entry", "the wrapper has no function `call` to run")
@@ -219,7 +218,7 @@ def load(path: Path) -> ModuleType:
 
 
 def import_operators(name: str) -> None:
-    """Import what registers the wrapper's custom operators: a module, or a Python file."""
+    """Import a module or Python file that registers the wrapper's custom operators."""
     sys.path.insert(0, os.getcwd())
     try:
         if name.endswith(".py"):
@@ -262,7 +261,7 @@ def own_inputs(module: ModuleType) -> list[Any]:
 
 
 def describe(output: Any) -> dict[str, Any]:
-    """Type, shape and a digest of the bytes of one output: equal digests are equal bits."""
+    """The type, shape and other facts of an output; equal digests mean equal bits."""
     if not isinstance(output, torch.Tensor):
         return {"type": type(output).__name__, "value": repr(output)}
     from ..statistics import collect, measure
@@ -281,7 +280,7 @@ def describe(output: Any) -> dict[str, Any]:
 
 
 def load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[str, Any]]:
-    """Positional inputs, and those by name, which only a package takes."""
+    """Load the inputs in a file: positional ones, and keyword ones if `keywords` allows them."""
     loaded = _load_file(path)
     if isinstance(loaded, torch.Tensor):
         return [loaded], {}
@@ -314,7 +313,7 @@ def _load_file(path: str) -> Any:
         # Without torch's advice to load untrusted files unchecked.
         reason = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
         if not reason or isinstance(error, (KeyError, IndexError)):
-            reason = "it is no file of torch.save"  # what unpickling stumbled over tells nobody
+            reason = "it is no file of torch.save"  # the pickle module's message would not help
         raise ProblemError(
             "bad-args-file", f"{path}: torch.load cannot read it: {reason}"
         ) from error

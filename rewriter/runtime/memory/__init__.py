@@ -1,5 +1,6 @@
-"""What the probes bounds, poison and stale do to the memory of a wrapper, and what they find.
+"""The memory probes bounds, poison and stale.
 
-`watch.py` takes what the lines of a wrapper hand over, `guarded.py` makes buffers with guard bands,
-`bands.py` compares those, `patterns.py` has what memory is filled with, `rows.py` what is written.
+`watch.py` acts on the buffers that a wrapper's memory lines hand over, `regions.py` has most of
+these lines run in native code, `guarded.py` makes buffers with guard bands, `bands.py` compares the
+bands, `patterns.py` has the patterns to fill memory with, and `rows.py` writes what was found.
 """

@@ -1,4 +1,4 @@
-"""Compares guard bands with the engine: `cpp/engine/bands.h`, from Python."""
+"""Compares guard bands with their pattern, by the engine (`cpp/engine/bands.h`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..engine import start
 from ..engine_library import EngineLibrary, load
 
 _BAND = struct.Struct("=QQIHBB")
-_MOST = 4096  # places for damage; the first one counts
+_MOST = 4096  # records of damage; the first one counts damaged bands
 
 
 class _Damage(ctypes.Structure):
@@ -26,27 +26,30 @@ class _Damage(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Damage:
-    """What was written to a band, first seen after a launch.
+    """The damage of one band."""
 
-    `distance` is that of the nearest damaged byte from the edge of the buffer, 0 right beside it;
-    `count` are all damaged bytes, `element` the bytes of the element there, at most 8.
-    """
-
-    launch: int
-    distance: int
-    count: int
-    element: bytes
+    launch: int  # the launch after which it was first seen
+    distance: int  # bytes from the edge of the buffer to the nearest damaged byte; 0: adjacent
+    count: int  # damaged bytes
+    element: bytes  # the element at the nearest damaged byte, at most 8 bytes of it
 
 
 def band(address: int, size: int, pattern: bytes, place: int, *, before: bool, item: int) -> bytes:
-    """One row of the table that `Bands.compare` takes: `size` bytes at an address that have the
-    pattern's byte at their address modulo 8, beside a buffer of elements of `item` bytes."""
+    """Pack one row of the table for `Bands.compare`: a guard band of `size` bytes.
+
+    Each byte of the band should be that of the 8-byte `pattern` at its address modulo 8. `place` is
+    the band's record of damage, `before` says on which side of the buffer it lies, and `item` is
+    the size of the buffer's elements in bytes.
+    """
     word = int.from_bytes(pattern, "little")
     return _BAND.pack(address, word, size, place, before, min(item, 255))
 
 
 class Bands:
-    """The bands of one device, -1 for the CPU, in all wrappers of the process."""
+    """Compares bands of one device (-1 is the CPU), and has the records of their damage.
+
+    One object serves all wrappers of the process.
+    """
 
     def __init__(self, device: int, library: EngineLibrary) -> None:
         self._device = device
@@ -60,28 +63,28 @@ class Bands:
         self._lock = threading.Lock()
 
     def take(self) -> tuple[int, int] | None:
-        """Two places for damage; None where there are none left."""
+        """Reserve the records of damage for the two bands of a buffer; None if none are left."""
         with self._lock:
             return (self._free.pop(), self._free.pop()) if len(self._free) > 1 else None
 
     def give(self, place: int) -> None:
-        """A place is free again; what is compared there is over."""
+        """Clear and free a record. No comparison that writes to it may still be running."""
         ctypes.memset(ctypes.addressof(self._rows[place]), 0, ctypes.sizeof(_Damage))
         with self._lock:
             self._free.append(place)
 
     def compare(self, table: bytes, launch: int, stream: int) -> int:
-        """Compare the bands of a table after a launch: how many are newly damaged, -1 if they could
-        not be compared.
+        """Compare the bands of a table after a launch.
 
-        On a GPU this goes to a stream, and nothing waits: 0.
+        Returns the number of newly damaged bands, or -1 if they could not be compared. On a GPU the
+        comparison is issued to the stream without waiting, and 0 is returned.
         """
         count = len(table) // _BAND.size
         return int(self._compare(self._device, table, count, launch + 1, stream))
 
     @property
     def has_damage(self) -> bool:
-        """Whether any band of a GPU was damaged so far, as far as the host knows."""
+        """Whether a comparison on a GPU that has finished found any damage so far."""
         return bool(self._rows[0].launch)
 
     def read(self, place: int) -> Damage | None:
@@ -93,7 +96,7 @@ class Bands:
 
 @cache
 def bands(device: int) -> Bands | str:
-    """The bands of a device, or why there are none."""
+    """The `Bands` of a device, or why bands cannot be compared there."""
     library = load()
     if not isinstance(library, EngineLibrary):
         return str(library)

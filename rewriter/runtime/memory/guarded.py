@@ -1,4 +1,4 @@
-"""Buffers with guard bands: they take the place of what a wrapper allocated."""
+"""Makes buffers with guard bands, which replace those that a wrapper allocated."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-ALIGNED = 512  # bytes: what the allocators of CUDA give; those of the CPU give less
+ALIGNED = 512  # bytes: the alignment that torch's CUDA allocator gives; that of the CPU is less
 
 
 @dataclass(eq=False, slots=True)
 class Guarded:
-    """Memory with guard bands: `guard` bytes, `nbytes` of a buffer at `address`, `guard` bytes.
+    """Memory with guard bands: `guard` bytes, `nbytes` of a buffer at `address`, `guard` bytes."""
 
-    `owner` is gone when nobody has the buffer any more, and the memory with it.
-    """
-
-    owner: ref[Any]
+    owner: ref[Any]  # dies when the buffer is freed, and its memory with it
     address: int
     nbytes: int
     guard: int
@@ -30,7 +27,7 @@ class Guarded:
 
 
 class _CudaMemory:
-    """Memory on a GPU for `torch.as_tensor`, which keeps this object for as long as its result."""
+    """Memory on a GPU for `torch.as_tensor`, whose result keeps this object alive."""
 
     def __init__(self, memory: Tensor, address: int, nbytes: int) -> None:
         self.memory = memory
@@ -46,11 +43,11 @@ class _CudaMemory:
 def guarded(
     tensor: Tensor, guard: int, band: bytes | None, inside: bytes | None
 ) -> tuple[Tensor, Guarded]:
-    """A tensor like ``tensor``, in memory of its own that has bands before and behind it.
+    """Allocate a tensor like ``tensor`` with guard bands of ``guard`` bytes before and behind it.
 
-    It has the sizes, strides and dtype of ``tensor`` and begins its storage, on a multiple of 512
-    bytes where ``guard`` is one. The bands are filled with ``band`` and the rest with ``inside``,
-    8 bytes each; None leaves what is there.
+    It has the sizes, strides and dtype of ``tensor`` and begins at the start of its storage, on a
+    multiple of 512 bytes if ``guard`` is one. The bands are filled with the pattern ``band`` and
+    the buffer with ``inside``, 8 bytes each; None leaves the memory as it is.
     """
     nbytes = tensor.untyped_storage().nbytes()
     total = guard + -(-nbytes // 8) * 8 + guard
@@ -78,10 +75,10 @@ def guarded(
 
 
 def fill(memory: Tensor, pattern: bytes) -> None:
-    """Fill bytes, a contiguous tensor of uint8, with a pattern of 8 bytes.
+    """Fill a contiguous tensor of uint8 with a pattern of 8 bytes.
 
-    Each byte is that of the pattern at its address modulo 8, if the memory begins on a multiple of
-    8 bytes; else the pattern begins with the memory.
+    The pattern begins at the start of the memory. So if that is on a multiple of 8 bytes, each byte
+    is that of the pattern at its address modulo 8.
     """
     whole = memory.numel() // 8 * 8
     if whole and not memory.data_ptr() % 8:
@@ -91,20 +88,20 @@ def fill(memory: Tensor, pattern: bytes) -> None:
             words.set_(memory.untyped_storage(), start // 8, (whole // 8,), (1,))
             words.fill_(int.from_bytes(pattern, "little", signed=True))
             memory = memory[whole:]
-    # No copy from the host: a CUDA graph that is being captured takes none.
+    # Byte by byte and not by a copy from the host, which is illegal during CUDA graph capture.
     for place, byte in enumerate(pattern[: memory.numel()]):
         memory[place::8].fill_(byte)
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """All bytes of the memory of a tensor."""
+    """The whole storage of a tensor as a tensor of uint8."""
     storage = tensor.untyped_storage()
     result = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return result.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
 def is_shared(tensor: Tensor) -> bool:
-    """Whether another tensor has the same memory; also where nobody can tell."""
+    """Whether another tensor has the same storage; true if this torch cannot tell."""
     count = getattr(torch._C, "_storage_Use_Count", None)
     if count is None:
         return True

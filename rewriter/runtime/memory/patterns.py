@@ -1,11 +1,14 @@
-"""What memory is filled with: 8 bytes by probe, fill and dtype. Imports no torch.
+"""The patterns to fill memory with: 8 bytes for each probe, fill and dtype. Imports no torch.
 
-Of floating types fill 0 is NaN with a payload of the probe's own, and fill 1 are finite numbers:
-arithmetic with any NaN gives the same NaN on a GPU, so that two of them would hide what was
-computed from them. Every second number is negative: `relu` and its like leave NaN and what is
-greater than 0 as it is, and roots and logarithms make NaN of what is not. Of integers fill 0 is
-large and even, no index that fits, and fill 1 small and odd, one that mostly does: what refuses or
-cuts off numbers that are too large would do the same with two of them.
+`sanitize` compares runs with fill 0 and fill 1: a result that depends on filled memory differs.
+
+For floating-point dtypes fill 0 is NaN, with a payload for each probe, and fill 1 finite numbers:
+on a GPU, arithmetic with any NaN gives the same NaN, so two fills of NaN would give equal results.
+Every second number is negative, since `relu` passes NaN and positive numbers through, while roots
+and logarithms of negative numbers are NaN.
+
+For integers fill 0 is large and even, out of range as an index, and fill 1 small and odd, mostly
+within range: code that rejects or clamps large numbers would treat two large fills alike.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import struct
 PROBES = ("bounds", "poison", "stale")
 FILLS = (0, 1)
 VARIABLE = "REWRITER_FILL"
-OFF = "off"  # of the variable: memory is left as it is
+OFF = "off"  # value of the variable: memory is left as it is
 GUARD_VARIABLE = "REWRITER_GUARD"
 
 _HALVES = {"float16", "complex32"}
@@ -32,7 +35,7 @@ _NAN_OF_BYTES = {
 
 
 def pattern(probe: str, fill: int, dtype: str) -> bytes:
-    """The 8 bytes with which a probe fills memory of a dtype, by torch's name such as `float32`."""
+    """The 8 bytes with which a probe fills memory. `dtype` is torch's name, such as `float32`."""
     place = PROBES.index(probe)
     if dtype == "bool":
         return bytes([fill]) * 8
@@ -61,10 +64,10 @@ def pattern(probe: str, fill: int, dtype: str) -> bytes:
 
 
 def parse_fills(text: str) -> dict[str, int]:
-    """The fill of each probe, as `REWRITER_FILL` says: `1` for all, or `bounds=1,stale=0`; what it
-    does not name has fill 0.
+    """Parse `REWRITER_FILL` into the fill of each probe.
 
-    Raises `ValueError` where it says something else.
+    The text is `1` for all probes, or such as `bounds=1,stale=0`; a probe that it does not name has
+    fill 0. Raises `ValueError` for anything else.
     """
     result = dict.fromkeys(PROBES, 0)
     if text == OFF:

@@ -1,6 +1,7 @@
-"""Memory with guard bands that serves one buffer after the other: `cpp/engine/python_memory.h`,
-which takes the lines of a wrapper about memory without the interpreter. What it cannot have
-guarded, and all where it cannot be built, is for `watch.py`.
+"""Regions: memory with guard bands that is used for one buffer after the other.
+
+`cpp/engine/python_memory.h` manages them, and takes the memory lines of a wrapper in native code.
+Buffers that it cannot guard are left to `watch.py`, and so is everything where it cannot be built.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ def make_lines(
     of_memory: tuple[Callable[..., Any], ...],
     otherwise: tuple[Callable[..., Any], ...],
 ) -> Any | None:
-    """What has `allocated`, `released`, `reused` and `checked` of one wrapper, with bands of
-    `guard` bytes; None where that cannot be had.
+    """Make an object with native methods `allocated`, `released`, `reused` and `checked`.
 
-    `calls` are those that run, by thread. `waiting` are the events and the launches whose lines
-    leave their work to the next line. `of_memory` make the state of a call, the ways of a
-    tensor, and memory, and write what is damaged; `otherwise` is called with what goes another way.
+    It serves one wrapper, with bands of `guard` bytes. `calls` maps threads to the calls that run
+    in them. `waiting` are the memory events and the launches whose lines leave their work to the
+    next line. `of_memory` are functions of `Memory`: `_open`, `_find_ways`, `make_memory` and one
+    that reports damage. `otherwise` are the slow paths for allocations, buffers that are given up,
+    and launches. Returns None if the extension module or the engine cannot be built.
     """
     module, library = native_calls.module(), load()
     if module is None or not isinstance(library, EngineLibrary) or not can_lend():
@@ -73,7 +75,10 @@ def _never() -> bool:
 def make_memory(
     bands: Bands, where: torch.device, nbytes: int
 ) -> tuple[Tensor, int, int, int] | None:
-    """Memory for a region, its address, and two places for damage; None if there is none."""
+    """Allocate a region. Returns its memory, its address, and its two records of damage.
+
+    Returns None if memory or records are used up.
+    """
     places = bands.take()
     if places is None:
         return None
@@ -88,8 +93,11 @@ def make_memory(
 
 @cache
 def can_lend() -> bool:
-    """Whether torch keeps what is attached to a storage for as long as anybody has that, and knows
-    of a tensor what is asked for."""
+    """Whether this torch has what regions need.
+
+    An attribute of a storage must stay alive exactly as long as a tensor uses the storage, and the
+    functions for use counts and of the C shim must exist.
+    """
     try:
         memory = torch.empty(64, dtype=torch.uint8)
         make: Any = torch._C._construct_storage_from_data_pointer

@@ -1,4 +1,4 @@
-"""What is written about memory: lines of print, and rows of `memory.jsonl` beside the events."""
+"""Formats findings of the memory probes: printed lines, and rows of `memory.jsonl` in the dump."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def encoded(facts: Mapping[str, Any]) -> str:
 
 
 def coverage_row(probe: str, done: int, skipped: Mapping[str, int], launches: int | None) -> str:
-    """How many buffers a probe guarded or filled in a call, and why it did not do so with others.
+    """A row about how many buffers a probe guarded or filled in a call, and why it skipped others.
 
-    `launches` is after how many bands were compared; None of a probe that compares none.
+    `skipped` has the number of skipped buffers by reason. `launches` is the number of launches
+    after which bands were compared, None for a probe without bands.
     """
     facts: dict[str, Any] = {"event": "coverage", "probe": probe, "done": done}
     if launches is not None:
@@ -36,7 +37,7 @@ def coverage_row(probe: str, done: int, skipped: Mapping[str, int], launches: in
 
 
 def store_line(printer: Printer, call: int, facts: Mapping[str, Any]) -> str:
-    """`#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`."""
+    """A line: `#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`."""
     count, distance, side = facts["count"], facts["distance"], facts["side"]
     elements = "1 element" if count == 1 else f"{count} elements"
     where = {"behind": "its end", "before": "its start"}[side]
@@ -50,7 +51,7 @@ def store_line(printer: Printer, call: int, facts: Mapping[str, Any]) -> str:
 
 
 def write_rows(directory: CallDirectory, rows: str) -> None:
-    """Append rows at once: the program may crash next."""
+    """Append rows to `memory.jsonl` without buffering: the program may crash next."""
     data = rows.encode()
     if not data:
         return

@@ -1,4 +1,4 @@
-"""The probes of memory at work: buffers are guarded and filled, and bands are compared."""
+"""Does the work of the memory probes: guards and fills buffers, and compares their bands."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..printer import Printer
     from ..running_call import RunningCall
 
-GUARD = 4096  # bytes on each side
-KEPT = 16 << 20  # bytes of memory that was given back and filled, and nobody gets yet
+GUARD = 4096  # bytes of a guard band
+KEPT = 16 << 20  # bytes of released, filled memory that is kept from being reused
 _FAILED = {
     "bounds": "the bands could not be compared",
     "poison": "it could not be filled",
@@ -37,48 +37,44 @@ _NO_BAND = f"{GUARD_VARIABLE} is 0"
 
 @dataclass(eq=False, slots=True)
 class _Buffer:
-    """A guarded buffer of a call: where it was allocated, behind how many of the launches that are
-    compared, and its places for damage."""
+    """A guarded buffer of a call."""
 
-    event: int
+    event: int  # the memory event at which it was allocated
     name: str
     dtype: torch.dtype
     device: int
-    places: tuple[int, int]
-    since: int
+    places: tuple[int, int]  # the records of damage of its two bands
+    since: int  # how many of `_Watched.launches` came before it was allocated
 
 
 @dataclass(eq=False, slots=True)
 class _Alive:
-    """A buffer whose bands are compared as long as somebody has it."""
+    """A buffer whose bands are compared, as long as it is not freed."""
 
     memory: Guarded
-    rows: bytes  # of the table of bands
+    rows: bytes  # its two rows of the table of bands
 
 
 @dataclass(eq=False)
 class _Watched:
-    """What is watched of one call. `tables` are the bands by device, None where they are to be made
-    again, of the buffers `alive`; `launches` are those after which bands were compared; `kept` has
-    memory that was given back, the oldest first. `native` is the same of buffers in regions
-    (`regions.py`), which counts in the same `launches`."""
+    """What is known about the memory of one call."""
 
     buffers: list[_Buffer] = field(default_factory=list)
-    tables: dict[int, bytes] | None = None
-    alive: dict[int, _Alive] = field(default_factory=dict)
-    launches: list[int] = field(default_factory=list)
+    tables: dict[int, bytes] | None = None  # bands of `alive` by device; None: to be made again
+    alive: dict[int, _Alive] = field(default_factory=dict)  # by address
+    launches: list[int] = field(default_factory=list)  # after which bands were compared
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES, 0))
-    skipped: dict[str, Counter[str]] = field(
+    skipped: dict[str, Counter[str]] = field(  # buffers by probe and reason
         default_factory=lambda: {probe: Counter() for probe in PROBES}
     )
-    reported: set[int] = field(default_factory=set)
-    kept: deque[Tensor] = field(default_factory=deque)
+    reported: set[int] = field(default_factory=set)  # records of damage that were written
+    kept: deque[Tensor] = field(default_factory=deque)  # released memory, the oldest first
     kept_bytes: int = 0
-    is_captured: bool = False
-    native: Any = None
+    is_captured: bool = False  # into a CUDA graph
+    native: Any = None  # the state of buffers in regions (`regions.py`); shares `launches`
 
     def keep(self, memory: Tensor) -> None:
-        """Keep memory from those who allocate next: a launch that still reads it reads its fill."""
+        """Keep released memory from being reused: a launch that still reads it reads its fill."""
         self.kept.append(memory)
         self.kept_bytes += memory.nbytes
         while self.kept_bytes > KEPT:
@@ -86,12 +82,12 @@ class _Watched:
 
     @property
     def devices(self) -> set[int]:
-        """Those of buffers with bands."""
+        """The devices that have buffers with bands."""
         native = () if self.native is None else self.native.devices()
         return {buffer.device for buffer in self.buffers}.union(native)
 
     def take_counts(self) -> None:
-        """The call is over: what was done in regions counts, too."""
+        """At the end of the call: add the counts of buffers in regions."""
         if self.native is None:
             return
         for probe, done, failed in zip(PROBES, *self.native.counts(), strict=True):
@@ -101,7 +97,7 @@ class _Watched:
 
 
 class Memory:
-    """The memory of one wrapper. Its methods run under the recorder's lock."""
+    """The memory probes of one wrapper. Its methods run under the recorder's lock."""
 
     def __init__(
         self,
@@ -117,8 +113,8 @@ class Memory:
         self._warn = warn
         self._captured: list[_Watched] = []
         self._lines: Any = None
-        self._covered: object = None  # by the rows of the last call, which are `_coverage`
-        self._coverage = ""
+        self._covered: object = None  # the facts from which `_coverage` was made
+        self._coverage = ""  # the coverage rows of the last call
         try:
             self._fills = parse_fills(os.environ.get(VARIABLE, "") if self.probes else "")
         except ValueError as error:
@@ -137,8 +133,10 @@ class Memory:
         report: Callable[[RunningCall], None],
         otherwise: tuple[Callable[..., Any], ...],
     ) -> Any | None:
-        """What takes the lines of the wrapper without the interpreter, if that can be had: see
-        `regions.make_lines`."""
+        """Make the native memory lines of the wrapper, once; None if that is not possible.
+
+        `report` writes the damage of a call; `otherwise` are the slow paths (`regions.make_lines`).
+        """
         if self._lines is None and "bounds" in self.probes and self._guard:
             of_memory = (self._open, self._find_ways, make_memory, report)
             events = tuple(index for index, row in self._rows.items() if row.get("waits"))
@@ -148,7 +146,7 @@ class Memory:
         return self._lines
 
     def allocated(self, call: RunningCall, index: int, tensor: Tensor) -> Tensor:
-        """A buffer was allocated; the result takes its place."""
+        """A buffer was allocated at memory event `index`. Returns the tensor to use instead."""
         watched = self._watched(call)
         wanted = self.probes & {"bounds", "poison"}
         if reason := _unguardable(tensor):
@@ -187,11 +185,14 @@ class Memory:
         return _Buffer(event, self._rows[event]["buffer"], dtype, where, places, since)
 
     def _open(self, call: RunningCall) -> Any:
-        """The state of a call's buffers in regions, where its first line is."""
+        """Make the native state of a call, at its first memory line."""
         return self._watched(call).native
 
     def _find_ways(self, tensor: Tensor) -> tuple[Any, ...] | None:
-        """How buffers like a tensor are made in regions; None where they cannot be."""
+        """How to make buffers like `tensor` in regions: the members of `Ways` in C++.
+
+        Returns None for a tensor that cannot be guarded.
+        """
         if _unguardable(tensor):
             return None
         known = bands(tensor.get_device() if tensor.is_cuda else -1)
@@ -214,9 +215,11 @@ class Memory:
         is_held: bool = False,
         is_reused: bool = False,
     ) -> None:
-        """The wrapper is through with what is in the memory of a buffer; `is_held` says that not
-        only the variable has it that the wrapper gives up, `is_reused` that another one has it
-        now."""
+        """The wrapper no longer needs the content of a buffer: fill it.
+
+        `is_held`: something else than the wrapper's variable refers to the tensor, so it is left as
+        it is. `is_reused`: another variable has taken over the memory.
+        """
         watched = self._watched(call)
         if not isinstance(tensor, Tensor):
             return
@@ -233,7 +236,7 @@ class Memory:
             watched.keep(owner.memory if owner else flat(tensor))
 
     def checked(self, call: RunningCall, launch: int) -> None:
-        """A launch was issued: its bands are compared behind it."""
+        """A launch was issued: compare the bands of all buffers."""
         watched = self._watched(call)
         watched.launches.append(launch)
         gone = [place for place, one in watched.alive.items() if one.memory.owner() is None]
@@ -255,11 +258,11 @@ class Memory:
                 self._report(call, watched)
 
     def report(self, call: RunningCall) -> None:
-        """Write what is damaged by now."""
+        """Report the bands that are known to be damaged by now."""
         self._report(call, self._watched(call))
 
     def finish(self, call: RunningCall) -> None:
-        """A call is over: what was damaged is known once the device is through with it."""
+        """End a call: wait for its comparisons, and write damage and coverage."""
         watched = call.states.pop(self, None)
         if watched is None:
             return
@@ -278,14 +281,14 @@ class Memory:
         if watched.native is not None:
             closing = self._lines.close(watched.native, watched.reported)
         if watched.is_captured:
-            self._captured.append(watched)  # what a graph compares it compares in each replay
+            self._captured.append(watched)  # each replay compares its bands again
         else:
             closing += [(_bands(x.device), place) for x in watched.buffers for place in x.places]
         for known, place in closing:
             known.give(place)
 
     def _coverage_rows(self, watched: _Watched) -> str:
-        """What was done in a call: mostly the same as in the last one."""
+        """The coverage rows of a call; those of the last call if they are the same."""
         launches = len(watched.launches)
         facts = [
             (probe, watched.done[probe], tuple(watched.skipped[probe].items()))
@@ -311,12 +314,12 @@ class Memory:
         return watched
 
     def _report(self, call: RunningCall, watched: _Watched) -> None:
-        """Write what is known of damage, the first launch first, each band once."""
+        """Write the known damage in the order of launches, each band once."""
         found = []
         buffers = list(watched.buffers)
         if watched.native is not None:
             buffers += [self._buffer(*row) for row in watched.native.damaged()]
-        for buffer in reversed(buffers):  # a region is that of the last one which had it
+        for buffer in reversed(buffers):  # damage of a region belongs to the last buffer in it
             known = _bands(buffer.device)
             for side, place in zip(("before", "behind"), buffer.places, strict=True):
                 if place in watched.reported or not (damage := known.read(place)):
@@ -366,14 +369,14 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _bands(where: int) -> Bands:
-    """Those of a device that has buffers with bands."""
+    """The `Bands` of a device that is known to have them."""
     known = bands(where)
     assert isinstance(known, Bands)
     return known
 
 
 def _unguardable(tensor: Tensor) -> str:
-    """Why a tensor cannot be guarded or filled; empty where it can."""
+    """Why a tensor cannot be guarded or filled; empty if it can."""
     if not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not torch.strided:
         return _ELSEWHERE
     storage = tensor.untyped_storage()
@@ -395,7 +398,7 @@ def _table(memory: Guarded, edge: bytes, places: tuple[int, int]) -> bytes:
 
 
 def _value(damage: Damage, dtype: torch.dtype) -> str:
-    """The element that was written, as text; empty where that is not known as a whole."""
+    """The element that was written, as text; empty if it has more bytes than were recorded."""
     if dtype.itemsize > len(damage.element):
         return ""
     data = bytearray(damage.element[: dtype.itemsize])

@@ -1,4 +1,4 @@
-"""What a probe is. Each file beside this one holds one, and names its class `PROBE`."""
+"""The base class of probes. Each other file of this folder has one probe, its class as `PROBE`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class ProbeRecorder(Protocol):
-    """What a probe may use of the recorder that it serves.
+    """The part of the recorder that probes may use.
 
-    What belongs to one call, its directory in the dump above all, is in the `RunningCall`.
+    State of a single call, such as its directory in the dump, is in the `RunningCall`.
     """
 
     @property
@@ -24,104 +24,99 @@ class ProbeRecorder(Protocol):
 
     @property
     def expected(self) -> tuple[ExpectedInput, ...]:
-        """What the wrapper was made for: a row for each input, in order."""
+        """The inputs that the wrapper was compiled for, in order."""
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """Conditions on sizes that have to hold."""
+        """The guards: conditions on sizes that have to hold."""
 
     @property
     def is_upstream(self) -> bool:
-        """Whether events are printed as upstream's printer prints them."""
+        """Whether events are printed in the format of upstream's printer."""
 
     @property
     def style(self) -> Text | Upstream:
-        """How events read as text."""
+        """Formats events as text."""
 
     def write(self, lines: list[str]) -> None:
-        """Write to standard output in one piece, flushed: what follows may crash."""
+        """Write lines to standard output in one piece and flush: the next launch may crash."""
 
     def warn(self, about: str, message: str) -> None:
-        """Write a warning to standard error, once, about the first launch that it concerns."""
+        """Write a warning to standard error, unless the same message was written before."""
 
     def about(self, event: Event) -> str:
-        """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+        """The beginning of a line about a whole launch: `[rewriter 0] #12 KERNEL`."""
 
     def allows(self, event: Event, value: Value) -> bool:
-        """Whether a value may be NaN or infinite there: the user named it in `--allow`."""
+        """Whether `--allow` names the value, so that it may be NaN or infinite at this event."""
 
     def stop_at(self, event: Event, value: Value) -> None:
-        """End the program once the event is written, if the user wants that at a NaN (`--stop`)."""
+        """With `--stop`: end the program at this NaN, once the event is written."""
 
     def later(self, event: Event, call: RunningCall, act: Callable[[], None]) -> None:
-        """Act when the call is over, or so much is waiting that the device is waited for."""
+        """Run `act`, which waits for the device, at the end of the call, or when too many wait."""
 
     def runs_on_gpu(self, event: Event) -> bool:
-        """Whether CUDA events can time a launch: by its kind, and those of the launches around."""
+        """Whether to time a launch by CUDA events, by the kinds of the wrapper's launches."""
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is being captured, so that nothing may be waited for."""
+        """Whether a CUDA graph is being captured: then nothing may synchronise."""
 
     def mark(self, event: Event, call: RunningCall) -> bool:
-        """Have each replay of the graph that is captured leave a mark here; false if none can."""
+        """Capture a mark, which each replay of the graph leaves at this event; false on failure."""
 
 
 class Probe:
-    """What happens around a launch. One object serves one wrapper, in all threads.
+    """A probe: what to do around launches. One object serves one wrapper, in all threads.
 
-    What it keeps for a single call goes into `call.states`, under the probe itself.
-
-    `when` is where the probe acts unless the user says otherwise; one that acts at the "inputs" of
-    a call does so whatever launches and phases the user chose, and so does one that acts on
-    "memory": where it is allocated ("allocate"), taken over ("reuse") and given up ("release"), and
-    behind the launches that were chosen ("launch"), of which `memory` has those that it needs. One
-    that `spans` a launch acts on both sides of it. One that is `of_results` shows what launches
-    write, after them alone, and the inputs of each call, unless the user wants all arguments.
-    `reads_values` asks for the values to be handed over at all, `measures` for their statistics.
-    One that is `idle` does nothing at a launch of which the user wants no values. `saves` makes a
-    dump directory a must; without it one is written only where `REWRITER_DUMP` says so. `prompt`
-    keeps statistics from waiting for those of the other side of the launch. What `copies` values to
-    the host in `at` has to be left out where a CUDA graph is captured. What `marks` acts after
-    launches, whatever the user chose, and leaves a mark before and after each.
+    State of a single call goes into `call.states`, with the probe itself as key.
     """
 
     summary: ClassVar[str]
+    # Where the probe acts, unless the user chooses: around launches, at the inputs of each call, or
+    # on memory. The last two do not depend on the launches and phases that the user chose.
     when: ClassVar[Literal["before", "after", "both", "inputs", "memory"]] = "both"
+    # For "memory", the points that it needs: "allocate", "reuse", "release", or "launch" (after
+    # each chosen launch).
     memory: ClassVar[frozenset[str]] = frozenset()
-    spans: ClassVar[bool] = False
+    spans: ClassVar[bool] = False  # always acts both before and after a launch
+    # Acts only after launches, on what they write, and on the inputs of each call, unless the user
+    # wants all arguments.
     of_results: ClassVar[bool] = False
-    reads_values: ClassVar[bool] = False
-    idle: ClassVar[bool] = False
-    measures: ClassVar[bool] = False
-    saves: ClassVar[bool] = False
-    prompt: ClassVar[bool] = False
-    copies: ClassVar[bool] = False
-    marks: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = False  # needs the values
+    idle: ClassVar[bool] = False  # does nothing at a launch whose values the user does not want
+    measures: ClassVar[bool] = False  # needs the statistics of the values
+    saves: ClassVar[bool] = False  # needs a dump directory, also if `REWRITER_DUMP` is not set
+    prompt: ClassVar[bool] = False  # needs statistics from before a launch before it runs
+    copies: ClassVar[bool] = False  # `at` copies to the host: skipped during CUDA graph capture
+    marks: ClassVar[bool] = False  # leaves marks before and after each launch; reads after it
 
     def given(
         self, event: Event, values: Sequence[Any], call: RunningCall, recorder: ProbeRecorder
     ) -> None:
-        """Act on the inputs of a call, before the wrapper looks at them; `when` is "inputs"."""
+        """Act on the inputs of a call before the wrapper checks them, if `when` is "inputs"."""
 
     def check(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        """Before anything is read: set `event.error` where the device is faulty."""
+        """Check the device before anything is read: set `event.error` if it failed."""
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        """Act at the launch itself: the values are what they are now, and may change later."""
+        """Act while the values are as they are at the event; they may change afterwards."""
 
     def measured(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        """Act on the statistics of an event, which may come as late as after the launch."""
+        """Act once the statistics of the event are known, perhaps only after the launch."""
 
     def start(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        """Act last before the launch runs."""
+        """Act immediately before the launch, after everything else."""
 
     def stop(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        """Act first after the launch was issued."""
+        """Act immediately after the launch was issued, before everything else."""
 
 
 class Mark(Probe):
-    """Stands before launches for a probe that `marks`: a line has to be there, without values. The
-    mark itself is left on the way to the probes (`FastPaths`)."""
+    """Has a wrapper call `before` at each launch, without values, for a probe that `marks`.
+
+    `FastPaths` leaves the mark itself.
+    """
 
     summary = "mark that a launch begins"
     when = "before"

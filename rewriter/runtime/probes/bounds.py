@@ -1,6 +1,6 @@
-"""Puts guard bands around the buffers of a wrapper, and compares them behind each launch.
+"""Puts guard bands around the buffers of a wrapper, and compares them after each launch.
 
-What it does is in `memory/watch.py`.
+`memory/watch.py` does the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells tensors apart by a fingerprint of their elements, for a fraction of their space."""
+"""Records a fingerprint of each tensor's elements, to compare runs without saving tensors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class HashProbe(Probe):
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         fingerprint(event, recorder)
-        # The lines of print have the fingerprints at their ends.
+        # With `print`, its lines end with the fingerprints.
         if "print" not in recorder.probes:
             values = event.tensors if recorder.is_upstream else call.fresh(event, event.tensors)
             recorder.write([recorder.style.digest(event, value) for value in values])
 
 
 def fingerprint(event: Event, recorder: ProbeRecorder) -> None:
-    """Measure the tensors of an event, with their fingerprints, and wait for that."""
+    """Compute fingerprints and statistics of an event's tensors, and wait for the result."""
     from ..engine import measure
 
     for value in event.tensors:
@@ -36,7 +36,7 @@ def fingerprint(event: Event, recorder: ProbeRecorder) -> None:
         try:
             (measurement,) = measure([value.content])
             value.fingerprint = measurement.fingerprint
-            value.statistics = measurement.statistics  # of the same pass
+            value.statistics = measurement.statistics  # from the same pass over the tensor
         except Exception as error:
             about = f"{event.about} {value.label.name}"
             recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")

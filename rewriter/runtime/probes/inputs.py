@@ -1,4 +1,4 @@
-"""Compares the inputs of each call with what the wrapper was made for, before anything runs."""
+"""Compares the inputs of each call with those that the wrapper was compiled for, before it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..event import Event
     from ..running_call import RunningCall
 
-_MOST = 4  # inputs named in the note of what is not known
+_MOST = 4  # inputs that the warning about unknown facts names
 
 
 class InputsProbe(Probe):
@@ -49,7 +49,7 @@ class InputsProbe(Probe):
             self._note(symbols, recorder)
 
     def _note(self, symbols: Any, recorder: ProbeRecorder) -> None:
-        """Say once what could not be checked, since the wrapper does not tell."""
+        """Warn about facts that are not checked, because the wrapper does not state them."""
         from ..expected import unknown
 
         facts = {row.name: unknown(row, symbols) for row in recorder.expected}

@@ -1,4 +1,4 @@
-"""Says which launch comes next, flushed before it runs: the last name printed is the culprit."""
+"""Prints the name of each launch, flushed, before it runs: the last one printed is the culprit."""
 
 from __future__ import annotations
 

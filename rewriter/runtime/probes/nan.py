@@ -1,4 +1,4 @@
-"""Counts what is not finite, and half-precision numbers near their limit: prints what has any."""
+"""Counts NaN, infinities, and 16-bit numbers near their limit; prints the tensors that have any."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NanProbe(Probe):
             for value in event.tensors
             if value.statistics is not None and not recorder.allows(event, value)
         ]
-        # The lines of print say it of all values.
+        # With `print`, its lines have the counts of all values.
         if "print" not in recorder.probes:
             shown = values if recorder.is_upstream else call.fresh(event, values)
             lines = (recorder.style.health(event, value) for value in shown)

@@ -1,6 +1,6 @@
-"""Fills the buffers of a wrapper with a pattern before anything is written to them.
+"""Fills the buffers of a wrapper with a pattern when they are allocated.
 
-What it does is in `memory/watch.py`.
+`memory/watch.py` does the work.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class PrintProbe(Probe):
     measures = True
 
     def measured(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        # Tools that parse what upstream prints expect all of it.
+        # Tools that parse upstream's format expect all values, also unchanged ones.
         values = event.values if recorder.is_upstream else call.fresh(event, event.values)
         recorder.write([recorder.style.value(event, value) for value in values])
 

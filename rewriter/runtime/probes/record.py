@@ -1,8 +1,7 @@
-"""Keeps the last launches in a ring that outlives the process: what was computed, and how far it
-came.
+"""Records the last launches in a ring that outlives the process: their values, and marks.
 
-Nothing is printed. The rows are those of `hash`, and go where `flight_dump.py` says; the marks are
-left by `FastPaths`.
+It prints nothing. Its rows are those of `hash`, and `flight_dump.py` writes them into the ring;
+`FastPaths` leaves the marks, which say how far each thread got.
 """
 
 from __future__ import annotations

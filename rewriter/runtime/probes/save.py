@@ -20,9 +20,9 @@ class SaveProbe(Probe):
     copies = True
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        from ..event import measure_now  # it imports torch, and the command line imports this file
+        from ..event import measure_now  # imports torch, which the command line must not
 
-        # Before the copies: on the same stream it would wait for them.
+        # Measure first: it waits for its stream, and would wait for the copies as well.
         try:
             measure_now(event)
         except Exception as error:

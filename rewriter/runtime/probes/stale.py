@@ -1,6 +1,6 @@
-"""Fills memory with a pattern once the wrapper is through with what is in it.
+"""Fills memory with a pattern once the wrapper no longer needs its content.
 
-What it does is in `memory/watch.py`.
+`memory/watch.py` does the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waits for the device around each launch: a fault is found at the launch that made it."""
+"""Waits for the device before and after each launch, so that a fault shows at its launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures launches: on a GPU between two events on the stream, elsewhere by the clock."""
+"""Times launches: on a GPU by two CUDA events on the stream, elsewhere by the host's clock."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Clocks:
-    """The clocks of one call.
+    """The clocks of one call."""
 
-    `started` is when the launch that runs was issued, a reading of `perf_counter_ns`, and `mark`
-    the event before it where it runs on a GPU. `zeros` are, per device, the first event of the call
-    and when that was issued, in microseconds from the start of the call: events tell only how far
-    apart they are, and only on one device.
-    """
-
-    started: int | None = None
-    mark: Any = None
+    started: int | None = None  # when the current launch was issued: `perf_counter_ns`
+    mark: Any = None  # the CUDA event before the current launch, if it runs on a GPU
+    # For each device the first CUDA event of the call, and when it was issued, in microseconds from
+    # the start of the call: CUDA events give only differences, and only on one device.
     zeros: dict[Any, tuple[Any, float]] = field(default_factory=dict)
 
 

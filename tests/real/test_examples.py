@@ -165,7 +165,7 @@ NOT_PLAYED = {
     ("docs/topics/containers.md", "Or leave the file alone"): "vLLM",
     ("docs/topics/containers.md", "Files in which torch keeps compiled models"): "vLLM",
     ("docs/topics/control.md", "A service, while it serves"): "a service: test_service.py",
-    ("docs/topics/control.md", "Probes that one can leave in"): "a service of the reader",
+    ("docs/topics/control.md", "Dormant probes"): "a service of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
     ("docs/topics/live.md", "In a program that runs"): "two terminals: test_attach.py",
@@ -177,7 +177,7 @@ NOT_PLAYED = {
     ("docs/topics/recorder.md", "Triggers"): "a package of the reader",
     ("docs/topics/repro.md", "Under a tool"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/repro.md", "The smallest values"): "a wrapper with a fault: test_repro_forms.py",
-    ("docs/topics/sanitize.md", "Memory that kernels must not use"): "a program of the reader",
+    ("docs/topics/sanitize.md", "Memory faults"): "a program of the reader",
     ("docs/topics/verify.md", "What a launch is checked against"): "a kernel of the reader",
     ("docs/topics/verify.md", "Wrong numbers without a reference"): "a program of the reader",
 }

@@ -1,4 +1,4 @@
-"""What probes and commands cost, as ratios against something measured in the same run.
+"""Benchmarks of probes and commands: ratios to a reference that is measured in the same run.
 
     python -m benchmarks.probes           models with probes, against plain and upstream's printer
     python -m benchmarks.rewriting        wrappers read and rewritten, against libcst

@@ -1,6 +1,6 @@
 """How fast `compare` is: against `cmp` of the same files, and for many events against reading them.
 
-CPU seconds, of all threads: the wall clock tells little on a machine that others use, too.
+It measures CPU seconds of all threads, since wall time says little on a shared machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def tensors(folder: Path, files: int, size: int) -> list[Row]:
-    """Saved tensors that are equal, and such of which every element differs."""
+    """Compare saved tensors that are equal, and tensors of which every element differs."""
     import torch
 
     elements = size // files // 4
@@ -55,7 +55,7 @@ def tensors(folder: Path, files: int, size: int) -> list[Row]:
 
 
 def small(folder: Path) -> list[Row]:
-    """Many small files."""
+    """Compare many small files."""
     import torch
 
     files, elements = 2000, 256
@@ -69,7 +69,7 @@ def small(folder: Path) -> list[Row]:
 
 
 def events(folder: Path) -> list[Row]:
-    """Rows with statistics alone."""
+    """Compare many rows that have statistics and no saved tensors."""
     for name in ("many-a", "many-b"):
         _run(folder / name, EVENTS, 64, saved=False)
     compared = _spent(lambda: _compare(folder / "many-a", folder / "many-b"))
@@ -84,7 +84,7 @@ def events(folder: Path) -> list[Row]:
 
 
 def _run(dump: Path, launches: int, elements: int, *, saved: bool) -> Path:
-    """A dump of launches in a chain, each with what it read and wrote."""
+    """Write a dump of one call, with one result for each launch. Returns the run's directory."""
     run = dump / "rank0/run0"
     run.mkdir(parents=True)
     (dump / "manifest.json").write_text('{"format": "rewriter.dump", "version": 1}')
@@ -134,7 +134,7 @@ def _compare(a: Path, b: Path) -> None:
 
 
 def _cmp(folder: Path, a: str, b: str, files: int) -> None:
-    """The files of two dumps that are equal: of others it would end at the first difference."""
+    """Run `cmp` on the files of two equal dumps; on others it would stop at a difference."""
     for number in range(files):
         pair = [str(folder / name / f"rank0/run0/{number}.pt") for name in (a, b)]
         subprocess.run(["cmp", "-s", *pair], check=True)

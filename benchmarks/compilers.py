@@ -1,8 +1,7 @@
 """Ways to have a measuring kernel on a GPU: what each needs before the first launch, and a launch.
 
-NVRTC is what the engine takes. The others run a simpler kernel (sum and extremes of bfloat16):
-Triton, and `torch.cuda._compile_kernel`, which is NVRTC as well, launched from Python. PTX is
-what would be shipped instead of source: the driver compiles it.
+The engine uses NVRTC. The others run a simpler kernel (sum and extremes of bfloat16): Triton, and
+`torch.cuda._compile_kernel`, which uses NVRTC as well and launches from Python.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ extern "C" __global__ void simple(const unsigned short* x, float* to, long long 
   atomicMax(reinterpret_cast<int*>(to + 2), __float_as_int(high));
 }
 """
-# Each runs in a process of its own, with empty caches, and prints milliseconds and microseconds.
+# Each program runs in a new process with empty caches, and prints two times: milliseconds until
+# the first launch, and microseconds per launch.
 _STARTED = "import time, torch; torch.zeros(1, device='cuda'); x = torch.ones(1 << 20, "
 _STARTED += "dtype=torch.bfloat16, device='cuda'); to = torch.zeros(4, device='cuda')\n"
 _TIMED = """

@@ -58,7 +58,7 @@ def make(dtype: str, size: int, device: str) -> torch.Tensor:
 
 
 def on_cpu(size: int) -> list[Row]:
-    """Seconds of CPU time are one thread's: the machine may have others to serve."""
+    """Measure on one thread of the CPU, in CPU time: the machine may be shared."""
     from rewriter.runtime import engine
 
     rows = []
@@ -82,7 +82,7 @@ def on_cpu(size: int) -> list[Row]:
 
 
 def best(work: Callable[[], object], clock: Callable[[], float], times: int = 5) -> float:
-    """The least seconds of several runs."""
+    """The shortest time of several runs, in seconds of `clock`."""
     work()
     seconds = []
     for _ in range(times):
@@ -179,7 +179,10 @@ def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
 
 
 def issuer(tensors: list[torch.Tensor]) -> Callable[[], None]:
-    """What issues the measuring of these, and gives the rows of the ring back at once."""
+    """A function that issues the measurement of tensors, without waiting for the result.
+
+    At every 400th call it fetches a result, which frees the rows of the ring buffer.
+    """
     from rewriter.runtime import engine
 
     ((device, group),) = engine._groups(tensors).items()
@@ -203,7 +206,10 @@ def issuer(tensors: list[torch.Tensor]) -> Callable[[], None]:
 
 
 def on_device(work: Callable[[], object], times: int) -> float:
-    """Milliseconds of one, of so many in a row that the host is ahead."""
+    """Milliseconds of device time per call of `work`, of `times` calls in a row.
+
+    The device first sleeps, so that the host stays ahead of it.
+    """
     work()
     torch.cuda.synchronize()
     results = []
@@ -220,7 +226,7 @@ def on_device(work: Callable[[], object], times: int) -> float:
 
 
 def on_host(work: Callable[[], object], times: int) -> float:
-    """Seconds of the host's time."""
+    """Seconds of the host's time per call of `work`, of `times` calls in a row."""
     work()
     torch.cuda.synchronize()
     results = []
@@ -234,7 +240,7 @@ def on_host(work: Callable[[], object], times: int) -> float:
 
 
 def compile_times(cache: str) -> tuple[float, float]:
-    """Seconds until the engine is ready for a GPU, without and with what was kept."""
+    """Seconds to start the engine on a GPU, with an empty cache and with a filled one."""
     import subprocess
 
     program = (

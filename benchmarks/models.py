@@ -1,4 +1,4 @@
-"""The model that the probes are measured on: a GPT, on a GPU or, smaller, on the CPU."""
+"""The model on which probes are measured: a GPT for a GPU, and a smaller one for the CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZES = {
 
 
 def build(size: Size, device: str) -> tuple[nn.Module, Tensor]:
-    """The model and its input, the same in every process."""
+    """Make the model and its input, with the same values in every process."""
     import torch
     from torch import nn
     from torch.nn.functional import gelu, scaled_dot_product_attention

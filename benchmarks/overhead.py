@@ -2,11 +2,10 @@
 
     python -m benchmarks.overhead [--launches N] [--json FILE] [--check]
 
-A launch has one input of the wrapper and one result, of 64 elements each, so that what is measured
-is what a launch costs and not what its values do. Of the probes of memory each launch writes a
-buffer that was allocated for it, and the one before is given up. The reference is an empty Python
-method that is called the same way. Everything in CPU time of this process, all threads of it: the
-best of several rounds.
+A launch has one input and one result of 64 elements each, so that the cost of the launch is what is
+measured, and not that of its values. For the memory probes, a buffer is allocated for each launch,
+and that of the launch before is released. The reference is an empty Python method that is called
+the same way. Times are CPU time of all threads of this process, the best of several rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ROUNDS = 7
 
 
 class Empty:
-    """Takes the calls of a wrapper and does nothing."""
+    """A recorder that does nothing: the reference."""
 
     def begin(self, values: Any = None) -> None:
         pass
@@ -80,7 +79,7 @@ def _cases() -> Iterator[tuple[str, str, list[str], str, dict[str, str]]]:
 def _case(
     probes: list[str], phases: str, launches: int, target: str, environment: dict[str, str]
 ) -> tuple[float, float]:
-    """Microseconds per launch: with these probes, and with an empty method."""
+    """Microseconds per launch, with these probes and with empty methods."""
     with tempfile.TemporaryDirectory() as folder, _environment(folder, environment):
         recorder = attach(
             _table_options(probes, phases, launches), _table(launches, probes, phases)
@@ -166,7 +165,7 @@ def _table(launches: int, probes: list[str], phases: str) -> list[dict[str, Any]
 
 @contextlib.contextmanager
 def _environment(folder: str, variables: dict[str, str]) -> Iterator[None]:
-    """These variables, with directories below `folder`, and nothing else of ours."""
+    """Set environment variables, with the dump below `folder`, and unset all others of the tool."""
     names = ("REWRITER_DUMP", "REWRITER_QUIET", "REWRITER_PROBE", "REWRITER_CALLS")
     kept = {name: os.environ.pop(name) for name in names if name in os.environ}
     for name, value in variables.items():
@@ -181,7 +180,7 @@ def _environment(folder: str, variables: dict[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stdout(target: str, folder: Path) -> Iterator[None]:
-    """Standard output to a file of its own, or to a pipe that another process reads."""
+    """Redirect standard output to a file, or to a pipe that another process reads."""
     sys.stdout.flush()
     kept = os.dup(1)
     reader = 0

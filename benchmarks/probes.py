@@ -1,11 +1,12 @@
 """What probes cost a model while it runs: forward passes with them against forward passes without.
 
-Each form of the model (a Python wrapper, a C++ wrapper compiled just in time, a package of
-AOTInductor) is compiled once in a process of its own. Its wrapper is instrumented with each
-selection and put in the place of the plain one, so that everything around it is the same. A host
-may be half as fast again a second later, so plain and probed passes take turns, a few at a time,
-and the ratio is the median of those of neighbours. PyTorch's own printer, which is compiled in,
-runs by itself. Only one process times at a time.
+Each form of the model (a Python wrapper, a C++ wrapper compiled just in time, an AOTInductor
+package) is compiled once in a separate process. Its wrapper is instrumented with each selection of
+probes and replaces the plain wrapper, so that everything around it stays the same.
+
+The speed of a host changes from second to second, so plain and probed passes take turns, a few at a
+time; the ratio is the median over neighbouring turns. PyTorch's own printer has to be compiled in,
+and so runs in a process without turns. Only one process measures at a time.
 """
 
 from __future__ import annotations
@@ -41,21 +42,15 @@ _LEVEL = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 
 @dataclass(frozen=True)
 class Variant:
-    """A selection that is measured.
-
-    `targets` are the highest ratios on a GPU, by form, `on_cpu` that on the CPU. `dumps` tells that
-    a dump is written, to `/dev/shm`, and `pipes` that standard output is a pipe, which otherwise is
-    `/dev/null`; `passes` is how many forward passes are timed before the plain ones have their
-    turn.
-    """
+    """A selection of probes to measure."""
 
     name: str
-    options: tuple[str, ...]
-    targets: tuple[float, float, float]
-    on_cpu: float | None = None
-    dumps: bool = False
-    pipes: bool = False
-    passes: int = 10
+    options: tuple[str, ...]  # of `rewriter instrument`
+    targets: tuple[float, float, float]  # the highest ratios allowed on a GPU, in order of FORMS
+    on_cpu: float | None = None  # the highest ratio allowed on the CPU
+    dumps: bool = False  # write a dump, to /dev/shm
+    pipes: bool = False  # standard output is a pipe instead of /dev/null
+    passes: int = 10  # forward passes per turn
 
 
 VARIANTS = (
@@ -92,22 +87,16 @@ VARIANTS = (
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one forward pass, the mean of a turn, and of the `plain` turn beside it: of
-    all pairs of turns that with the median ratio.
-
-    `low` and `high` are the least and the highest ratio of a pair; `first` is that of the turn
-    right after the wrapper was loaded. `memory` is how much more of the device's memory is in use,
-    in MiB; `cpu` and `cpu_plain` are the CPU time of the thread.
-    """
+    """The pair of a probed and a plain turn with the median ratio. Times are in milliseconds."""
 
     name: str
-    mean: float
-    plain: float
-    low: float = 1.0
-    high: float = 1.0
-    first: float = 1.0
-    memory: float = 0.0
-    cpu: float = 0.0
+    mean: float  # of a probed forward pass
+    plain: float  # of a plain forward pass
+    low: float = 1.0  # the lowest ratio of a pair
+    high: float = 1.0  # the highest ratio of a pair
+    first: float = 1.0  # the ratio of the first pair, right after the wrapper was loaded
+    memory: float = 0.0  # device memory used in addition, MiB
+    cpu: float = 0.0  # CPU time of the thread, in a probed forward pass
     cpu_plain: float = 0.0
 
 
@@ -147,7 +136,7 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
     while any(process.poll() is None for process in running.values()):
         for name, process in running.items():
             if process.poll():
-                (folder / f"{name}.ready").touch()  # the others need not wait for it
+                (folder / f"{name}.ready").touch()  # it failed: the others need not wait for it
         time.sleep(0.5)
     found: list[Row] = []
     plain: dict[str, float] = {}
@@ -188,7 +177,7 @@ def _rows(
     result = []
     for timing in (Timing(**row) for row in measured):
         if level:
-            # A program with its printer has no plain wrapper: that of the other process.
+            # With upstream's printer there is no plain wrapper: take that of the other process.
             reference = plain.get(form, float("nan"))
             result.append(Row(f"{form}: upstream, {UPSTREAM[level]}", timing.mean, reference))
             continue
@@ -223,7 +212,7 @@ def _work(args: argparse.Namespace) -> int:
     form, _, level = args.worker.partition("-")
     folder: Path = args.folder / args.worker
     folder.mkdir()
-    os.chdir(folder)  # the printer of PyTorch's saves tensors below the working directory
+    os.chdir(folder)  # PyTorch's printer saves tensors below the working directory
     model, x = build(SIZES[args.size], args.device)
     with torch.no_grad():
         subject = _SUBJECTS[form](model, x, folder)
@@ -246,7 +235,6 @@ def _work(args: argparse.Namespace) -> int:
     result = args.folder / f"{args.worker}.json"
     result.write_text(json.dumps([asdict(timing) for timing in timings]), encoding="utf-8")
     sys.stdout.flush()
-    # What a program of PyTorch's takes down at its end is not measured here.
     return 0
 
 
@@ -260,13 +248,13 @@ def _measure(
             mean, cpu = _turn(subject.run, device, passes)
         yield Timing(f"upstream, {level}", mean, float("nan"), cpu=cpu)
         return
-    # Loaded once more, so that what any loading adds is not added by the first probes.
+    # Load the plain wrapper once more, so that the first probed one does not pay for loading.
     plain = subject.load(subject.wrapper())
     subject.use(plain)
     with _output(piped=False):
         _turn(subject.run, device, 60)
         mean, cpu = _turn(subject.run, device, 60)
-        # A package has its weights outside of what torch keeps for tensors.
+        # Loading a package takes device memory that torch's allocator does not count.
         in_use = _in_use(device)
         subject.use(beside := subject.load(subject.wrapper()))
         subject.run()
@@ -294,7 +282,7 @@ def _take_turns(
     started = time.perf_counter()
     for number in range(TURNS + 1):
         taken = {}
-        # Who comes first changes, so that nobody is always the one after the other's writing.
+        # Alternate who comes first: the other's writing may still go on.
         for which in (probed, plain) if number % 2 else (plain, probed):
             subject.use(which)
             if number and variant.passes > 1:
@@ -311,8 +299,10 @@ def _take_turns(
 
 
 def _turn(run: Callable[[], object], device: str, passes: int) -> tuple[float, float]:
-    """Mean milliseconds of forward passes, the device idle before and after each, and of this
-    thread's CPU time, of which waiting for the device is a part."""
+    """Mean milliseconds per forward pass: wall time, and CPU time of this thread.
+
+    The device is idle before and after each pass; CPU time includes waiting for it.
+    """
     import torch
 
     def wait() -> None:
@@ -332,25 +322,25 @@ def _turn(run: Callable[[], object], device: str, passes: int) -> tuple[float, f
 
 
 class Subject:
-    """One form of the model. `run` is a forward pass, with the wrapper that is loaded."""
+    """One form of the model. `run` is a forward pass with the wrapper that is in use."""
 
     def run(self) -> None:
         raise NotImplementedError
 
     def wrapper(self) -> Path:
-        """The artifact to instrument."""
+        """The path of the artifact to instrument."""
         raise NotImplementedError
 
     def load(self, path: Path) -> object:
-        """Load a wrapper, for `use`."""
+        """Load a wrapper. Returns the argument for `use`."""
         raise NotImplementedError
 
     def use(self, loaded: Any) -> None:
-        """Put a wrapper that was loaded in the place of the one that runs."""
+        """Let `run` use a loaded wrapper from now on."""
         raise NotImplementedError
 
     def prepare(self, variants: Sequence[Variant], folder: Path) -> list[tuple[Variant, Path]]:
-        """The wrapper instrumented with each selection; all at once."""
+        """Instrument the wrapper with each selection, in parallel. Returns the paths."""
         source = self.wrapper()
         made, running = [], []
         for number, variant in enumerate(variants):
@@ -365,11 +355,11 @@ class Subject:
         return made
 
     def _warm_all(self, paths: Sequence[Path]) -> None:
-        """Nothing to compile."""
+        """Compile instrumented wrappers ahead, if that is needed."""
 
 
 class Jit(Subject):
-    """A wrapper that `torch.compile` loaded: Python, or C++ inside of Python."""
+    """A wrapper that `torch.compile` made: Python, or C++ inside Python."""
 
     cpp = False
 
@@ -403,7 +393,7 @@ class CppJit(Jit):
     cpp = True
 
     def _warm_all(self, paths: Sequence[Path]) -> None:
-        # Importing compiles; the cache is by content.
+        # Importing compiles the C++; Inductor finds it again by content.
         program = "import sys; from benchmarks.probes import _import; from pathlib import Path; "
         command = [sys.executable, "-c", program + "_import(Path(sys.argv[1]))"]
         running = [subprocess.Popen([*command, str(path)], cwd=ROOT) for path in paths]
@@ -412,7 +402,7 @@ class CppJit(Jit):
 
 
 class Package(Subject):
-    """A package of AOTInductor."""
+    """An AOTInductor package."""
 
     def __init__(self, model: Any, x: Any, folder: Path) -> None:
         import torch
@@ -442,12 +432,12 @@ _SUBJECTS = {"python": Jit, "jit": CppJit, "aoti": Package}
 
 
 def _compiled_graph() -> Any:
-    """The graph that `torch.compile` made last."""
+    """The compiled graph of this process. Exits if there is not exactly one."""
     import gc
 
     from torch._inductor.output_code import CompiledFxGraph
 
-    # By type: asking a weak reference for its class fails where its object is gone.
+    # Not by `isinstance`: that fails for a weak proxy whose object is gone.
     graphs = [x for x in gc.get_objects() if type(x) is CompiledFxGraph]
     graphs = [x for x in graphs if x.current_callable is not None]
     if len(graphs) != 1:
@@ -465,7 +455,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _in_use(device: str) -> float:
-    """MiB of the device's memory in use, without what PyTorch keeps for tensors."""
+    """MiB of device memory in use, without what PyTorch's allocator holds."""
     if device != "cuda":
         return 0.0
     import torch
@@ -482,7 +472,7 @@ def _dump(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _environment(variant: Variant, folder: Path) -> Iterator[None]:
-    """The variables under which a variant is loaded and runs."""
+    """Set the environment variables for a variant."""
     wanted = {"REWRITER_DUMP": str(_dump(folder)), "REWRITER_QUIET": "1"} if variant.dumps else {}
     os.environ.update(wanted)
     try:
@@ -494,7 +484,7 @@ def _environment(variant: Variant, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _output(*, piped: bool) -> Iterator[None]:
-    """Standard output goes into a pipe that another process reads, or to `/dev/null`."""
+    """Redirect standard output to a pipe that another process reads, or to `/dev/null`."""
     sys.stdout.flush()
     kept = os.dup(1)
     reader = subprocess.Popen(
@@ -515,7 +505,7 @@ def _output(*, piped: bool) -> Iterator[None]:
 
 
 def _wait_for_all(args: argparse.Namespace) -> None:
-    """Wait until no other worker compiles: all have come as far as this, or have failed."""
+    """Wait until all workers are done compiling, or have failed."""
     (args.folder / f"{args.worker}.ready").touch()
     while len(list(args.folder.glob("*.ready"))) < args.workers:
         time.sleep(0.2)

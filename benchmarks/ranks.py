@@ -1,8 +1,8 @@
 """How long `compare --ranks` and `report` take over the dump of a job of many ranks.
 
-The dump is made here: each rank has the rows of all launches in all calls, with statistics and
-fingerprints of its own. `--ranks 1024 --launches 1000 --calls 10` is the size that the limits are
-for: a minute of wall and 2 GiB on two cores.
+The benchmark makes the dump: each rank has rows of all launches in all calls, with different
+statistics and fingerprints. The limits, 60 seconds and 2 GiB on two cores, are meant for
+`--ranks 1024 --launches 1000 --calls 10`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write(dump: Path, ranks: int, launches: int, calls: int, *, apart: float = 0.0) -> None:
-    """A dump as the runtimes write it. The share `apart` of the ranks part from the others in one
-    launch of their own, and in what follows from it."""
+    """Write a dump as the runtimes do.
+
+    With `apart` all ranks have equal values, except this share of them: each of those differs from
+    one launch on, which is drawn for it.
+    """
     table = {
         "format": "rewriter.run-launches",
         "version": 1,
@@ -158,7 +161,7 @@ def _launch(number: int) -> dict[str, object]:
 
 
 def run(*words: str) -> Spent:
-    """A command of the rewriter, and what it and its processes took."""
+    """Run a command of the rewriter. Returns its cost, child processes included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(

@@ -3,8 +3,8 @@
     python -m benchmarks.rewriting [--json FILE] [--check] [--launches 10000] [--large 100000]
                                    [--layers 24] [--only wrappers|packages]
 
-The wrappers are generated: the call of a recorded one with so many launches of its kernel. The
-package is that of a GPT on the CPU with so many layers; `layers` of 0 leaves it out.
+The wrappers are generated: a recorded wrapper whose call has `--launches` (or `--large`) launches
+of its kernel. The package is a GPT for the CPU with `--layers` layers; 0 leaves it out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ model, x = build(replace(SIZES["cpu-small"], layers=int(sys.argv[2])), "cpu")
 program = torch.export.export(model, (x,))
 torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
 """
-# The wrapper of a package as it is, compiled as it is with probes.
+# Compiles the unchanged wrapper of a package, in the way in which one with probes is compiled.
 _COMPILE = """
 import subprocess, sys, tempfile
 from pathlib import Path
@@ -70,14 +70,14 @@ _LIST = "from rewriter import cli; cli.main(['list', path])"
 
 
 class Cost(NamedTuple):
-    """CPU seconds of the work, and the most memory of its process in MiB."""
+    """CPU seconds of some work, and the peak memory of its process in MiB."""
 
     seconds: float
     memory: float
 
 
 def write_wrapper(path: Path, launches: int) -> None:
-    """A Python wrapper as torch 2.11 writes it, with this many launches in its call."""
+    """Write a Python wrapper in the form of torch 2.11, with this many launches in its call."""
     text = RECORDED.read_text("utf-8")
     start = text.index("            # Topologically Sorted", text.index("def call("))
     end = text.index("        return (", start)
@@ -91,7 +91,7 @@ def write_wrapper(path: Path, launches: int) -> None:
 
 
 def cost(path: Path, work: str, before: str = "") -> Cost:
-    """What some lines of Python cost in a process of their own; `before` is not measured."""
+    """Run lines of Python in a new process, and measure `work`, which follows `before`."""
     program = _MEASURE.format(work=work, before=before)
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)],
@@ -106,7 +106,7 @@ def cost(path: Path, work: str, before: str = "") -> Cost:
 
 
 def rows(launches: int = 10_000, large: int = 100_000) -> list[Row]:
-    """The rows of the table; those with an absolute limit have it as their reference."""
+    """Measure wrappers. Rows with an absolute limit have that as their reference."""
     with tempfile.TemporaryDirectory(prefix="rewriter-bench-") as folder:
         wrapper, many = Path(folder) / "output_code.py", Path(folder) / "large.py"
         write_wrapper(wrapper, launches)
@@ -142,7 +142,7 @@ def rows(launches: int = 10_000, large: int = 100_000) -> list[Row]:
 
 
 def spent(folder: Path, *arguments: str) -> float:
-    """The CPU seconds of a Python process and of all that it starts."""
+    """Run Python with `arguments`. Returns CPU seconds, child processes included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *arguments],
@@ -157,8 +157,10 @@ def spent(folder: Path, *arguments: str) -> float:
 
 
 def package_rows(layers: int) -> list[Row]:
-    """What patching a package costs, on a machine that has patched another one and on one that has
-    not; nothing is kept from an earlier run."""
+    """Measure patching a package: the first one on a machine, and later ones.
+
+    The cache directory is empty at first, and nothing is kept for the next run.
+    """
     with tempfile.TemporaryDirectory(prefix="rewriter-bench-") as name:
         folder = Path(name)
         small, large = folder / "small.pt2", folder / "large.pt2"

@@ -1,4 +1,4 @@
-"""The rows of a benchmark: what was measured, against what, and the limit that it has to keep."""
+"""The rows of a benchmark's table: what was measured, the reference, and the target."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. `measured` and `reference` have the same `unit`; `reference` was measured in the
-    same run. `target` is the highest ratio that is allowed, None where there is no limit."""
+    """One figure and its reference, which is measured in the same run or an absolute limit."""
 
     name: str
     measured: float
     reference: float
-    target: float | None = None
-    unit: str = "ms"
+    target: float | None = None  # the highest ratio allowed; None: no limit
+    unit: str = "ms"  # of `measured` and `reference`
 
     @property
     def ratio(self) -> float:
@@ -32,7 +31,7 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as text, a line each."""
+    """Format the rows as a text table."""
     width = max([len(row.name) for row in rows], default=4)
     lines = [f"{'':{width}}  {'measured':>12}  {'against':>12}  {'ratio':>8}  target"]
     for row in rows:
@@ -46,7 +45,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """A parser with what every benchmark takes."""
+    """A parser with the options that every benchmark has."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there, too")
     parser.add_argument("--check", action="store_true", help="exit 1 where a target is missed")
@@ -54,7 +53,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def report(rows: Sequence[Row], args: argparse.Namespace, **facts: object) -> int:
-    """Print the rows, write them as JSON where asked, and return the exit code."""
+    """Print the rows, and write them as JSON if asked to. Returns the exit code."""
     sys.stdout.write(table(rows))
     if args.json is not None:
         document = {

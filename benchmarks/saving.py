@@ -1,7 +1,7 @@
 """How fast tensors get into files: against `cp` of the same files, and against `torch.save`.
 
-Times are of the whole: from the first tensor until all are in their files. CPU seconds, of all
-threads, tell more on a machine that others use, too.
+Times are from the first tensor until all are in their files. On a shared machine the CPU seconds,
+of all threads, say more than wall time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.rows import Row
 
 MEMORY = Path("/dev/shm")
 SMALL = 4201
-"""The launches of the largest wrapper that was seen in the wild, with a small tensor each."""
+"""Small tensors: one for each launch of the largest wrapper that was seen in the wild."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def large(args: argparse.Namespace, facts: dict[str, Any]) -> list[Row]:
-    """The results of a forward pass of a GPT: their number and sizes, all different."""
+    """Save as many tensors of the same total size as a forward pass of a GPT has results."""
     import torch
 
     from rewriter.runtime.saved import Saved
@@ -74,7 +74,7 @@ def large(args: argparse.Namespace, facts: dict[str, Any]) -> list[Row]:
         for repeat in range(3):
             (folder / str(repeat)).mkdir()
             for tensor in tensors:
-                tensor += 1  # the bytes of before would be found again
+                tensor += 1  # equal bytes would only be linked to the earlier file
             _wait(args.device)
             facts.pop("handed_over_s", None)
             begun = time.perf_counter()
@@ -100,7 +100,7 @@ def large(args: argparse.Namespace, facts: dict[str, Any]) -> list[Row]:
 
 
 def small(folder: Path, facts: dict[str, Any]) -> list[Row]:
-    """A file for each of many small tensors, against all of them in one file with an index."""
+    """Save many small tensors to a file each, compared with one file for all with an index."""
     import torch
 
     from rewriter.runtime.saved import Saved
@@ -136,7 +136,7 @@ def small(folder: Path, facts: dict[str, Any]) -> list[Row]:
 
 
 def _one_file(tensors: Sequence[Any], path: Path) -> None:
-    """What a container would cost: a write of the bytes and one of a line of an index, each."""
+    """Write all tensors to one file with an index: two writes for each tensor."""
     with path.open("wb", buffering=0) as data, path.with_suffix(".index").open("wb", 0) as index:
         for number, tensor in enumerate(tensors):
             data.write(memoryview(tensor.numpy()).cast("B"))

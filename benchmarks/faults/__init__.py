@@ -1,1 +1,1 @@
-"""Plants faults in what Inductor generated, and counts how many the command line names."""
+"""Plants faults in code that Inductor generated, and counts how many `rewriter diagnose` names."""

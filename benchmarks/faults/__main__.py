@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults [--device cpu|cuda] [--count N] [--seed N] [--jobs N]
 
-What was compiled and what was asked stays in the directory of `--work`: a run that was stopped goes
-on where it was, and `--again` asks about what was missed once more.
+Compiled artifacts and results stay in the directory of `--work`: a run that was stopped continues
+where it was, and `--again` repeats the cases that were missed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPEN = (score.MISSED, score.AMONG, score.ALARM)
 
 
 class Bench:
-    """One run: the programs, what they compute when they are right, and the rows so far."""
+    """One run of the benchmark: the programs, their correct results, and the rows so far."""
 
     def __init__(
         self, programs: list[Program], judge: Judge, work: Path, arguments: argparse.Namespace
@@ -51,8 +51,11 @@ class Bench:
             }
 
     def clean(self, program: Program) -> _Clean:
-        """The results of the artifact as it is, what is concluded about it, and the launches that
-        can be checked, with the results that can."""
+        """Diagnose the unchanged artifact, once.
+
+        Returns its results, the answer, and for each launch that `verify` can check the names of
+        the results that it checks.
+        """
         key = program.form, program.name
         with self._locks[key]:
             if key not in self._clean:
@@ -66,7 +69,7 @@ class Bench:
             return self._clean[key]
 
     def control(self, program: Program) -> dict[str, Any]:
-        """An artifact as it is, as a row."""
+        """The row of an unchanged artifact: anything that is named there is a false alarm."""
         _, answer, _ = self.clean(program)
         what = Change("as it is", (), ())
         name = control_name(program)
@@ -74,7 +77,7 @@ class Bench:
         return score.row(fault, answer, (), True)
 
     def case(self, fault: Fault) -> dict[str, Any]:
-        """Plant it, ask, and compare the values with those of the clean run."""
+        """Plant a fault, diagnose it, and compare the values with those of the clean run."""
         program = self.programs[fault.source.form, fault.source.name]
         clean, _, checked = self.clean(program)
         folder = _folder(self.work / "cases" / fault.name)
@@ -104,7 +107,7 @@ class Bench:
             print(f"{row['outcome']:25} {row['name']}: {row['what'][:90]}", flush=True)
 
     def _write_miss(self, row: dict[str, Any]) -> None:
-        """A file for who closes it; without one, once it is closed."""
+        """With `--misses`: write a file about a missed case, or remove it once it is not missed."""
         if self._arguments.misses is None:
             return
         self._arguments.misses.mkdir(parents=True, exist_ok=True)
@@ -125,8 +128,10 @@ def _is_checked(
     differences: Sequence[oracle.Changed],
     order: Sequence[int],
 ) -> bool:
-    """Whether what a fault changes of a launch can be checked: of a kernel that writes several
-    results, this may be one that is not."""
+    """Whether `verify` checks one of the results of a launch that a fault changes.
+
+    Of a kernel with several results it may check only some.
+    """
     if launch not in checked:
         return False
     wrong = {
@@ -159,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     faults += harmless
     faults = [x for x in faults if arguments.only in x.name]
-    # A process that was forked cannot use a GPU that the one before it used.
+    # A forked process cannot use a GPU that its parent used.
     cold = arguments.device == "cuda" and not arguments.warm
     idle = cold or arguments.report
     python, server = (sys.executable, None) if idle else warm_python()

@@ -1,9 +1,9 @@
-"""Compiles one model into a directory: its wrappers in a cache of their own, and their inputs.
+"""Compiles one model into a directory: its wrappers in a separate cache, and their inputs.
 
     python -m benchmarks.faults.compile MODEL FORM DEVICE FOLDER
 
-Writes `FOLDER/programs.json`: a row for each graph, with the paths of its files and its inputs. A
-process of its own, since Inductor's caches belong to one.
+Writes `FOLDER/programs.json`: a row for each graph, with the paths of its files and its inputs. It
+is a program because a process can have only one cache directory of Inductor's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 def main(name: str, form: str, device: str, folder: Path) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
-    if form == "aoti":  # the graph of a package is nowhere else
+    if form == "aoti":  # a package does not hold its graph; the debug directory does
         os.environ["TORCH_COMPILE_DEBUG"] = "1"
         os.environ["TORCH_COMPILE_DEBUG_DIR"] = str(folder / "debug")
     from benchmarks.faults.models import build_of

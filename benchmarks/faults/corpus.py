@@ -1,4 +1,4 @@
-"""Draws faults: the same seed gives the same corpus of the same artifacts."""
+"""Draws faults at random: the same seed and artifacts give the same corpus."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.faults.kinds import CONTROLS, KINDS
 from benchmarks.faults.kinds.base import Change, Kind
 from benchmarks.faults.source import Source, Target
 
-# How often each form has its turn.
+# The order in which the forms take turns.
 _TURNS = ("python", "cpp_wrapper", "python", "aoti", "python")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One planted fault. `name` says which of the corpus, `launch` where it was planted."""
+    """One planted fault. `name` is unique in the corpus; `launch` is where it was planted."""
 
     name: str
     kind: str
@@ -42,18 +42,18 @@ _Way = tuple[Source, int, Change]
 
 
 def corpus(sources: Iterable[Source], count: int, seed: int) -> list[Fault]:
-    """`count` faults, as evenly over kinds, forms and models as these have launches for them."""
+    """Draw `count` faults, spread over kinds, forms and models as evenly as launches allow."""
     sources = list(sources)
     return _drawn(KINDS, sources, count, seed)
 
 
 def controls(sources: Iterable[Source], count: int, seed: int) -> list[Fault]:
-    """Changes that are no faults."""
+    """Draw `count` harmless changes."""
     return _drawn(CONTROLS, list(sources), count, seed)
 
 
 def _drawn(kinds: Sequence[Kind], sources: list[Source], count: int, seed: int) -> list[Fault]:
-    # What is drawn of one kind and form does not depend on which others there are.
+    # Each kind and form has its own generator, so that adding another changes nothing here.
     ways = {
         (kind.name, form): _spread(
             kind,
@@ -90,8 +90,7 @@ def _drawn(kinds: Sequence[Kind], sources: list[Source], count: int, seed: int) 
 
 
 def _spread(kind: Kind, sources: list[Source], drawer: random.Random) -> list[_Way]:
-    """All ways in random order, but each launch once before any has its second turn, and each
-    artifact once before that."""
+    """All ways to plant a kind, in random order, with artifacts and their launches taking turns."""
     found = [
         (source, launch.index, change)
         for source in sources

@@ -1,4 +1,4 @@
-"""Asks the command line about an artifact, as its user would, and reads which launches it names."""
+"""Runs `rewriter diagnose` on an artifact, as a user would, and reads which launches it names."""
 
 from __future__ import annotations
 
@@ -26,24 +26,19 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class Answer:
-    """What was concluded about an artifact: the launches that it named, the first one first, what
-    kind of finding the first one is, and launches that it could say nothing of, with the reason.
+    """The answer of `rewriter diagnose` about an artifact."""
 
-    `ended` says how a run ended before its end, `broken` what a compiler said that refused the
-    artifact, `failed` why there is no answer.
-    """
-
-    named: tuple[int, ...] = ()
-    kind: str = ""
+    named: tuple[int, ...] = ()  # the launches that findings name, in order
+    kind: str = ""  # of the first finding
     verdict: str = ""
-    suspects: dict[str, str] = field(default_factory=dict)
+    suspects: dict[str, str] = field(default_factory=dict)  # launches not decided: the reasons
     command: str = ""
     seconds: float = 0.0
     runs: int = 0
-    dump: str = ""
-    ended: str = ""
-    broken: str = ""
-    failed: str = ""
+    dump: str = ""  # the last one with saved values
+    ended: str = ""  # how a run ended early
+    broken: str = ""  # the message of a compiler that rejected the artifact
+    failed: str = ""  # why there is no answer
 
     @property
     def says_something(self) -> bool:
@@ -61,23 +56,23 @@ class Ended:
 
 
 def searched() -> list[str]:
-    """Where this process was told to look for packages, first what comes first."""
+    """The directories in `PYTHONPATH`, in order."""
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
 
 class HasEnvironment(Protocol):
-    """Something that a command is run about."""
+    """A program whose commands need certain environment variables."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of the process."""
+        """The environment of a command about this program."""
         ...
 
 
 class Judge:
-    """Runs commands of `rewriter`, each in a process of its own.
+    """Runs commands of `rewriter`, each in a separate process.
 
-    `python` is a Python that takes `-c`: one with torch imported already makes it quicker.
+    `python` is an interpreter that takes `-c`; `warm_python` gives one that starts faster.
     """
 
     def __init__(self, python: str, timeout: float) -> None:
@@ -108,7 +103,7 @@ class Judge:
         return Ended(process.returncode, document, errors.decode(errors="replace"))
 
     def ask(self, program: Program, path: Path, folder: Path) -> Answer:
-        """`rewriter diagnose`, which leaves its dumps in `folder`."""
+        """Run `rewriter diagnose` on an artifact at `path`; its dumps go into `folder`."""
         started = time.monotonic()
         command = ["diagnose", str(path), *program.options, "-d", str(folder / "dump")]
         ended = self.run(program, [*command, "--json"], folder)
@@ -132,7 +127,8 @@ class Judge:
         )
 
     def checked(self, program: Program, dump: str, folder: Path) -> dict[int, set[str]]:
-        """The launches of a dump that can be checked without a reference, and which results."""
+        """Run `rewriter verify` on a dump. Returns the launches that it checks, with the names of
+        the checked results."""
         ended = self.run(program, ["verify", dump, *program.imports, "--json"], folder)
         rows = (ended.document or {}).get("launches", ())
         return {
@@ -143,12 +139,15 @@ class Judge:
 
 
 def warm_python() -> tuple[str, Any]:
-    """A Python that forks from one with torch imported, and what closes it; else this Python."""
+    """An interpreter that forks from a process with torch imported, and an object to close it.
+
+    Returns the plain interpreter and None if the module `warm` cannot be imported.
+    """
     try:
         import warm
     except ImportError:
         return sys.executable, None
-    # A directory of files is not read at the import of torch.
+    # These variables have no effect on the import of torch, so they may differ.
     warm._NOT_READ += ("TORCHINDUCTOR_CACHE_DIR", "PYTHONPATH")
     server = warm.Warm(Path(tempfile.mkdtemp(prefix="warm-")))
     return server.executable, server

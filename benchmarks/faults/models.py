@@ -1,6 +1,6 @@
-"""Models beside those of the fixtures: odd sizes, half types, slices, a loss, attention.
+"""Models in addition to those of the fixtures: odd sizes, half types, slices, a loss, attention.
 
-The fixtures' are small and even, and generated code has no masks and no tails where sizes divide.
+The models of the fixtures have small, even sizes, for which generated code has no masks or tails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Tails(nn.Module):
-    """Rows of 37, reductions over them and over columns, a slice, a padding, a concatenation."""
+    """Rows of 37 elements with reductions over both dimensions, a slice, padding, concatenation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Tails(nn.Module):
 
 
 class Halves(nn.Module):
-    """A block in bfloat16, and one in half precision, with sums in float32."""
+    """A block in a 16-bit floating-point type, with sums in float32."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Halves(nn.Module):
 
 
 class Loss(nn.Module):
-    """What training ends in: a table of embeddings, a projection, cross entropy."""
+    """A training loss: embeddings, a projection, cross entropy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def gpt(device: str) -> Case:
 
 _OWN = {"tails": tails, "bfloat16": bfloat16, "float16": float16, "loss": loss, "gpt": gpt}
 
-# Models by the form that they are compiled to.
+# The models to compile to each form.
 FORMS: dict[str, tuple[str, ...]] = {
     "python": (
         "mlp", "dynamic", "transformer", "conv", "scatter", "customop", "dtypes", "mutate",
@@ -99,7 +99,7 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 
 def build_of(name: str) -> Build:
-    """How a model is built, with a fixed seed, on a device."""
+    """The function that builds a model on a device, with a fixed seed."""
     from models import MODELS
 
     if name in MODELS:

@@ -1,5 +1,8 @@
-"""Whether a fault changes a value beyond rounding: the values of two runs, of the artifact with it
-and of the one without, on the same inputs. It knows nothing of what `rewriter` concludes."""
+"""Decides whether a fault changes a value beyond rounding.
+
+It compares the dumps of two runs on the same inputs, of the artifact with and without the fault,
+and does not depend on what `rewriter` concludes.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +25,27 @@ if TYPE_CHECKING:
 
     from rewriter.dump.reading import RunDump
 
-# How many roundings of its type a result may be off by and be explained by them: a launch computes
-# in float32 and rounds to a half type once, and has some operations one after another.
+# How many units of rounding a result may be off and still count as equal, by the bytes of its type:
+# a launch computes several operations in float32, and rounds to a half type once.
 _ROUNDINGS = {2: 4, 4: 64, 8: 64}
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A result that is another with the fault; `roundings` is how far off, in units of rounding."""
+    """A result that differs with the fault."""
 
     launch: int
     arg: str
-    roundings: float
-    beyond: bool
+    roundings: float  # the difference in units of rounding
+    beyond: bool  # whether that is more than rounding explains
 
 
 Results = dict[tuple[int, int], tuple["RunDump", dict[str, TensorRow]]]
-RETURNED = -1  # in the place of a launch: what the call returned, by its place
+RETURNED = -1  # stands for a launch: the outputs of the call
 
 
 def results(dump: Path) -> Results:
-    """What each launch of a dump wrote, by launch and iteration, and what the call returned."""
+    """The results in a dump by launch and iteration, and under `RETURNED` the call's outputs."""
     found: Results = {}
     for run in open_dump(dump).runs[:1]:
         with suppress(RewriterError):  # a run that crashed may have cut its last line
@@ -56,8 +59,10 @@ def results(dump: Path) -> Results:
 
 
 def changed(clean: Results, faulty: Results, order: Sequence[int] = ()) -> list[Changed]:
-    """The results that differ in any bit, in the order in which they were written. `order` maps
-    launches of the faulty run to those of the clean one, where they are others."""
+    """The results that differ between two runs, in the order of the faulty run.
+
+    `order` has for each launch of the faulty run its index in the clean one; empty if equal.
+    """
     found = []
     for (launch, iteration), (run, rows) in faulty.items():
         original = order[launch] if order and launch != RETURNED else launch
@@ -78,13 +83,16 @@ def changed(clean: Results, faulty: Results, order: Sequence[int] = ()) -> list[
 
 
 def allowed(tensor: torch.Tensor) -> float:
-    """How many roundings count as the same value."""
+    """How many units of rounding a result of this type may be off; 0 for integers."""
     return _ROUNDINGS.get(tensor.element_size(), 0) if tensor.is_floating_point() else 0
 
 
 def roundings(got: torch.Tensor, right: torch.Tensor) -> float:
-    """How far the worst element is off, in roundings of its type at its magnitude, which is at
-    least the root of the mean square: small elements may be what is left of larger ones."""
+    """The largest difference of an element, in units of rounding of the type at its magnitude.
+
+    The magnitude is taken as at least the root mean square of the tensor, since a small element may
+    be the difference of larger ones. Infinite if shapes, integers or non-finite elements differ.
+    """
     import torch
 
     if got.shape != right.shape or got.dtype != right.dtype:

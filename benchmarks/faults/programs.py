@@ -1,4 +1,4 @@
-"""Artifacts that run: compiled once, with a place for a changed source."""
+"""Compiles the models to artifacts, once, and makes copies of these with a changed source."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ROOT = Path(__file__).parents[2]
 
 
 class BuildError(Exception):
-    """A changed source that a compiler refuses."""
+    """A compiler rejected a changed source."""
 
 
 def imports_of(source: Source) -> list[str]:
-    """The options that register the custom operators which a source calls."""
+    """The command-line options that register the custom operators of a source."""
     custom = "rewriter_demo" in source.text
     return ["--import", str(ROOT / "fixtures" / "models.py")] if custom else []
 
 
 def environment_with(cache: Path) -> dict[str, str]:
-    """The variables of a command that finds Inductor's cache there."""
+    """The environment of a command that uses `cache` as Inductor's cache."""
     return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
 
 
@@ -55,8 +55,7 @@ class Program:
 
     @property
     def options(self) -> list[str]:
-        """What a command is told about it: its inputs, where its graph is known, and what registers
-        the operators that it calls."""
+        """The options of a command about this program: inputs, graph, and custom operators."""
         graph = ["--graph", str(self.row["graph"])] if "graph" in self.row else []
         return ["--args", self.args, *graph, *self.imports]
 
@@ -70,8 +69,11 @@ class Program:
 
     @contextmanager
     def installed(self, source: Source, folder: Path) -> Iterator[tuple[Program, Path]]:
-        """The artifact with another source, in `folder`: a package, or a wrapper in a copy of its
-        cache, whose entry has its graph. So several may run at a time."""
+        """Make a copy of the artifact with another source in `folder`.
+
+        It is a package, or a wrapper in a copy of its cache (the cache entry has its graph), so
+        several copies may be used at once. Yields the program with that cache, and the path.
+        """
         if self.form == "aoti":
             yield self, self._built(source, folder)
             return
@@ -125,7 +127,7 @@ def _build(command: list[str], folder: Path) -> None:
 def compiled(
     work: Path, device: str, forms: dict[str, tuple[str, ...]], jobs: int = 1
 ) -> list[Program]:
-    """All models in all forms, compiled where that has not been done before."""
+    """Compile models to forms, unless an earlier run did. `forms` has the models of each form."""
     sys.path += [str(ROOT / one) for one in ("fixtures", "tests/support")]
     from compilations import Compilations
 

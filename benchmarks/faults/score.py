@@ -1,4 +1,4 @@
-"""What became of each fault, and the table of it."""
+"""Decides the outcome of each case, and makes the table of the score."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from benchmarks.faults.corpus import Fault
 from benchmarks.faults.judge import Answer
 from benchmarks.faults.oracle import RETURNED, Changed
 
-# Outcomes of a fault that changes a value, and of one that does not.
+# Outcomes: of a fault that changes a value; of one that does not; of a harmless change.
 FIRST, AMONG, MISSED = "first", "among the first three", "missed"
 SAME, ROUNDING, BROKEN = "changes nothing", "rounding or scratch alone", "does not compile"
 CLEAN, ALARM = "clean", "false alarm"
 
 
 def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str:
-    """One of the above."""
+    """The outcome of a case: one of the constants above."""
     if answer.broken:
         return BROKEN
     if fault.harmless:
@@ -42,8 +42,10 @@ def _is_scratch(fault: Fault, one: Changed) -> bool:
 
 
 def _names_what_is_missing(fault: Fault, answer: Answer) -> bool:
-    """Whether the verdict is about what a launch that is not there should have written, or about
-    its kernel. A launch that is there has an index."""
+    """Whether the verdict names the kernel of a missing launch, or a buffer it should have written.
+
+    This is for faults that remove or move a launch, which cannot be named by its index.
+    """
     if not fault.change.order:
         return False
     words = set(re.findall(r"\bbuf\d+\b", answer.verdict))
@@ -55,7 +57,7 @@ def _names_what_is_missing(fault: Fault, answer: Answer) -> bool:
 def row(
     fault: Fault, answer: Answer, differences: Sequence[Changed], provenance: bool
 ) -> dict[str, Any]:
-    """One case as JSON. `provenance` says whether the clean launch is checked at all."""
+    """One case as JSON. `provenance`: `verify` can check the launch when it is correct."""
     return {
         "name": fault.name,
         "kind": fault.kind,
@@ -78,7 +80,7 @@ def row(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Kinds by form, and what is counted apart."""
+    """The table of outcomes by kind and form, and the summary."""
     faults = [x for x in rows if x["outcome"] in (FIRST, AMONG, MISSED)]
     forms = [x for x in ("python", "cpp_wrapper", "aoti") if any(y["form"] == x for y in faults)]
     head = [
@@ -122,7 +124,7 @@ def _share(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def describe(case: dict[str, Any], command: str) -> str:
-    """A miss or a false alarm, as text for whoever closes it."""
+    """A miss or a false alarm as text, for whoever is going to fix it."""
     answer = case["answer"]
     culprits = ", ".join(f"#{x}" for x in case["culprits"]) or "none (its buffers are outputs)"
     why = {str(x): answer["suspects"].get(str(x), "") for x in case["culprits"]}

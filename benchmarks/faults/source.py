@@ -1,4 +1,4 @@
-"""The text of one artifact: its launches, and where the source of their kernels stands.
+"""The source of one artifact: its text, its launches, and the source of their kernels.
 
 Text is decoded as Latin-1, so that an offset is the same in bytes and in characters.
 """
@@ -23,7 +23,7 @@ _PYBINDING = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(.*?^'''\)\n", r
 _TRITON = re.compile(r"^(\w+) = async_compile\.triton\(.*?^''', device_str=.*?\)\n", re.M | re.S)
 _LOADS = re.compile(r"\bloadKernel\([^)]*\.cubin")
 _TRITON_BODY = re.compile(r"^def triton_\w+\(.*?\):\n", re.M | re.S)
-# What gives a name its memory, and the layout that it has then, as it is written.
+# Statements that allocate a buffer; the groups have its name and, as text, its layout.
 _ALLOCATED = re.compile(r"^ *(buf\d+) = (empty_strided_\w+)(\(\(.*\))$", re.M)
 _ALLOCATED_CPP = re.compile(
     r"aoti_torch_empty_strided\((\d+, \w+, \w+, \w+), .*?&(buf\d+)_handle\)", re.M
@@ -33,7 +33,7 @@ _RENAMED = re.compile(r"\b(buf\d+) = (?:std::move\((buf\d+)\)|(buf\d+); del \3\b
 
 @dataclass(frozen=True)
 class Edit:
-    """`text` in the place of what stands between two offsets of a file."""
+    """Replaces the text between two offsets of a file (the wrapper if it is not named)."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Source of a kernel: its language, and the part of a file that can be changed."""
+    """The source of a kernel: the part of a file that faults may change."""
 
     name: str
     language: str  # cpp, triton
@@ -55,9 +55,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Source:
-    """What one wrapper is made of: a Python file, or the C++ files of a package, by name.
+    """The files of one wrapper: a Python file, or the C++ files of a package.
 
-    `texts` has the wrapper first.
+    `texts` has the text of each file by its name, the wrapper first.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Source:
 
     @property
     def text(self) -> str:
-        """The wrapper's."""
+        """The text of the wrapper."""
         return self.texts[self.wrapper]
 
     @property
@@ -87,8 +87,10 @@ class Source:
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:
-        """The kernels that are defined here, by name. A C++ wrapper that loads kernels that were
-        compiled before only quotes the source of those of Triton: a change there changes nothing.
+        """The kernels that are defined in the source, by name.
+
+        Triton kernels are left out if a C++ wrapper loads them compiled: then the source is only a
+        quotation, and a change to it has no effect.
         """
         found = [one for name, text in self.texts.items() for one in _kernels(name, text)]
         quoted = "triton" if _LOADS.search(self.text) else ""
@@ -96,7 +98,7 @@ class Source:
 
     @cached_property
     def layouts(self) -> dict[str, str]:
-        """How buffers were allocated, by name: equal texts are equal layouts."""
+        """The layouts of allocated buffers by name, as text: equal texts mean equal layouts."""
         if self.is_cpp:
             found = {match[2]: match[1] for match in _ALLOCATED_CPP.finditer(self.text)}
         else:
@@ -108,7 +110,7 @@ class Source:
 
     @cached_property
     def returned(self) -> frozenset[str]:
-        """The names that the wrapper returns, as they are or views of them."""
+        """The names of the buffers that the wrapper returns, themselves or as views."""
         found = re.findall(r"output_handles\[\d+\] = (buf\d+)", self.text)
         views = dict(re.findall(r"\b(var_\d+) = [^;\n]*?\b(buf\d+)\b", self.text))
         handles = re.findall(r"output_handles\[\d+\] = (var_\d+)", self.text)
@@ -118,8 +120,8 @@ class Source:
         return frozenset(found)
 
     def is_scratch(self, launch: int, arg: str) -> bool:
-        """Whether nothing but the launch itself sees what it leaves in an argument: no later launch
-        reads that memory, and the wrapper does not return it."""
+        """Whether an argument of a launch is scratch memory: no later launch reads what the launch
+        leaves there, and the wrapper does not return it."""
         owners = {x.buffer for x in self.launches[launch].args if x.name == arg}
         if not owners or not all(one.startswith("buf") for one in owners):
             return False
@@ -129,11 +131,11 @@ class Source:
         return not owners & (kept | {x.buffer for x in later})
 
     def statement(self, launch: Launch) -> tuple[int, int]:
-        """Where the statement of a launch begins and ends, its newline included."""
+        """The offsets at which the statement of a launch begins and ends, newline included."""
         return launch.insertion_point.start, launch.insertion_point.end
 
     def edited(self, edits: Sequence[Edit]) -> Source:
-        """The source with edits, which must not overlap."""
+        """Apply edits, which must not overlap. Returns the new source."""
         texts = dict(self.texts)
         for edit in sorted(edits, key=lambda one: one.start, reverse=True):
             name = edit.file or self.wrapper
@@ -141,7 +143,7 @@ class Source:
         return Source(self.name, self.form, texts)
 
     def difference(self, other: Source) -> str:
-        """A diff of the two, without context."""
+        """A unified diff of two sources without context lines."""
         lines: list[str] = []
         for name, text in self.texts.items():
             if text != other.texts[name]:
@@ -152,7 +154,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """A launch, and its kernel where the source has it."""
+    """A launch of a source, at which a fault may be planted."""
 
     source: Source
     launch: Launch
@@ -163,13 +165,13 @@ class Target:
 
     @property
     def sharing(self) -> tuple[int, ...]:
-        """All launches of this kernel: a change of its source is a change of each."""
+        """The indices of all launches of this kernel: a change to its source affects all."""
         name = self.launch.kernel
         return tuple(one.index for one in self.source.launches if one.kernel == name)
 
 
 def read(name: str, form: str, *paths: Path) -> Source:
-    """The source in files, the wrapper first."""
+    """Read a source from its files, the wrapper first."""
     texts = {path.name: path.read_bytes().decode(ENCODING) for path in paths}
     return Source(name, form, texts)
 
@@ -178,10 +180,10 @@ def _kernels(file: str, text: str) -> Iterator[Kernel]:
     for match in _PYBINDING.finditer(text):
         yield Kernel(match[1], "cpp", file, match.start(), match.end(), match[0])
     for match in _CPP.finditer(text):
-        if match[1] != "kernel":  # the name that all have inside of a Python wrapper
+        if match[1] != "kernel":  # that of all C++ kernels inside a Python wrapper; found above
             yield Kernel(match[1], "cpp", file, match.start(), match.end(), match[0])
     for match in _TRITON.finditer(text):
         if body := _TRITON_BODY.search(text, match.start(), match.end()):
-            # What stands before are options and the name of the kernel's function.
+            # The text before the body has options and the name of the function.
             span = body.end(), match.end()
             yield Kernel(match[1], "triton", file, *span, text[span[0] : span[1]])

@@ -2,12 +2,15 @@
 
     python -m benchmarks.faults.upstream [--cases NAME ...] [--device cpu|cuda] [--ways NAME ...]
 
-Each fault is one method of Inductor's code generator that is replaced in every process of a program
-(`sitecustomize.py`), as a defect of Inductor's is. The program runs one small model. PyTorch's
-procedure is its accuracy minifier: `TORCHDYNAMO_REPRO_AFTER=aot TORCHDYNAMO_REPRO_LEVEL=4`, the
-launcher that it leaves, the reproduction that this leaves, with `TORCH_COMPILE_DEBUG=1` to have
-kernels. What is counted: commands, graphs that Inductor compiles, CPU seconds of all processes,
-lines that are printed, lines of the files that have to be read to know the kernel.
+Each fault replaces one method of Inductor's code generator in every process of a program
+(`sitecustomize.py`), as if Inductor had that defect. The program runs one small model.
+
+PyTorch's procedure is its accuracy minifier: run the program under `TORCHDYNAMO_REPRO_AFTER=aot
+TORCHDYNAMO_REPRO_LEVEL=4`, then the launcher that this writes, then the reproduction that the
+launcher writes, with `TORCH_COMPILE_DEBUG=1` to get the kernels.
+
+Counted are commands, graphs that Inductor compiles, CPU seconds of all processes, printed lines,
+and lines of the files that have to be read to find the kernel.
 """
 
 from __future__ import annotations
@@ -47,13 +50,13 @@ with torch.no_grad():
     print(torch.compile(model)(x).sum())
 """
 
-# Where the methods are that write operations, by device.
+# By device: module and class of the methods that generate the code of operations.
 _WRITERS = {
     "cpu": ("torch._inductor.codegen.cpp", "CppVecOverrides"),
     "cuda": ("torch._inductor.codegen.triton", "TritonOverrides"),
 }
-# A method of these for the CPU, what it writes with the fault, and what the model computes: little,
-# since the minifier compiles once for each attempt to leave an operator out.
+# For each case: the method, its faulty replacement for the CPU, and the expression that the model
+# computes. Models are small, since the minifier compiles once for each operator it tries to remove.
 CASES = {
     "another function": ("erf", 'lambda x: f"{x}.tanh()"', "nn.functional.gelu(h)"),
     "swapped operands": (
@@ -73,7 +76,7 @@ CASES = {
     ),
     "one for another": ("exp", 'lambda x: f"{x}.expm1()"', "torch.exp(-h)"),
 }
-# The same for a GPU, where it is written otherwise.
+# Replacements for a GPU, where they differ from those for the CPU.
 _TRITON = {
     "another function": 'lambda x: f"libdevice.tanh({x})"',
     "a factor of 1.001": "lambda x: f'tl.sigmoid({x}) * 1.001'",
@@ -126,19 +129,19 @@ sys.meta_path.insert(0, Planted())
 
 @dataclass(frozen=True)
 class Cost:
-    """What a procedure took. `answer` is what the user has at its end."""
+    """The cost of a procedure."""
 
     commands: int
-    compiled: int
+    compiled: int  # graphs
     seconds: float
     cpu_seconds: float
-    printed: int
-    to_read: int
-    answer: str
+    printed: int  # lines
+    to_read: int  # lines
+    answer: str  # what the user knows at the end
 
 
 class Procedure:
-    """Commands in one directory, and what they cost together."""
+    """Runs commands in one directory, and adds up their cost."""
 
     def __init__(self, folder: Path, case: str, device: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -160,7 +163,7 @@ class Procedure:
         self.printed = 0
 
     def run(self, *command: str, **variables: str) -> str:
-        """Run a command, and add up what it costs; what it printed."""
+        """Run a command with additional environment variables. Returns what it printed."""
         environment = {
             **os.environ,
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "cache"),
@@ -190,7 +193,7 @@ class Procedure:
 
 
 def minifier(folder: Path, case: str, device: str) -> Cost:
-    """PyTorch's: compile with its check, minify, run what is left with its kernels kept."""
+    """PyTorch's procedure: compile with its accuracy check, minify, and run the reproduction."""
     procedure = Procedure(folder, case, device)
     after = {"TORCHDYNAMO_REPRO_AFTER": "aot", "TORCHDYNAMO_REPRO_LEVEL": "4"}
     procedure.run(sys.executable, "model.py", **after)
@@ -224,8 +227,10 @@ def _lines(path: Path) -> int:
 
 
 def printer(folder: Path, case: str, device: str) -> Cost:
-    """PyTorch's other way: statistics of all intermediate values, in C++ wrappers alone. They have
-    to be read beside those of a run that is right, which is eager mode's values by hand."""
+    """PyTorch's other procedure: print statistics of all intermediate values in a C++ wrapper.
+
+    The user still has to compare them with those of a correct run, by hand.
+    """
     procedure = Procedure(folder, case, device)
     text = procedure.run(
         sys.executable,

@@ -1,1 +1,1 @@
-"""Memory faults that are planted in real kernels, and what `rewriter sanitize` says of each."""
+"""Plants memory faults in real kernels, and counts how many `rewriter sanitize` names."""

@@ -2,8 +2,8 @@
 
     python -m benchmarks.sanitizers [--device cpu|cuda] [--count N] [--forms FORM ...] [--jobs N]
 
-`--count` is for each check and form. A GPU's `compute-sanitizer` is asked about the same cases with
-`--beside`, if it is there, and timed.
+`--count` faults are planted for each check and form. With `--beside`, `compute-sanitizer` also runs
+on the same cases, if it is installed, and is timed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from benchmarks.sanitizers import ask
 from benchmarks.sanitizers.artifacts import Artifact, artifacts_in
 from benchmarks.sanitizers.kinds import KINDS
 
-# Models beside those of `benchmarks.faults`, by form: packages of small ones have few places.
+# Models in addition to those of `benchmarks.faults`, by form: small packages have few places.
 MORE = {"aoti": ("transformer", "dtypes", "scatter")}
 FIRST, NAMED, MISSED, BROKEN = "first", "named", "missed", "does not compile"
 LATE = "no answer in time"
-ELSEWHERE = "cannot run here"  # with another torch, or on another device
+ELSEWHERE = "cannot run here"  # needs another torch or device
 CLEAN, ALARM = "clean", "false alarm"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A planted fault; of an artifact as it is, `change` is `None`."""
+    """A planted fault, or an unchanged artifact (`change` is None)."""
 
     check: str
     kind: str
@@ -63,8 +63,10 @@ class Case:
 
 
 def cases(programs: Sequence[Program | Artifact], count: int, seed: int) -> Iterator[Case]:
-    """Up to `count` faults for each check and form, these in turn; of each, kinds in turn, and of
-    each kind artifacts in turn."""
+    """Draw up to `count` faults for each check and form.
+
+    Checks and forms take turns; within each, the kinds, and within a kind, the artifacts.
+    """
     chosen = [
         _of_check(check, form, programs, count, seed)
         for form in sorted({one.form for one in programs})
@@ -98,7 +100,7 @@ def _of_check(
 
 
 class Bench:
-    """One run, whose rows stay in a file: one that was stopped goes on where it was."""
+    """One run of the benchmark. Its rows are kept in a file, so that it can be continued."""
 
     def __init__(self, judge: Judge, arguments: argparse.Namespace, work: Path) -> None:
         self._judge = judge
@@ -184,7 +186,7 @@ def _outcome(case: Case, answer: ask.Answer) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """What was named first, by check and form."""
+    """The table of faults that were named first by check and form, and the summary."""
     planted = [x for x in rows if x["outcome"] in (FIRST, NAMED, MISSED)]
     forms = [x for x in ("python", "cpp_wrapper", "aoti") if any(y["form"] == x for y in planted)]
     lines = [["check", *forms, "outputs unchanged"], ["---"] * (len(forms) + 2)]
@@ -241,7 +243,7 @@ def main(argv: list[str] | None = None) -> int:
         for case in chosen:
             print(case.name, case.change.what if case.change else "")
         return 0
-    # A process that was forked cannot use a GPU that the one before it used.
+    # A forked process cannot use a GPU that its parent used.
     cold = arguments.device == "cuda" and not arguments.warm
     python, server = (sys.executable, None) if cold else warm_python()
     try:

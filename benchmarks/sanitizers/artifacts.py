@@ -1,5 +1,7 @@
-"""Artifacts that lie in a directory, as `fixtures/artifacts/cpu-torch2.13` does: nothing of them is
-compiled but their kernels, and their inputs are drawn."""
+"""Wrappers in a directory such as `fixtures/artifacts/cpu-torch2.13`.
+
+No model is compiled for them, only their kernels when they run. They make their own random inputs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _FILES = {"python": "python/output_code.py", "cpp_wrapper": "cpp_wrapper/output_
 
 @dataclass(frozen=True)
 class Artifact:
-    """One wrapper. All share the cache of kernels: a changed kernel has another name there."""
+    """One wrapper. All share one cache of kernels, in which a changed kernel has another name."""
 
     name: str
     form: str
@@ -44,7 +46,7 @@ class Artifact:
 
 
 def artifacts_in(folder: Path, forms: tuple[str, ...], cache: Path) -> list[Artifact]:
-    """The wrappers below a directory, by model and form."""
+    """The wrappers below a directory of models, in the given forms."""
     return [
         Artifact(model.name, form, model / file, cache)
         for form, file in _FILES.items()

@@ -1,4 +1,4 @@
-"""Asks `rewriter sanitize`, and beside it `compute-sanitizer`, about an artifact."""
+"""Runs `rewriter sanitize` on an artifact, and `compute-sanitizer` for comparison."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from benchmarks.sanitizers.artifacts import Artifact
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said: the launches of all findings, in their order, the kind of the first one, and
-    whether the outputs are said to be unchanged. `failed` is why there is no answer."""
+    """The answer of `rewriter sanitize`."""
 
-    named: tuple[int, ...] = ()
-    kind: str = ""
+    named: tuple[int, ...] = ()  # the launches of all findings, in order
+    kind: str = ""  # of the first finding
     verdict: str = ""
-    unchanged: bool = False
+    unchanged: bool = False  # whether it says that the outputs are unchanged
     runs: int = 0
     seconds: float = 0.0
-    failed: str = ""
+    failed: str = ""  # why there is no answer
 
 
 @dataclass(frozen=True)
 class Beside:
-    """How many errors compute-sanitizer counts, `None` where it cannot run."""
+    """The number of errors that compute-sanitizer counts; None if it did not run or finish."""
 
     errors: int | None
     seconds: float
 
 
 def options_of(program: Program | Artifact) -> list[str]:
-    """Its inputs, and what registers the operators that it calls."""
+    """The options of a command about a program: inputs, and custom operators."""
     if isinstance(program, Artifact):
         return program.options
     return ["--args", program.args, *program.imports]
@@ -64,8 +63,10 @@ def sanitize(judge: Judge, program: Program | Artifact, path: Path, folder: Path
 
 
 def compute_sanitizer(program: Program | Artifact, path: Path, folder: Path) -> Beside:
-    """`memcheck` over one call of the wrapper as it is, without a cache of GPU memory: in a cached
-    block it sees no end of a buffer."""
+    """Run `memcheck` on one call of the wrapper without probes.
+
+    Torch's cache of GPU memory is off: inside a cached block memcheck sees no end of a buffer.
+    """
     tool = shutil.which("compute-sanitizer")
     if tool is None:
         return Beside(None, 0.0)

@@ -1,7 +1,7 @@
-"""Faults of memory: what each check of `rewriter sanitize` is there for.
+"""Kinds of memory faults, for each check of `rewriter sanitize`.
 
-They change a mask, a bound, an offset, a size, an allocation or a lifetime by one element or one
-line. Many leave the outputs as they are: that is why they are planted.
+They change a mask, bound, offset, size, allocation or lifetime by one element or one line. Many
+leave the outputs unchanged, which makes them hard to find.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ _POINTER = re.compile(r"\b((?:in_out|in|out)_ptr\d+)\b")
 
 
 class PointerKind(Kind):
-    """A fault where a kernel uses one of its pointers. The buffer behind has to be the wrapper's
-    own, and whole: beside others there is no band, and beside a part lies the rest."""
+    """A kernel uses a wrong index with one of its pointers.
+
+    The pointer has to be that of a whole buffer which the wrapper allocates: other memory has no
+    guard bands, and next to a part of a buffer lies the rest of it.
+    """
 
     cpp: tuple[re.Pattern[str], ...] = ()
     triton: tuple[re.Pattern[str], ...] = ()
@@ -44,7 +47,7 @@ class PointerKind(Kind):
                 if argument is None or not _is_whole(target.source, argument):
                     continue
                 if not re.search(r"[xyr]", match[2]):
-                    continue  # beside one fixed element of many lies another
+                    continue  # a fixed index: its neighbour is another element of the buffer
                 start = kernel.start + match.start(2)
                 edit = Edit(start, start + len(match[2]), self._index(match[2]), kernel.file)
                 what = f"{kernel.name}: {match['ptr']} ({argument.name}) {self.name}"
@@ -55,7 +58,10 @@ class PointerKind(Kind):
 
 
 def _by_pointer(kernel: Kernel, launch: Launch) -> dict[str, Argument]:
-    """The arguments of a launch by the kernel's names of its pointers, in their order."""
+    """The tensor arguments of a launch by the kernel's names of its pointers.
+
+    Empty if their numbers differ.
+    """
     names = list(dict.fromkeys(_POINTER.findall(kernel.text)))
     order = [name for kind in ("in_out_ptr", "in_ptr", "out_ptr") for name in sorted(
         (x for x in names if x.rstrip("0123456789") == kind), key=lambda x: int(x[len(kind):])
@@ -93,7 +99,7 @@ class ReadFurther(PointerKind):
     cpp, triton, shift = (_LOAD,), (_TRITON_LOAD,), "+ 2"
 
 
-# In a C++ wrapper for a GPU: what puts together the arguments of a kernel that is compiled already.
+# In a C++ wrapper for a GPU: the function that launches a compiled kernel with its arguments.
 _LAUNCHER = r"^static inline void call_%s\(.*?^\}\n"
 _ADDRESS = re.compile(
     r"CUdeviceptr (var_\d+) = (reinterpret_cast<CUdeviceptr>\((\w+)\.data_ptr\(\)\));"
@@ -102,8 +108,8 @@ _LAUNCHED = re.compile(r"^( *)launchKernel\(.*?stream_\);\n", re.M)
 
 
 def _launcher(target: Target) -> tuple[int, str, dict[str, Argument]] | None:
-    """Where the text begins that launches a kernel, that text, and the arguments of the launch by
-    the names that it has for them. None where several launches share it, or there is none."""
+    """The function that launches a compiled kernel: its offset, its text, and the tensor arguments
+    of the launch by the function's names. None if there is none, or several launches share it."""
     source, launch = target.source, target.launch
     if not source.is_cpp or launch.repeats or len(target.sharing) > 1:
         return None
@@ -118,8 +124,10 @@ def _launcher(target: Target) -> tuple[int, str, dict[str, Argument]] | None:
 
 
 class AddressKind(Kind):
-    """A kernel of a GPU that was compiled before gets another address for one of its pointers: 16
-    bytes further, since it takes them to be multiples of that."""
+    """A compiled GPU kernel gets an address that is 16 bytes off for one of its pointers.
+
+    It is 16 bytes because the kernel assumes that its pointers are multiples of 16.
+    """
 
     pointers: tuple[str, ...] = ()
     shift = ""
@@ -158,7 +166,7 @@ class ReadAddressBefore(AddressKind):
 
 
 class WritesInputAddress(Kind):
-    """On the stream of a kernel, behind it, the first bytes of what it reads get another value."""
+    """The first bytes of a kernel's input are overwritten on its stream, after the kernel."""
 
     name = "the first bytes of what it is given to read are written"
 
@@ -181,7 +189,7 @@ class WritesInputAddress(Kind):
 
 
 class SmallerBuffer(Kind):
-    """A buffer is allocated one row smaller than the kernel that writes it takes it for."""
+    """A buffer is allocated one row smaller than the kernel that writes it assumes."""
 
     name = "an allocation one row smaller"
 
@@ -191,7 +199,7 @@ class SmallerBuffer(Kind):
             if argument.role != "out" or not _is_whole(source, argument):
                 continue
             if argument.name in source.returned or _is_reused(source, argument.name):
-                continue  # its shape is seen from outside
+                continue  # its shape matters elsewhere, too
             if (edits := _smaller(source, argument.name)) is not None:
                 what = f"{argument.name} is allocated with one row less than it has"
                 yield Change(what, edits, (launch.index,), (argument.name,))
@@ -227,7 +235,7 @@ def _smaller(source: Source, name: str) -> tuple[Edit, ...] | None:
 
 
 class NotStored(UninitialisedRead):
-    """A result is not stored. The launches that read it are at fault, or the return."""
+    """A result is not stored. The launches that read it count as culprits."""
 
     name = "a result is not stored"
 
@@ -260,7 +268,7 @@ class LastNotStored(Kind):
             return
         written = [one for one in launch.args if one.role != "in" and one.type == "tensor"]
         if len(written) != 1 or written[0].role != "out":
-            return  # what is updated in place was written before
+            return  # a buffer that is updated in place was written before
         if kernel.language == "cpp":
             match = self._loop.search(kernel.text)
             if match is None or int(match[2]) < 2:
@@ -282,8 +290,10 @@ class LastNotStored(Kind):
 
 
 def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Iterator[Change]:
-    """The change, where a later launch reads that buffer, or the wrapper returns it: then the
-    launch itself is at fault, too."""
+    """Yield the change if a later launch reads the unwritten buffer, or the wrapper returns it.
+
+    Culprits are the readers; if the buffer is returned, also the launch itself.
+    """
     source, launch = target.source, target.launch
     if argument.role != "out" or not _is_whole(source, argument):
         return
@@ -291,7 +301,7 @@ def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Ite
     for one in source.launches[launch.index + 1 :]:
         given = [x for x in one.args if x.buffer == argument.buffer]
         if any(x.role in ("in", "inout") for x in given):
-            readers.append(one.index)  # what is updated in a part is carried along besides
+            readers.append(one.index)  # also if it only updates the buffer in place
         if any(x.role == "out" for x in given):
             break
     else:
@@ -302,7 +312,7 @@ def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Ite
 
 
 class DanglingRead(Kind):
-    """A launch is given the memory of a buffer by its address, and the buffer is gone before."""
+    """A launch reads the memory of a buffer by its address, after the buffer was freed."""
 
     name = "reads a buffer that is given back"
 
@@ -331,7 +341,7 @@ class DanglingRead(Kind):
 
 
 def _dangling(name: str) -> list[str]:
-    # In one expression: a line that allocates a tensor is read as such.
+    # In one expression: the rewriter would take a line that allocates a tensor as an allocation.
     made = "torch._C._construct_storage_from_data_pointer(s.data_ptr(), x.device, s.nbytes())"
     return [
         f"{name}_gone = (lambda x, s: torch.tensor([], dtype=x.dtype, device=x.device).set_("
@@ -349,7 +359,7 @@ def _dangling_cpp(name: str) -> list[str]:
         f"int32_t {name}_dtype; aoti_torch_get_dtype({name}, &{name}_dtype);",
         f"int32_t {name}_type; aoti_torch_get_device_type({name}, &{name}_type);",
         f"int32_t {name}_index; aoti_torch_get_device_index({name}, &{name}_index);",
-        # By its number alone: what has the pointer of a tensor is read as a view of it.
+        # By address: the rewriter would take a statement with the data pointer as a view.
         f"void* {name}_address; aoti_torch_get_data_ptr({name}, &{name}_address);",
         f"AtenTensorHandle {handle};",
         f"aoti_torch_create_tensor_from_blob({name}_address, {name}_dim, {name}_sizes, "
@@ -360,7 +370,7 @@ def _dangling_cpp(name: str) -> list[str]:
 
 
 class WritesInput(Kind):
-    """A kernel changes an element of what it is only given to read."""
+    """A kernel changes an element of an input that it should only read."""
 
     name = "writes what it is given to read"
 
@@ -377,7 +387,7 @@ class WritesInput(Kind):
 
 
 def _poke(kernel: Kernel, pointer: str) -> Edit | None:
-    """The change that has a kernel add one to the first element, in its last line."""
+    """The edit that lets a kernel add one to the first element of an input, as its last line."""
     if kernel.language == "cpp":
         declared = re.search(rf"const (\w+)\* {pointer}\b", kernel.text)
         end = kernel.text.rfind("\n}\n")
@@ -399,13 +409,13 @@ def _poke(kernel: Kernel, pointer: str) -> Edit | None:
 
 
 class Overwritten(StaleReuse):
-    """A buffer has the memory of one that is read later: what is read is not what was written."""
+    """A buffer takes over the memory of another one that is read later, and overwrites it."""
 
     name = "memory is taken over too early"
 
 
 class Unlaunched(MissingLaunch):
-    """A launch is not there: what reads its result reads what nobody wrote."""
+    """A launch is removed, so readers of its result read memory that nobody wrote."""
 
     name = "a launch is missing"
 
@@ -415,7 +425,7 @@ class Unlaunched(MissingLaunch):
                 yield change
 
 
-# By the check that is there for them.
+# By the check of `rewriter sanitize` that is to find them.
 KINDS: dict[str, tuple[Kind, ...]] = {
     "bounds, stores": (
         StoreBehind(), StoreBefore(), SmallerBuffer(), StoreAddressBehind(), StoreAddressBefore(),

@@ -2,11 +2,13 @@
 
     python -m benchmarks.service [--device cuda] [--threads 8] [--json FILE] [--check]
 
-A service in Python with a wrapper, one in Python with a package and one in C++ with a package each
-have two copies: plain, and with dormant probes. Their threads call both in turn, in random order,
-and compare all outputs with the first of the plain copy, bit by bit. Meanwhile `rewriter control`
-switches ten calls of one kernel on, and off. The ratio is the median of those of pairs, in CPU time
-of the thread, since others use the machine, too; beside it stand the ends of its interval of 95 %.
+There are three services: in Python with a wrapper, in Python with a package, and in C++ with a
+package. Each has two copies of the artifact, plain and with dormant probes. Its threads call both
+in turn, in random order, and compare all outputs bit by bit with the first ones of the plain copy.
+Meanwhile `rewriter control` switches probes on for ten calls and one kernel, and then off.
+
+The ratio is the median over pairs of calls, in CPU time of the thread, since the machine may be
+shared. Its 95 % interval is printed with it.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def _rows_of(run: Path) -> list[dict[str, Any]]:
 
 
 def _figures(form: str, phase: dict[str, Any]) -> list[Row]:
-    """Of one phase: CPU time of a request, its median and that of the slowest of a hundred."""
+    """The rows of one phase: CPU time of a request, and the median and 99th percentile of its
+    latency."""
     name, pairs = f"{form}: {phase['phase']}", phase["pairs"]
     ratios = sorted(probed / plain for _, _, plain, probed in pairs)
     middle, around = len(ratios) // 2, int(0.98 * len(ratios) ** 0.5)
@@ -111,7 +114,7 @@ def _figures(form: str, phase: dict[str, Any]) -> list[Row]:
 def serve(
     command: Sequence[str], control: Path, dump: Path, seconds: float
 ) -> list[dict[str, Any]]:
-    """Run a service through its phases, and return what it says of each."""
+    """Run a service through its phases. Returns the figures that it prints for each."""
     environment = {**os.environ, "REWRITER_CONTROL": str(control)}
     service = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
@@ -160,11 +163,11 @@ def _rewriter(*words: str) -> None:
 
 
 def _artifacts(form: str, folder: Path, device: str) -> tuple[Path, Path]:
-    """The plain artifact and the probed one, made unless they are there."""
+    """The paths of the plain and the probed artifact, which are made if they are missing."""
     suffix = ".py" if form == "wrapper" else ".pt2"
     plain, probed = folder / f"plain{suffix}", folder / f"dormant{suffix}"
     if not plain.exists():
-        # In a process of its own: what torch keeps of a compilation is not the service's.
+        # In a separate process, so that the service does not hold what torch keeps of compiling.
         command = [sys.executable, "-m", "benchmarks.service.compile", str(plain), device]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     if not probed.exists():
@@ -173,7 +176,7 @@ def _artifacts(form: str, folder: Path, device: str) -> tuple[Path, Path]:
 
 
 def service_in_cpp(folder: Path) -> Path:
-    """The service of C++, built with the libraries of this environment's torch."""
+    """Build the C++ service with the libraries of the installed torch. Returns its path."""
     import torch
     from torch.utils.cpp_extension import include_paths
 

@@ -1,4 +1,4 @@
-"""Compiles the model of the service.
+"""Compiles the model of the service to a wrapper or a package.
 
 python -m benchmarks.service.compile PLAIN.py|PLAIN.pt2 DEVICE
 """

@@ -1,4 +1,4 @@
-"""The model of the service: small, so that what is added to a request is much of it."""
+"""The model of the service: small, so that the cost of probes is a large part of a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROWS, COLUMNS = 8, 256
 
 
 def build(device: str) -> tuple[nn.Module, Tensor]:
-    """The model and an input, the same in every process."""
+    """Make the model and an input, with the same values in every process."""
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""The kinds of faults, in the order of the table."""
+"""The kinds of faults, in the order of the score's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of what is computed: operators, operands, constants, conversions."""
+"""Faults in arithmetic: operators, operands, constants, conversions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OTHER_EXTREME = {"maximum": "minimum", "minimum": "maximum", "max2": "min2", "m
 
 
 class WrongOperator(KernelKind):
-    """Another operator: `+` for `*`, `tanh` for `erf`, a minimum for a maximum."""
+    """An operator is replaced by another: `*` by `+`, `erf` by `tanh`, a maximum by a minimum."""
 
     name = "wrong operator"
     cpp = (
@@ -48,7 +48,7 @@ class WrongOperator(KernelKind):
 
 
 class SwappedOperands(KernelKind):
-    """`b - a` for `a - b`, the other branch of a choice, two inputs of a launch exchanged."""
+    """Two operands are exchanged: of `-` or `/`, of a selection, or two inputs of a launch."""
 
     name = "swapped operands"
     _two = simply(lambda m: f"{m[4]}{m[3]}{m[2]}")
@@ -67,7 +67,7 @@ class SwappedOperands(KernelKind):
         yield from self._arguments(target)
 
     def _arguments(self, target: Target) -> Iterator[Change]:
-        """Two inputs of the launch that were allocated alike."""
+        """Exchange two inputs of the launch that have the same layout."""
         source = target.source
         start, text = line_of(source, target.launch)
         read = [
@@ -91,7 +91,7 @@ class SwappedOperands(KernelKind):
 
 
 class CommutedOperands(KernelKind):
-    """`b + a` for `a + b`: no fault. Nothing may be named."""
+    """Harmless: `a + b` becomes `b + a`, so no launch may be named."""
 
     name = "commuted operands"
     harmless = True
@@ -109,7 +109,7 @@ def _scaled(digits: str, by: float) -> str | None:
 
 
 class WrongConstant(KernelKind):
-    """A constant that is off by a factor of 1 + `by`, in a kernel or of a call (`alpha`)."""
+    """A constant is multiplied by 1 + `by`, in a kernel or in a call (`alpha`)."""
 
     def __init__(self, by: float) -> None:
         self.by = by
@@ -135,7 +135,7 @@ class WrongConstant(KernelKind):
 
 
 class LostConversion(KernelKind):
-    """A value loses the digits that it should have: it goes through bfloat16, or stays in it."""
+    """A value loses precision: it is converted to bfloat16 and back, or stays in bfloat16."""
 
     name = "lost conversion"
     cpp = (
@@ -168,13 +168,13 @@ class LostConversion(KernelKind):
 
 
 def _is_float(kernel: Kernel, edit: Edit) -> bool:
-    """Whether the pointer that is read has floats."""
+    """Whether the pointer that the edit reads points to floats."""
     pointer = re.search(r"\b(?:in|in_out)_ptr\d+\b", edit.text)
     return pointer is not None and bool(re.search(rf"\bfloat\* {pointer[0]}\b", kernel.text))
 
 
 class HalfOverflow(KernelKind):
-    """A value is scaled as a half, which ends at 65,504, before it is scaled back."""
+    """A value is multiplied by 65,504 in half precision, where it overflows, and divided again."""
 
     name = "half overflow"
     triton = (
@@ -201,7 +201,8 @@ class HalfOverflow(KernelKind):
 
 
 class WrongEpilogue(Kind):
-    """What is stored is an operand of the last operation; a product loses what is added to it."""
+    """A kernel stores an operand of its last operation instead of the result; or the addition
+    after a matrix product is dropped (`beta` is 0)."""
 
     name = "wrong epilogue"
 
@@ -236,14 +237,15 @@ class WrongEpilogue(Kind):
 
 
 def _definition(text: str, name: str, before: int) -> str:
-    """The right side of the last statement that gives a name its value."""
+    """The right side of the last assignment to a name before an offset; empty if it is a load or
+    has no operation."""
     found = re.findall(rf"(?:auto |^ +){name} = (.*?);?$", text[:before], re.M)
     last: str = found[-1] if found else ""
     return last if re.search(r" [-+*/] |\w\(", last) and "load" not in last else ""
 
 
 def vector_values(text: str) -> frozenset[str]:
-    """The names in a C++ kernel that hold vectors of floats wherever they are defined."""
+    """The names in a C++ kernel that hold vectors of floats in all of their definitions."""
     vectors: set[str] = set()
     others: set[str] = set()
     for name, value in re.findall(r"auto (tmp\d+) = (.*);", text):

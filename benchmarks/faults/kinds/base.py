@@ -1,4 +1,4 @@
-"""What a kind of fault is: a function from a launch to the changes that plant it there."""
+"""The base classes of kinds of faults: each finds the changes that plant it at a launch."""
 
 from __future__ import annotations
 
@@ -14,42 +14,39 @@ from rewriter.locate.types import Launch
 
 @dataclass(frozen=True)
 class Change:
-    """One way to plant a fault.
+    """One way to plant a fault."""
 
-    `culprits` are the launches that are wrong then, by their index in the changed source, `buffers`
-    what they leave wrong where no launch is (one that is missing has no index). `order` maps
-    launches of the changed source to those of the original where the two differ. `outputs` are
-    outputs of the wrapper that are wrong although no launch wrote or read another value.
-    """
-
-    what: str
+    what: str  # in words
     edits: tuple[Edit, ...]
-    culprits: tuple[int, ...]
+    culprits: tuple[int, ...]  # the launches at fault, by their index in the changed source
+    # The buffers that become wrong: a missing launch has no index, so it is found by these.
     buffers: tuple[str, ...] = ()
+    # For each launch of the changed source its index in the original; empty if these are equal.
     order: tuple[int, ...] = ()
+    # Outputs of the wrapper that are wrong although no launch read or wrote a wrong value.
     outputs: tuple[str, ...] = ()
 
 
 class Kind(ABC):
-    """A kind of fault. `harmless` ones change nothing: nothing may be named."""
+    """A kind of fault. A `harmless` kind changes no result, so no launch may be named."""
 
     name: str
     harmless = False
 
     @abstractmethod
     def changes(self, target: Target) -> Iterator[Change]:
-        """All ways to plant it at this launch."""
+        """Yield all ways to plant the fault at a launch."""
 
     def changes_at(self, launch: Launch, source: Source) -> list[Change]:
-        """All ways to plant it at a launch of a source."""
+        """All ways to plant the fault at a launch of a source."""
         return list(self.changes(Target(source, launch)))
 
     def applies(self, launch: Launch, source: Source) -> bool:
-        """Whether it can be planted at this launch."""
+        """Whether the fault can be planted at a launch."""
         return next(self.changes(Target(source, launch)), None) is not None
 
     def plant(self, launch: Launch, source: Source, seed: int) -> Change:
-        """One of the ways, drawn by `seed`. Raises `IndexError` where it does not apply."""
+        """Draw one of the ways by `seed`. Raises `IndexError` if there is none."""
         return random.Random(seed).choice(self.changes_at(launch, source))
 
 
@@ -57,9 +54,10 @@ Replacement = Callable[[re.Match[str]], "tuple[str, str] | None"]
 
 
 class KernelKind(Kind):
-    """A fault in the source of a kernel: patterns by language, each with what it is replaced by.
+    """A fault in the source of a kernel: for each language, patterns with their replacements.
 
-    A replacement gives the new text and what was changed, or nothing where it does not apply.
+    A replacement is a function of the match. It returns the new text and a description of the
+    change, or None if it does not apply.
     """
 
     cpp: tuple[tuple[re.Pattern[str], Replacement], ...] = ()
@@ -82,13 +80,13 @@ class KernelKind(Kind):
 
 
 def replaced(text: str, match: re.Match[str], group: int = 1) -> str:
-    """What was matched with `text` in the place of a group."""
+    """The matched text with one group replaced by `text`."""
     start = match.start()
     return match[0][: match.start(group) - start] + text + match[0][match.end(group) - start :]
 
 
 def simply(new: Callable[[re.Match[str]], str | None], group: int = 1) -> Replacement:
-    """Replace one group by what `new` gives, where it gives something."""
+    """A replacement of one group by the result of `new`; it does not apply if that is None."""
 
     def replacement(match: re.Match[str]) -> tuple[str, str] | None:
         text = new(match)
@@ -106,6 +104,6 @@ def _short(text: str) -> str:
 
 
 def line_of(source: Source, launch: Launch) -> tuple[int, str]:
-    """Where the statement of a launch begins, and its text."""
+    """The offset of the statement of a launch, and its text."""
     start, end = source.statement(launch)
     return start, source.text[start:end]

@@ -1,4 +1,4 @@
-"""Faults of where values are read from and written to: masks, strides, offsets, bounds."""
+"""Faults in indexing: masks, strides, offsets, bounds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LOOP = (
 
 
 def _less(digits: str, least: int = 2) -> str | None:
-    """One less, unless that is too little to mean anything."""
+    """The number minus one; None if the number is less than `least`."""
     return str(int(digits) - 1) if int(digits) >= least else None
 
 
 class WrongMask(KernelKind):
-    """The first or the last elements are left out, or a mask is not there."""
+    """The first or last elements are skipped, a mask is dropped, or a comparison is off by one."""
 
     name = "wrong mask"
     cpp = (
-        # The count of a partial vector; a full one has no suffix.
+        # The number of elements of a partial vector; a full one has no such argument.
         (
             re.compile(r"(?:loadu|store)\(.*, static_cast<int64_t>\((\d+)L\)\);"),
             simply(lambda m: _less(m[1])),
@@ -94,7 +94,7 @@ def _without_tail(to: int, by: int) -> str | None:
 
 
 class WrongStride(KernelKind):
-    """A row is as long as another one; a view has the strides of another."""
+    """A kernel indexes rows that are one element too short, or a view gets contiguous strides."""
 
     name = "wrong stride"
     cpp = (
@@ -125,7 +125,7 @@ class WrongStride(KernelKind):
 
 
 def _other_strides(size: str, stride: str) -> str | None:
-    """Strides of the same memory in another order, where that is an order of all of it."""
+    """Contiguous strides for a view that covers all of its memory in another order; else None."""
     try:
         sizes, strides = ast.literal_eval(size), ast.literal_eval(stride)
     except (ValueError, SyntaxError):
@@ -141,7 +141,7 @@ def _other_strides(size: str, stride: str) -> str | None:
 
 
 class WrongOffset(KernelKind):
-    """What is read begins one element too far; a view of a part begins at the whole."""
+    """A kernel reads one element too far, or a view with an offset begins at 0."""
 
     name = "wrong offset"
     cpp = (
@@ -165,7 +165,7 @@ class WrongOffset(KernelKind):
 
 
 class OutOfBoundsStore(KernelKind):
-    """Results are written 16 elements too far: the last ones behind the end of the buffer."""
+    """Results are written 16 elements too far: the last ones land behind the end of the buffer."""
 
     name = "out-of-bounds store"
     cpp = (
@@ -187,7 +187,7 @@ class OutOfBoundsStore(KernelKind):
 
 
 class UninitialisedRead(KernelKind):
-    """A result is not stored: what reads it reads what was in that memory."""
+    """A result is not stored, so its readers read uninitialised memory."""
 
     name = "uninitialised read"
     cpp = (

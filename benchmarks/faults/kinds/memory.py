@@ -1,4 +1,4 @@
-"""Faults of the wrapper: memory used twice or too late, launches out of order or missing."""
+"""Faults in the wrapper: memory reused or freed too early, launches out of order or missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.faults.kinds.base import Change, Kind, line_of
 from benchmarks.faults.source import Edit, Source, Target
 from rewriter.locate.types import Launch
 
-_RUNS = ("cpp", "triton", "extern_out")  # write what they are given, and assign nothing
+_RUNS = ("cpp", "triton", "extern_out")  # kinds that write into arguments and return nothing
 
 
 def _written(launch: Launch) -> set[str]:
@@ -25,7 +25,7 @@ def _same_scope(source: Source, launch: Launch) -> list[Launch]:
 
 
 class StaleReuse(Kind):
-    """A buffer is given the memory of one that is read later on."""
+    """A buffer takes over the memory of another one that is still read later."""
 
     name = "stale reuse"
 
@@ -48,12 +48,12 @@ class StaleReuse(Kind):
 
 
 def _named(launch: Launch, role: str) -> set[str]:
-    """Names, not owners of memory: those that the text has."""
+    """The names of arguments of a role as they stand in the text, not the buffers behind them."""
     return {one.name for one in launch.args if role in one.role}
 
 
 def _alias(source: Source, name: str, old: str) -> Edit | None:
-    """The change that gives `name` the memory of `old`, which is there before it."""
+    """The edit that gives `name` the memory of `old`; None if `old` is not allocated before it."""
     if source.is_cpp:
         new, there = rf"aoti_torch_empty_strided\([^;]*&{name}_handle\)", f"{old}_handle)"
         text = f"aoti_torch_new_tensor_handle({old}, &{name}_handle)"
@@ -68,7 +68,7 @@ def _alias(source: Source, name: str, old: str) -> Edit | None:
 
 
 class EarlyFree(Kind):
-    """The memory of a buffer is released before its last reader."""
+    """The memory of a buffer is freed before a launch that reads it."""
 
     name = "early free"
 
@@ -87,7 +87,7 @@ class EarlyFree(Kind):
 
 
 class MissingLaunch(Kind):
-    """A launch is not there."""
+    """A launch is removed."""
 
     name = "missing launch"
 
@@ -144,8 +144,11 @@ class ReorderedLaunches(Kind):
     def _between(
         self, source: Source, start: int, end: int, block: str
     ) -> tuple[str, list[Edit]] | None:
-        """The moved text with names as they are after the lines in between, and what of these
-        moves, too: the release of what it uses. None where it cannot be moved over them."""
+        """Prepare moving the text `block` behind the lines between two offsets.
+
+        Returns the text with names as they are after these lines, and edits that remove lines
+        which free its buffers, so that they can follow it. None if it cannot be moved.
+        """
         released = []
         for match in re.finditer(r"(?m)^ *(.*)\n", source.text[start:end]):
             line = match[1]
@@ -169,7 +172,7 @@ class ReorderedLaunches(Kind):
 
 
 def _comments(source: Source, start: int) -> list[tuple[int, int]]:
-    """The comments above a launch that are about it, nearest first."""
+    """The spans of the comments above a launch that belong to it, the nearest first."""
     found, at = [], start
     while at > 0:
         begin = source.text.rfind("\n", 0, at - 1) + 1

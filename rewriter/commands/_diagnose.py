@@ -13,6 +13,8 @@ from rewriter.commands import _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._output import emit, from_here
 from rewriter.commands._probed_runs import (
+    LONGER,
+    PATIENCE,
     ArtifactSubject,
     ProbedRun,
     ProgramSubject,
@@ -35,6 +37,7 @@ from rewriter.dump.reading import label, open_dump
 from rewriter.execution import program
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime.memory.patterns import VARIABLE
 
 _MOST = 3  # runs, unless values do not fit into one
 _PIECES = 8  # runs for values that do not
@@ -196,8 +199,9 @@ def _conclude(
     right: Right,
     artifact: Artifact | None = None,
 ) -> int:
-    """Run what else is needed, and print what came of all runs: the first decides."""
-    first = done[0]
+    """Run what else is needed, and print what came of all runs: the first that failed decides, if
+    one did. A program may fail in one run and not in another, as where its heap is damaged."""
+    first = next((one for one in done if one.ended.code != 0), done[0])
     pieces = [one for one in done if one.dump is not None and one.has_values]
     if first.ended.interrupted:
         return INTERRUPTED
@@ -209,9 +213,20 @@ def _conclude(
         waited = runs.run("crash", waiting, why, blocking=True)
         if waited.ended.code != 0:
             first = waited
-    found = examined(arguments, first, pieces, selection, right, artifact)
+    guarded = _guarded(arguments, runs, first) if first.ended.signal and first.dump else None
+    found = examined(arguments, first, pieces, selection, right, artifact, guarded)
     dumps = [one.dump for one in pieces or [first] if one.dump is not None]
     return _report(arguments, found, runs.done, runs.folder, dumps)
+
+
+def _guarded(arguments: argparse.Namespace, runs: Runs, crashed: ProbedRun) -> ProbedRun:
+    """A run with guard bands: a launch that stores outside of its buffers damages the heap of the
+    program, which then dies somewhere else."""
+    selection = select("bounds", calls=arguments.calls)
+    why = "does a launch store outside of its buffers, so that the program dies later"
+    limit = PATIENCE + LONGER * crashed.seconds
+    # With numbers in the bands: a kernel that reads a NaN there may store the same NaN again.
+    return runs.run("bounds", selection, why, environment={VARIABLE: "1"}, timeout=limit)
 
 
 def _report(

@@ -13,7 +13,7 @@ from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.core.terminal import message
-from rewriter.diagnosis import ruling, values_needed
+from rewriter.diagnosis import ruling, sanitized, values_needed
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
@@ -55,12 +55,16 @@ def examined(
     selection: Selection,
     right: Right,
     artifact: Artifact | None = None,
+    guarded: ProbedRun | None = None,
 ) -> Iterator[Examined]:
     """All that is looked into. `first` is the run that decides, `pieces` are those with all values,
-    which it may be one of: several, where the values of all launches did not fit into one."""
+    which it may be one of: several, where the values of all launches did not fit into one.
+    `guarded` is one with guard bands beside buffers."""
     values = pieces[0] if pieces else None
     crashes = first.crashes
     yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
+    if guarded is not None and guarded.dump is not None:
+        yield sanitized.of_rows([open_dump(guarded.dump)], {"bounds"})
     dump = first.dump if values is None or values.dump is None else values.dump
     if dump is not None:
         yield ruling.of_inputs(open_dump(dump))

@@ -38,6 +38,9 @@ _TUNED = "tuned.json"
 _LEAST_VALUES, _USUAL_VALUES = 256 << 20, 4 << 30  # bytes
 _NOTHING: Mapping[str, str] = {}
 
+# What a run may take whose memory may be damaged: so often what another one took, and seconds more.
+LONGER, PATIENCE = 10, 60.0
+
 
 @dataclass(frozen=True)
 class ProbedRun:

@@ -16,6 +16,8 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.commands import _program
 from rewriter.commands._output import emit, from_here
 from rewriter.commands._probed_runs import (
+    LONGER,
+    PATIENCE,
     ArtifactSubject,
     ProbedRun,
     ProgramSubject,
@@ -49,8 +51,6 @@ from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
-# What a run without bands may take: so often what the longest of the others took, and seconds more.
-_LONGER, _PATIENCE = 10, 60.0
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
@@ -255,7 +255,7 @@ def _run_without_filling(session: _Session) -> None:
     # With the same probes, so that nothing is compiled again.
     why = "as it is: are the outputs the same"
     # Without bands, what is stored out of bounds damages the program itself, which may never end.
-    limit = _PATIENCE + _LONGER * max(one.seconds for one in session.filled)
+    limit = PATIENCE + LONGER * max(one.seconds for one in session.filled)
     plain = session.run("plain", session.selection, why, OFF, timeout=limit)
     failed = next((number for number, end in enumerate(ends) if end.code != 0), None)
     crashes = () if failed is None else session.filled[failed].crashes

@@ -108,6 +108,34 @@ def test_memory_that_is_gone_is_named(
     assert (found["finding"]["kind"], found["finding"]["launch"]) == (kind, launch)
 
 
+def test_a_program_that_dies_of_a_store_out_of_bounds(
+    wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It dies somewhere else, as where an allocator finds its own memory overwritten."""
+    text = wrapper.read_text()
+    assert text.count("2560L") == 2  # of one kernel, for 2,560 elements
+    wrapper.write_text(text.replace("2560L", "2576L"))
+    _change(wrapper, "        return (", "        __import__('os').abort()\n        return (")
+    found = _diagnose(capfd, str(wrapper), "-d", "bad", code=1)
+    assert (found["finding"]["kind"], found["finding"]["launch"]) == ("bounds", 2)
+    assert "out of bounds: directly behind buf" in found["headline"]
+    assert [one["kind"] for one in found["findings"]] == ["bounds", "crash"]
+    assert [one["what"] for one in found["runs"]] == ["inputs,names,print,save", "bounds"]
+
+
+def test_a_program_that_dies_in_one_run_only(
+    wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Such as where its heap is damaged: what the run left that died is not all well."""
+    dies = "import os, pathlib\nif pathlib.Path('ran').exists(): os.abort()\n"
+    (tmp_path / "model.py").write_text(f"{PROGRAM}{dies}pathlib.Path('ran').touch()\n")
+    found = _diagnose(capfd, "-d", "bad", "--", sys.executable, "model.py", "python", code=1)
+    assert found["finding"]["kind"] == "crash"
+    assert "signal SIGABRT" in found["headline"]
+    outcomes = [one["outcome"] for one in found["runs"]]
+    assert outcomes == ["ran to its end", "signal SIGABRT", "signal SIGABRT"]
+
+
 @exhaustive
 def test_an_overwritten_argument_shows_in_what_the_call_returns(
     wrapper: Path, capfd: pytest.CaptureFixture[str]

@@ -95,7 +95,7 @@ class Bench:
 
     def _differences(self, clean: oracle.Results, dump: str, fault: Fault) -> list[oracle.Changed]:
         if not dump or not any(Path(dump).glob("rank*/run*/events.jsonl")):
-            return []  # it ended before its first launch
+            return []  # the program ended before its first launch
         return oracle.changed(clean, oracle.results(Path(dump)), fault.change.order)
 
     def keep(self, key: str, row: dict[str, Any]) -> None:

@@ -75,7 +75,7 @@ def changed(clean: Results, faulty: Results, order: Sequence[int] = ()) -> list[
             try:
                 got, right = received.load(run, row), received.load(other, expected[arg])
             except UncheckedError:
-                continue  # the run ended while it was saved
+                continue  # the run ended while the tensor was being saved
             off = roundings(got, right)
             if off:
                 found.append(Changed(launch, arg, off, off > allowed(right)))

@@ -37,7 +37,7 @@ class Rows:
         self._started: set[torch.device] = set()
 
     def has_engine(self, device: torch.device) -> bool:
-        """Whether `start` was called for the device: the engine cannot start during a capture."""
+        """Whether the engine was started on the device: it cannot be started during a capture."""
         return device in self._started
 
     def start(self, device: torch.device) -> None:
@@ -86,6 +86,7 @@ class Capture:
 
     @property
     def launches(self) -> set[int]:
+        """The indices of the launches that were captured."""
         return {event.launch.index for event, _ in self.events if event.launch}
 
     def add(self, event: Event, *, measured: bool) -> None:
@@ -123,6 +124,7 @@ class Capture:
 
     @property
     def was_replayed(self) -> bool:
+        """Whether `read` ever found a replay."""
         return self._seen > 0
 
     def _measured_by_engine(self, event: Event) -> list[int]:

@@ -97,19 +97,19 @@ class Dormant:
         return about.st_ino, about.st_mtime_ns, about.st_size
 
     def inputs(self, *values: Any) -> None:
-        """The inputs of the call."""
+        """Pass the inputs of the call on to the recorder that is switched on, if any."""
         session = self._recording.get(get_ident())
         if session is not None and session.reads_inputs:
             session.recorder.inputs(*values)
 
     def before(self, launch: int, *values: Any) -> None:
-        """The launch comes next."""
+        """Pass on that a launch comes next, if it is recorded."""
         session = self._recording.get(get_ident())
         if session is not None and launch in session.before:
             session.recorder.before(launch, *values)
 
     def after(self, launch: int, *values: Any) -> None:
-        """The launch was issued."""
+        """Pass on that a launch was issued, if it is recorded."""
         session = self._recording.get(get_ident())
         if session is not None and launch in session.after:
             session.recorder.after(launch, *values)

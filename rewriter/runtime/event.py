@@ -39,6 +39,7 @@ class ProbedLaunch:
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> ProbedLaunch:
+        """Parse a row of the table in the wrapper's header."""
         labels: dict[str, tuple[Label, ...]] = {
             phase: tuple(Label(entry[0], entry[1], entry[-1]) for entry in row[phase])
             for phase in ("before", "after")

@@ -109,10 +109,12 @@ class PackedText:
         self._parts: list[bytes] = []
 
     def number(self, *values: int) -> PackedText:
+        """Append integers, of 8 bytes each."""
         self._parts.append(struct.pack(f"@{len(values)}q", *values))
         return self
 
     def text(self, *values: str) -> PackedText:
+        """Append texts, each after its length in bytes."""
         for value in values:
             data = value.encode()
             self.number(len(data))
@@ -120,6 +122,7 @@ class PackedText:
         return self
 
     def bytes(self) -> bytes:
+        """Everything that was appended."""
         return b"".join(self._parts)
 
 

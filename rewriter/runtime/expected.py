@@ -44,6 +44,7 @@ class ExpectedInput:
 
     @classmethod
     def read(cls, row: str) -> ExpectedInput:
+        """Parse a row about an input."""
         name, kind, *rest = row.split(" ")
         if kind != "tensor":
             return cls(name, kind, symbol=rest[0])

@@ -172,6 +172,7 @@ class FastPaths:
         self._tell_problems()
 
     def _measured(self, phase: str, otherwise: Act) -> Act:
+        """The fast path of a phase at which values are measured through the event queue."""
         plans, launches, measure = self._plans[phase], self._launches, self._measure
         as_before, calls, settle = plans.measure_as_before, self._calls, self._settle
 

@@ -22,7 +22,7 @@ _LOW = 0xFFFFFFFF
 
 
 def text(total: Tensor | list[int], size: int) -> str:
-    """The fingerprint in hexadecimal, from the total of all tiles and the number of bytes."""
+    """The fingerprint in hexadecimal, from the total of all tiles and the size in bytes."""
     low, high = total.tolist() if isinstance(total, Tensor) else total
     first = _mix((low + size * _GOLDEN) & _MASK)
     second = _mix((high & _MASK) ^ first)
@@ -30,8 +30,10 @@ def text(total: Tensor | list[int], size: int) -> str:
 
 
 def total(pieces: Iterator[Tensor], device: torch.device) -> Tensor:
-    """The total of the tiles, an int64 tensor of two elements on the device of ``pieces``: the
-    elements in row-major order, as contiguous tensors of any size."""
+    """Sum up the tiles of ``pieces``: the elements in row-major order, as contiguous tensors.
+
+    Returns an int64 tensor of two elements on the device.
+    """
     result = torch.zeros(2, dtype=torch.int64, device=device)
     rest = torch.empty(0, dtype=torch.uint8, device=device)
     tile = 0

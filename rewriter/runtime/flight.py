@@ -228,8 +228,8 @@ class PythonRing(_Words):
         _HALF.pack_into(self.memory, _STATE_AT, ENDED)
 
     def forked(self) -> None:
-        """In a forked process: release the lock. Otherwise readers of the ring would take the
-        parent process for alive as long as the fork lives."""
+        """In a forked process: close the inherited lock. Otherwise readers of the ring would take
+        the parent process for alive as long as the fork lives."""
         if self._locked >= 0:
             os.close(self._locked)
         self._locked = -1
@@ -239,6 +239,8 @@ class PythonRing(_Words):
         return number
 
     def _append(self, call: bytes, kind: int, data: bytes) -> None:
+        """Append a record, which overwrites the oldest ones. Drops one that is larger than a
+        quarter of the ring."""
         serial, number, thread, table, _ = CALL.unpack(call)
         whole = (RECORD.size + len(data) + 7) & ~7
         if whole > self._capacity // 4:

@@ -177,7 +177,7 @@ def _ring_of(root: Path, rank: int) -> Ring:
             _rings[key] = ring = flight.open_ring(str(root), rank)
             atexit.register(_finish, key, ring)
         except OSError as problem:
-            _rings[key] = problem.with_traceback(None)  # of all wrappers
+            _rings[key] = problem.with_traceback(None)  # so that no other wrapper tries again
     known = _rings[key]
     if isinstance(known, OSError):
         raise known

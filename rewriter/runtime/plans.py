@@ -218,6 +218,11 @@ class Plans:
         labels: tuple[Label, ...],
         contents: tuple[Any, ...],
     ) -> Plan | None:
+        """Make the plan for values whose facts are `key`, and keep it in `plans`.
+
+        Returns None, which is kept as well, if the library cannot measure these values; during CUDA
+        graph capture it returns None and keeps nothing.
+        """
         if call.uses_cuda and is_capturing():
             return None  # the engine can neither start nor wait
         if len(plans) >= _MOST:

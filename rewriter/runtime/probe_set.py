@@ -109,12 +109,15 @@ class ProbeSet:
         return [probe for probe in self.acting(event) if probe.reads_values]
 
     def checks(self, event: Event) -> list[Hook]:
+        """The methods `check` of the acting probes that override it."""
         return self._checks[_phase(event)]
 
     def measures(self, event: Event) -> bool:
+        """Whether an acting probe needs statistics."""
         return any(probe.measures for probe in self.acting(event))
 
     def is_prompt(self, event: Event) -> bool:
+        """Whether an acting probe needs the event in the dump before the launch runs."""
         return any(probe.prompt for probe in self.acting(event))
 
 

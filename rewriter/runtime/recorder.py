@@ -385,6 +385,7 @@ class Recorder:
             self.warn("memory", f"{type(error).__name__}: {device.first_line(error)}")
 
     def _catch_up(self, call: RunningCall) -> None:
+        """Run what `later` put off, which waits for the device."""
         waiting, call.later = call.later, []
         for event, act in waiting:
             try:
@@ -433,6 +434,7 @@ class Recorder:
         return event
 
     def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
+        """One phase of a launch on the slow path: let all probes act in their order."""
         call = self._call()
         if call.queued:
             drain_queue()

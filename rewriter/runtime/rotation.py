@@ -99,6 +99,7 @@ class KeptCalls:
                 os.close(file)
 
     def _measure(self, call: _Call, *, tensors: bool) -> None:
+        """Count the bytes of a call's files, in its directory alone unless `tensors`."""
         folders = [call.path]
         while folders:
             with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
@@ -145,8 +146,9 @@ class KeptCalls:
     def _lock_readers_out(self) -> int | None:
         """Lock readers out. Returns a descriptor to close when the calls are removed.
 
-        Returns -1 if there is no lock to hold, and None if readers hold it, for less than
-        `_PATIENCE`. Readers lock the whole file, a process that removes calls one byte of its own.
+        Returns -1 if calls are to be removed without a lock: the file cannot be opened, or readers
+        have held it for longer than `_PATIENCE`. Returns None if readers hold it for less than
+        that. Readers lock the whole file, a process that removes calls one byte of its own.
         """
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._byte, 1, 0)
         try:

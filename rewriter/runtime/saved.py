@@ -76,7 +76,7 @@ class Saved:
             self._by_engine.restart(used)
 
     def last(self) -> int:
-        """The number of the last save, for `wait`."""
+        """The number of the last save, for `wait`; 0 without the engine."""
         return self._by_engine.last() if self._by_engine else 0
 
     def wait(self, last: int) -> None:

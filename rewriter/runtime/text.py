@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .event import Event, Value
     from .statistics import Statistics
 
-_INPUTS = "aoti_model_inputs"  # what the C++ printer calls them; the Python one prints none
+_INPUTS = "aoti_model_inputs"  # upstream's name in C++ wrappers; in Python it prints no inputs
 
 _SHORT = (
     ("float8_", "f8"),
@@ -85,6 +85,7 @@ class Text:
         self._label = label
 
     def name(self, event: Event) -> str:
+        """The line of the probe `names`."""
         return f"{self._start(event)}\n"
 
     def start(self, call: int) -> str:
@@ -92,6 +93,7 @@ class Text:
         return start(self._rank, self._label, call)
 
     def value(self, event: Event, value: Value) -> str:
+        """The line of the probe `print` about a value, and its first elements if wanted."""
         line = self._about(event, value)
         if not value.is_tensor:
             return line + "\n"
@@ -104,6 +106,7 @@ class Text:
         return line + "\n"
 
     def digest(self, event: Event, value: Value) -> str:
+        """The line of the probe `hash` about a tensor."""
         return f"{self._about(event, value)}  {self._digest(value)}\n"
 
     def health(self, event: Event, value: Value) -> str:

@@ -174,7 +174,7 @@ def _is_float(kernel: Kernel, edit: Edit) -> bool:
 
 
 class HalfOverflow(KernelKind):
-    """A value is multiplied by 65,504 in half precision, where it overflows, and divided again."""
+    """A value times 65,504 is converted to half precision, where it overflows, and scaled back."""
 
     name = "half overflow"
     triton = (

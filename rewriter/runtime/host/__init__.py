@@ -1,1 +1,1 @@
-"""Runs a wrapper, or loads a package, in a process of its own."""
+"""Runs a wrapper or a library, or loads a package, in a separate process."""

@@ -32,7 +32,7 @@ _REPORT = ctypes.CFUNCTYPE(
 )
 # It is loaded already, but its symbols are not global.
 _TORCH = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-_Place = tuple[int, int]  # an address, and how often memory was allocated there
+_Place = tuple[int, int]  # an address, and its generation: how often memory was allocated there
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) 
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
-    """Load the wrapper, make its inputs, call it once, and describe what it returned."""
+    """Run what `spec` names once: a wrapper, a package or saved code. Returns the report."""
     prepare(spec)
     if spec["model"] is not None:
         return run_package(spec)
@@ -136,7 +136,7 @@ def run_package(spec: dict[str, Any]) -> dict[str, Any]:
     """Load a model of a package, call it once, and describe its outputs."""
     inputs, keywords = load_inputs(spec["args"], keywords=True)
     if spec["pickled"]:
-        # Otherwise the model has no weights, and crashes.
+        # Only this loader reads pickled weights; without them the model would crash.
         from torch.export.pt2_archive._package import load_pt2
 
         contents = load_pt2(spec["wrapper"], load_weights_from_disk=True)

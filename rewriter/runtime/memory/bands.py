@@ -88,6 +88,7 @@ class Bands:
         return bool(self._rows[0].launch)
 
     def read(self, place: int) -> Damage | None:
+        """The damage in a record, None if the band is whole as far as the host knows."""
         row = self._rows[place]
         if not row.launch:
             return None

@@ -33,9 +33,10 @@ def make_lines(
 
     It serves one wrapper, with bands of `guard` bytes. `calls` maps threads to the calls that run
     in them. `waiting` are the memory events and the launches whose lines leave their work to the
-    next line. `of_memory` are functions of `Memory`: `_open`, `_find_ways`, `make_memory` and one
+    next line. `of_memory` are `Memory._open`, `Memory._find_ways`, `make_memory` and a function
     that reports damage. `otherwise` are the slow paths for allocations, buffers that are given up,
-    and launches. Returns None if the extension module or the engine cannot be built.
+    and launches. Returns None if the extension module or the engine cannot be built, or this torch
+    lacks what regions need (`can_lend`).
     """
     module, library = native_calls.module(), load()
     if module is None or not isinstance(library, EngineLibrary) or not can_lend():

@@ -1,4 +1,4 @@
-"""Prints what a launch reads and writes: type, shape, statistics, counts of NaN and Inf."""
+"""Prints the values around launches: dtype, shape, statistics, counts of NaN and infinities."""
 
 from __future__ import annotations
 

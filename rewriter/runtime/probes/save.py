@@ -1,4 +1,4 @@
-"""Saves every tensor that a launch reads and writes, one file each."""
+"""Saves the tensors around launches, one file each."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ PACKAGE = OtherForm(b"PK", "a .pt2 package or another zip file: name it itself",
 LIBRARY = OtherForm(
     b"\x7fELF",
     "a shared object",
-    hint="Of a library of AOTInductor `rewriter list` says what its symbols tell, and `rewriter "
-    "run` records what it launches. Probes go into the .pt2 package that it is from, or "
+    hint="`rewriter list` shows the symbols of a library of AOTInductor, and `rewriter run` "
+    "records its launches. Put probes into the .pt2 package that it comes from, or "
     "into the .wrapper.cpp that torch leaves in its cache when it compiles the model.",
 )
 OTHER_FORMS = (PACKAGE, LIBRARY)

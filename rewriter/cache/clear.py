@@ -90,7 +90,7 @@ def _reported() -> Iterator[None]:
     except OSError as error:
         raise RewriterError(
             "left-behind",
-            f"the wrappers are as they were to be, but {error.filename} could not be cleared: "
+            f"the wrappers are as requested, but {error.filename} could not be removed:  "
             f"{error.strerror}",
             hint="`rewriter cache restore` tries again.",
             code=FAILED,

@@ -145,7 +145,7 @@ def _instrument(
     if now.backup == "foreign" and (backup.is_dir() or not overwrite):
         raise RewriterError(
             "exists",
-            f"{backup} is in the way of the backup, and not the original of {now.path.name}",
+            f"the backup {backup} exists already, and is not the original of {now.path.name}",
             hint="Move it away, or pass --overwrite to lose it.",
         )
     with _reported(now.path):

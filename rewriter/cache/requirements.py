@@ -67,7 +67,7 @@ def nothing_compiled(directory: Path, choice: Choice, used: Sequence[Path]) -> R
             f"the program ran, and used no wrapper in {directory}, but some in {listed}",
             hint="It sets its cache itself: run it without --dir, or pass that directory."
             if used[0].is_dir()
-            else "That is gone by now, and the program was not watched by its PYTHONPATH.",
+            else "That directory was removed, and the program was not watched by its PYTHONPATH.",
         )
     if choice == Choice():
         message = f"the program ran, and left no wrapper in {directory}"

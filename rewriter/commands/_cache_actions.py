@@ -161,7 +161,7 @@ def _none_chosen(cache: Cache, chosen: Chosen | None = None) -> RewriterError:
         holds += f", {len(chosen.broken)} of which cannot be read: {chosen.broken[0][1]}"
     return RewriterError(
         "no-wrapper-matches",
-        f"{holds}, and none that was asked for" if count else holds,
+        f"{holds}, and none matches the request" if count else holds,
         hint="`rewriter cache list` shows them. A program makes them when it first compiles."
         if not count
         else "`rewriter cache list` shows them.",

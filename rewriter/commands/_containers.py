@@ -139,7 +139,7 @@ def _refuse_folder(arguments: argparse.Namespace, artifact: Artifact) -> None:
     if folder.parent.name == "aotautograd" or folder.parent.parent.name == "fxgraph":
         raise RewriterError(
             "entry-folder",
-            f"{folder} is a folder of entries of a cache, of which torch takes every file for one",
+            f"{folder} holds entries of a cache, and torch reads every file in it as an entry",
             hint="Name a file elsewhere with -o; or leave the entry as it is, and put the probes "
             "into the cache: --into-cache DIR.",
         )

@@ -138,8 +138,8 @@ def _require_dump(right: Right, of: str, command: str) -> None:
     if right.named is not None:
         raise RewriterError(
             "no-reference",
-            f"--against {right.named}, which is no dump, of {of}",
-            hint=f"Record the run that is right: rewriter run --probe save -d right.dump {command}",
+            f"--against {right.named} is no dump, and {of} is compared with a dump",
+            hint=f"Record the correct run: rewriter run --probe save -d right.dump {command}",
         )
 
 
@@ -187,7 +187,7 @@ def _nothing() -> RewriterError:
     return RewriterError(
         "nothing-saved",
         "no launch was recorded",
-        hint="Nothing that was chosen ran: see the lines above, and --kernels and --calls.",
+        hint="No chosen launch ran. Read the lines above, and check --kernels and --calls.",
     )
 
 

@@ -128,7 +128,7 @@ def _against(dump: Path, reference: Path) -> Examined:
     from rewriter.comparison.dumps.compare import compare
     from rewriter.diagnosis.reference import of_comparison
 
-    message("comparing with the run that is right")
+    message("comparing with the correct run")
     with progress_bar() as bar:
         comparison = compare(dump, reference, progress=bar)
     return of_comparison(comparison, open_dump(dump).runs[0].artifact)

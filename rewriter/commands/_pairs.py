@@ -45,7 +45,7 @@ def files_beside(
     if target.suffix == SUFFIX:
         raise RewriterError(
             "two-outputs",
-            f"-o {target} is where the cache that goes with the code would be written",
+            f"-o {target} is the name for the cache of the pair, not for its code",
             hint=f"Name the code: {target.with_suffix('.py')}",
         )
     return [(target.with_suffix(SUFFIX), cache.for_code(after))]

@@ -26,7 +26,7 @@ def refuse_artifacts(words: Sequence[str]) -> None:
     if words:
         raise RewriterError(
             "several-artifacts",
-            f"{words[0]} stands in front of --, and a program behind it",
+            f"{words[0]} is in front of --, and a program is behind it",
             hint="Run one of the two.",
         )
 
@@ -42,7 +42,7 @@ def no_program(words: Sequence[str]) -> RewriterError:
     start = shlex.join(["python", *words] if words[0].endswith(".py") else words)
     return RewriterError(
         "no-program",
-        f"{words[0]!r} does not stand behind --",
+        f"{words[0]!r} is not behind --",
         hint="Put -- in front of the program: options after it are the program's own: "
         f"rewriter run -- {start}",
     )

@@ -176,7 +176,7 @@ def _sanitize(
         raise RewriterError(
             "nothing-saved",
             "no launch was recorded",
-            hint="Nothing that was chosen ran: see the lines above, and --calls.",
+            hint="No chosen launch ran. Read the lines above, and check --calls.",
         )
     opened = [open_dump(path) for path in session.dumps]
     called = {run.sha256: run for dump in opened for run in dump.runs}
@@ -199,7 +199,7 @@ def _reasons(checks: set[Check]) -> Iterator[str]:
     watched = ", ".join(check for check in CHECKS if check in checks and check != "race")
     yield f"{watched}: memory that nobody wrote is filled"
     if checks & set(FILLINGS):
-        yield "the same, filled with something else: what differs was read"
+        yield "the same with another filling: launches that read such memory differ"
 
 
 def _corruption(session: _Session, dump: Dump) -> Examined:
@@ -253,7 +253,7 @@ def _run_without_filling(session: _Session) -> None:
     with the probe `names`, to tell in which launch."""
     ends = [one.ended for one in session.filled]
     # With the same probes, so that nothing is compiled again.
-    why = "as it is: are the outputs the same"
+    why = "without filling: do the outputs stay the same"
     # Without bands, what is stored out of bounds damages the program itself, which may never end.
     limit = PATIENCE + LONGER * max(one.seconds for one in session.filled)
     plain = session.run("plain", session.selection, why, OFF, timeout=limit)

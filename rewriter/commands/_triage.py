@@ -14,8 +14,8 @@ from rewriter.core.terminal import message, say
 from rewriter.core.text import counted
 from rewriter.instrumentation import probes
 
-AS_IT_IS = "as it is"
-WAITING = "each launch waited for, no memory cached"
+AS_IT_IS = "without changes"
+WAITING = "waiting for each launch, without cached GPU memory"
 UNPROBED = (
     "verdict: it crashes without probes only: it depends on timing, or on where its memory lies. "
     "On NVIDIA, `compute-sanitizer --target-processes all` in front of {} looks for both."

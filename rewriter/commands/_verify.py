@@ -130,7 +130,7 @@ def _nothing(dump: Path | None) -> RewriterError:
     return RewriterError(
         "nothing-saved",
         f"no launch was recorded{where}",
-        hint="Nothing that was chosen ran: see the lines above, and --kernels and --calls.",
+        hint="No chosen launch ran. Read the lines above, and check --kernels and --calls.",
     )
 
 

@@ -85,8 +85,8 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10):
         raise RewriterError(
             "no-process",
-            f"{text!r} is no number of a process",
-            hint="`rewriter live` says that of the program that it starts; `ps` shows all.",
+            f"{text!r} is no process ID",
+            hint="`rewriter live` prints the ID of the program that it starts; `ps` lists all.",
         )
     return int(text)
 

@@ -86,7 +86,7 @@ def act(arguments: argparse.Namespace) -> int:
             raise RewriterError(
                 "no-probes",
                 "no probe was asked for",
-                hint="Name those that are to act, such as: "
+                hint="Name the probes to switch on, such as: "
                 f"rewriter control {arguments.target} set print",
             )
         control.write(

@@ -31,8 +31,8 @@ def act(arguments: argparse.Namespace) -> int:
     rest = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(STARTUP), *([rest] if rest else [])])
     message(
-        f"once it has imported what compiles with Inductor: rewriter attach {os.getpid()}"
-        " (its other processes have numbers of their own)"
+        f"when the program has imported Inductor, attach to it: rewriter attach {os.getpid()}"
+        " (its child processes have their own IDs)"
     )
     sys.stdout.flush()
     sys.stderr.flush()

@@ -237,7 +237,7 @@ def write_copy(root: Path, folder: Path, files: Sequence[tuple[str, bytes]]) -> 
     if _resolved(folder).is_relative_to(root.resolve()):
         raise RewriterError(
             "unwritable",
-            f"{folder} lies in {root}, of which it is to be a copy",
+            f"{folder} is inside of {root}, and cannot be a copy of it",
             hint="Pass another path with -o.",
         )
     with Transaction(folder) as changes:

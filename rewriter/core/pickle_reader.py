@@ -151,7 +151,7 @@ def damaged(offset: int, problem: str) -> RewriterError:
     """The error of a pickle that Python itself would not read."""
     return RewriterError(
         "damaged-pickle",
-        f"no sound pickle: {problem}, at offset {offset:,}",
+        f"a damaged pickle: {problem}, at offset {offset:,}",
         hint="Get the file from its maker again, or have torch make it again.",
     )
 

@@ -195,9 +195,9 @@ class Transaction:
         if left:
             raise RewriterError(
                 "left-behind",
-                "everything is written, but what was needed for it could not be removed:\n    "
+                "all results are written, but temporary files could not be removed:\n    "
                 + "\n    ".join(left),
-                hint="The next command that writes there removes it, or you may by hand.",
+                hint="The next command that writes there removes them, or you remove them by hand.",
                 code=FAILED,
             )
 

@@ -322,7 +322,7 @@ class _Witness:
         infinite = [(x, row) for x, row in read if row.inf]
         if verdict.state == "made":
             if not infinite:
-                yield "Nothing that it was given held NaN or infinities: it is made here."
+                yield "No input of the launch held NaN or infinities: the launch itself makes them."
             elif verdict.cause is not None and verdict.cause.launch is None:
                 for row in self._origin.given:
                     name = in_model(self._run, row.arg)

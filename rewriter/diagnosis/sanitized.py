@@ -138,17 +138,17 @@ def of_ends(
     if failed is None:
         if plain.code == 0:
             return Examined()
-        what = f"as it is it ends otherwise: {first_line(str(plain))}"
+        what = f"without filling it ends differently: {first_line(str(plain))}"
         return Examined(notes=(what,))
     depends = any(one.code == 0 for one in probed)
     if plain.code != 0 and not depends:
         what = (
-            f"the program fails as it is, and what comes behind that was not looked at: "
+            f"the program also fails without filling, and nothing behind the failure was checked: "
             f"{first_line(str(plain))}"
         )
         note = "`rewriter triage` names the launch that fails"
         return Examined((Finding("crash", what, "shown by the runs", whole=True),), notes=(note,))
-    runs = "runs as it is" if plain.code == 0 else "runs where that holds something else"
+    runs = "runs without filling" if plain.code == 0 else "runs with another filling"
     what = (
         f"fails where memory that nobody wrote is filled, or has bands, and {runs}: "
         f"{first_line(str(failed))}"

@@ -23,7 +23,7 @@ def open_events(path: Path) -> BinaryIO:
             "dump-changed",
             f"{path.parent} was removed while it was read: the program that writes the dump keeps "
             "its last calls only",
-            hint="Read it again, or once the program is over.",
+            hint="Read it again, now or after the program has ended.",
         ) from error
 
 

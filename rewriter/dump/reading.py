@@ -311,8 +311,8 @@ class Dump:
         """What a reader of any finding in this dump has to know: that the inputs were random, or
         that not all recorded calls are shown. Mostly empty."""
         random = (
-            "The inputs were random, made by the wrapper's own get_args(): a program may never "
-            "give it such."
+            "The inputs were random, made by the wrapper's own get_args(): a real program may "
+            "never pass such values."
         )
         of_inputs = random if self.manifest.inputs == "random" else ""
         return f"{of_inputs} {recorded.notes(self.home)}".strip()

@@ -107,7 +107,7 @@ def _wanted_calls() -> int:
         raise RewriterError(
             "bad-number",
             f"{VARIABLE} is {text!r}",
-            hint="Expected how many of the last calls of a process are to be shown, from 1 on.",
+            hint="Expected the number of last calls to show for each process, at least 1.",
         )
     return int(text)
 

@@ -124,7 +124,7 @@ def request(
     except ControlError as problem:
         raise RewriterError(
             "bad-control",
-            f"no program would take this request: {problem}",
+            f"no program would accept this request: {problem}",
             hint="Nothing was switched. Ask for less: fewer names, or shorter times.",
         ) from problem
 
@@ -199,7 +199,7 @@ def _bad(path: Path, problem: ControlError) -> RewriterError:
     return RewriterError(
         "bad-control",
         f"{path}: {problem}",
-        hint="Programs go on with what was on before. Remove the file, and switch again.",
+        hint="Programs keep their current probes. Remove the file, and switch again.",
     )
 
 
@@ -264,8 +264,8 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
             f"process {target[:20]} records nothing"
             if is_process
             else f"no process of {target} records anything",
-            hint="It has to be yours, on this machine, and to have run a wrapper with the probe "
-            "record: rewriter instrument --probe record.",
+            hint="The process must be yours, on this machine, and have run a wrapper with the "
+            "probe record: rewriter instrument --probe record.",
         )
     return tuple(found)
 

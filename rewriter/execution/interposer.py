@@ -66,7 +66,7 @@ def build(
     if not program:
         raise RewriterError(
             "no-compiler",
-            "no C++ compiler was found, and what a library launches is recorded by compiled code",
+            "no C++ compiler was found, and recording the launches of a library needs one",
             hint="Install g++, or name a compiler in CXX.",
             code=FAILED,
         )
@@ -79,7 +79,7 @@ def build(
         lines = [line for line in run.stderr.splitlines() if "error" in line] or [run.stderr]
         raise RewriterError(
             "compile-failed",
-            f"{program} does not compile what records the launches: {lines[0][:300]}",
+            f"{program} cannot compile the code that records launches: {lines[0][:300]}",
             hint="Please report this: it is a fault of inductor-rewriter, or torch is newer.",
             code=FAILED,
         )
@@ -112,7 +112,7 @@ def _prototypes() -> dict[str, list[str]]:
     if installed is None or not installed.submodule_search_locations:
         raise RewriterError(
             "no-torch",
-            "torch is not installed, and its headers say how a library calls it",
+            "torch is not installed, and recording the launches of a library needs its headers",
             hint="Install the torch that the library was made with.",
             code=FAILED,
         )

@@ -105,7 +105,7 @@ def _check(request: LibraryRequest) -> None:
     if request.args is None:
         raise RewriterError(
             "no-inputs",
-            f"{path}: a library brings no inputs",
+            f"{path}: a library contains no inputs",
             hint="Pass --args FILE.pt with a list of what the model's forward takes.",
         )
     if not request.args.is_file():

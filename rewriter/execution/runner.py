@@ -231,7 +231,7 @@ def _check_package(request: RunRequest) -> None:
     if request.args is None:
         raise RewriterError(
             "no-inputs",
-            f"{path}: a package brings no inputs, and this model takes "
+            f"{path}: a package contains no inputs, and this model takes "
             f"{len(request.wrapper.located.entries[0].inputs)}",
             hint="Pass --args FILE.pt with a list of what the model's forward takes.",
         )

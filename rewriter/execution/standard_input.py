@@ -50,8 +50,8 @@ class StandardInput:
         if self.lost:
             raise RewriterError(
                 "input-lost",
-                "the program has to run once more, and what it read from standard input could not "
-                f"be kept: {self.lost}",
+                "the program has to run once more, and its standard input could not be kept: "
+                f"{self.lost}",
                 hint="Redirect it from a file (`< FILE`), or set TMPDIR to a directory with room.",
                 code=FAILED,
             )

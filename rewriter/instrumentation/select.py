@@ -125,9 +125,9 @@ def _check_record(names: Iterable[str], last: int, max_bytes: str, who: str) -> 
     if last or max_bytes:
         raise RewriterError(
             "not-with-record",
-            f"{who} keeps as many calls as have room: --keep and --max-bytes are of "
+            f"{who} keeps calls in a ring of fixed size: --keep and --max-bytes are for "
             "dumps that grow",
-            hint="Leave them out; REWRITER_RECORD_BYTES says how much room there is.",
+            hint="Leave them out; REWRITER_RECORD_BYTES sets the size of the ring.",
         )
 
 

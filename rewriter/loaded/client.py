@@ -145,8 +145,8 @@ def _no_listener(pid: int) -> RewriterError:
         "no-listener",
         f"process {pid} does not listen for `rewriter attach`",
         hint="Start it with `rewriter live -- COMMAND`, or let it `import rewriter.live`. It "
-        "listens once it has imported what compiles with Inductor. From Python 3.14 on, "
-        "any program of yours can be asked, if this command has the same version of Python.",
+        "listens when it has imported Inductor. From Python 3.14 on, `attach` can ask any program "
+        "of yours to listen, if this command has the same version of Python.",
     )
 
 
@@ -164,7 +164,7 @@ def _ended(pid: int) -> RewriterError:
     return RewriterError(
         "process-ended",
         f"process {pid} ended, or closed the connection",
-        hint="What was recorded until then, if anything was, is in the dump.",
+        hint="The dump, if there is one, has everything that was recorded until then.",
         code=FAILED,
     )
 
@@ -173,6 +173,5 @@ def _refused(pid: int, answer: Json) -> RewriterError:
     return RewriterError(
         "attach-refused",
         f"process {pid} cannot be probed: {answer['message']}",
-        hint=answer.get("hint")
-        or "It needs what inductor-rewriter needs: install it in the program's environment, too.",
+        hint=answer.get("hint") or "Install inductor-rewriter in the program's environment, too.",
     )

@@ -186,7 +186,7 @@ def link_check(built: Library, original: Library, machine: Machine) -> None:
 def _failed(problem: str) -> RewriterError:
     return RewriterError(
         "check-failed",
-        f"the patched package is no good: {problem}",
+        f"the patched package does not work: {problem}",
         hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
         "--no-check writes it all the same.",
         code=FAILED,

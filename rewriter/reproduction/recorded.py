@@ -160,5 +160,5 @@ def _require_saved(
             if in_parts and not missing
             else "no value was saved"
         )
-        problem = f"{run.path}: of what #{launch.index} {launch.kernel} was given, {names}: {why}"
+        problem = f"{run.path}: #{launch.index} {launch.kernel} read {names}: {why}"
         raise not_saved(problem, launch.index)

@@ -119,8 +119,8 @@ def test_an_overwritten_value_is_no_fault_of_its_producer(each_once: bool, tmp_p
     assert blamed(comparison) == {"#1": "culprit"}
     reasons = comparison.culprits[0].reasons
     if each_once:
-        assert "as far as statistics tell" in reasons[0]
-        assert "`--args all` records it here, too" in reasons[1]
+        assert "as far as statistics show" in reasons[0]
+        assert "`--args all` also records them here" in reasons[1]
     else:
         assert "overwritten" in reasons[0]
         assert len(reasons) == 1

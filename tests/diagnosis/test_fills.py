@@ -442,7 +442,7 @@ def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:
     (finding,) = sanitized.of_ends([died, well], well, ()).findings
     assert "fails where memory that nobody wrote is filled" in finding.headline
     (finding,) = sanitized.of_ends([died, well], died, ()).findings
-    assert "runs where that holds something else" in finding.what
+    assert "runs with another filling" in finding.what
     (finding,) = sanitized.of_ends([died, died], died, ()).findings
-    assert finding.headline.startswith("the program fails as it is, and what comes behind that was")
+    assert finding.headline.startswith("the program also fails without filling")
     assert sanitized.of_ends([well, well], well, ()) == sanitized.Examined()

@@ -104,7 +104,7 @@ def test_an_infinity_that_is_no_cause_is_not_blamed(tmp_path: Path, found: list[
     if found[1][1][0]["phase"] == "after":
         assert "masked in full" in only.notes[0]
     else:
-        assert "it is made here" in only.notes[0]
+        assert "the launch itself makes them" in only.notes[0]
 
 
 def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
         "        written by #0 cpp_fused_add_0 (line 100)",
         "  out   buf1  f32[4, 8] stride [8, 1]  cpu  min -1 max 1 mean 0 nan 5 inf 0",
         "  passed on by #2 cpp_fused_neg_2 (line 102)",
-        "  note: Nothing that it was given held NaN or infinities: it is made here.",
+        "  note: No input of the launch held NaN or infinities: the launch itself makes them.",
         "  note: By its name the kernel computes log: a logarithm of a negative number is NaN, and "
         "buf0 goes down to -3.5.",
         "  next: rewriter run x.py",
@@ -177,7 +177,7 @@ def test_what_it_updates_is_known_from_who_wrote_it(tmp_path: Path) -> None:
     assert isinstance(argument.row, TensorRow)
     assert isinstance(argument.after, TensorRow)
     assert (only.state, argument.row.min, argument.after.nan) == ("made", -3.5, 1)
-    assert "it is made here" in only.notes[0]
+    assert "the launch itself makes them" in only.notes[0]
 
 
 def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:

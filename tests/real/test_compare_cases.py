@@ -249,7 +249,7 @@ def test_a_launch_that_writes_to_what_it_reads_is_found(plain: Graph, dumped: Du
     wrong = but(plain, at(4, partial(corrupted, fault="overwriting")))
     (culprit,) = compare(dumped(wrong), dumped(plain)).culprits
     assert culprit.place.launch == 5
-    assert "`--args all` records it here, too" in culprit.reasons[-1]
+    assert "`--args all` also records them here" in culprit.reasons[-1]
     comparison = compare(dumped(wrong, args="all"), dumped(plain, args="all"))
     assert_first(comparison, 4)
     assert tuple(found.place.launch for found in comparison.launches if found.state in DIFFERS)[

@@ -229,7 +229,7 @@ def test_a_triage_that_is_interrupted(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert out.startswith("1. as it is: interrupted (")
+    assert out.startswith("1. without changes: interrupted (")
     assert "--timeout SECONDS" in err
 
 
@@ -243,8 +243,10 @@ def test_triage_says_what_was_raised(
     raises = [sys.executable, "-c", "raise ValueError('no')"]
     assert main(["triage", "--", *raises]) == 1
     first, second, *_ = capfd.readouterr().out.splitlines()
-    assert first.startswith("1. as it is: crashed: ValueError: no (")
-    assert second.startswith("2. each launch waited for, no memory cached: crashed: ValueError: no")
+    assert first.startswith("1. without changes: crashed: ValueError: no (")
+    assert second.startswith(
+        "2. waiting for each launch, without cached GPU memory: crashed: ValueError: no"
+    )
     monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "there is no GPU here")
     assert main(["triage", "--", *raises]) == 1
     _, second, third, *_ = capfd.readouterr().out.splitlines()

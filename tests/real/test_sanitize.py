@@ -66,7 +66,7 @@ def test_a_wrapper_that_is_ended_by_a_signal_is_not_clean(
     assert main(["sanitize", "aborts.py", "--args", "inputs.pt", "--json"]) == 1
     finding = json.loads(capfd.readouterr().out)["finding"]
     assert finding["kind"] == "crash"
-    assert "the program fails as it is" in finding["headline"]
+    assert "the program also fails without filling" in finding["headline"]
     assert "signal SIGABRT" in finding["headline"]
 
 
@@ -93,4 +93,4 @@ def test_a_run_without_bands_that_never_ends_is_stopped(
     *filled, plain = document["runs"]
     assert [run["outcome"] for run in filled] == ["ran to its end"] * 2
     assert plain["outcome"] != "ran to its end"
-    assert any("as it is it ends otherwise" in note for note in document["notes"])
+    assert any("without filling it ends differently" in note for note in document["notes"])

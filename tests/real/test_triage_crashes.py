@@ -108,7 +108,7 @@ def test_what_runs_needs_no_triage(
     assert main(["triage", str(mlp_wrapper), "-d", "dump"]) == 0
     output = capfd.readouterr()
     first, *_, last = output.out.splitlines()
-    assert first.startswith("1. as it is: ran to its end")
+    assert first.startswith("1. without changes: ran to its end")
     assert last == "it ran; nothing crashed in 1 run"
     assert list(tmp_path.iterdir()) == []
 

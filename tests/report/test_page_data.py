@@ -74,7 +74,7 @@ def test_differences_are_read_as_they_were_written() -> None:
     shared = json.loads(json.dumps(tables.json()))
     difference = read("difference", read("launch", rows[3], shared)["difference"], shared)
     assert (difference["state"], difference["blame"]) == ("numeric", "culprit")
-    assert difference["reasons"] == ["what it reads is equal within tolerance"]
+    assert difference["reasons"] == ["its inputs are equal within tolerance"]
     tensor = read("tensor", difference["tensors"][-1], shared)
     metrics = read("metrics", tensor["metrics"], shared)
     assert (tensor["name"], metrics["mismatched"]) == ("buf3", 12)

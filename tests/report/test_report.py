@@ -645,7 +645,7 @@ def test_a_comparison_names_the_culprit() -> None:
     report = compared_report(compared(40, 14))
     assert report.verdict == "Different: the runs part at #14 cpp_fused_add_14 (line 14)."
     assert texts(report) == [
-        "#14 cpp_fused_add_14 differs (numeric): what it reads is equal within tolerance.",
+        "#14 cpp_fused_add_14 differs (numeric): its inputs are equal within tolerance.",
         "26 of 41 launches differ, 25 of them because of what they were given; "
         "the first is #14 cpp_fused_add_14.",
     ]
@@ -661,7 +661,7 @@ def test_culprits_of_every_kind_are_named() -> None:
     assert texts(compared_report(beginnings()))[:5] == [
         "The inputs of the call differ (numeric).",
         "#2 cpp_fused_add_2: an error begins here.",
-        "#4 cpp_fused_add_4 differs (numeric): what it reads is equal within tolerance.",
+        "#4 cpp_fused_add_4 differs (numeric): its inputs are equal within tolerance.",
         "#5 cpp_fused_add_5 differs (numeric): what reads it differs.",
         "The outputs of the call differ (numeric).",
     ]

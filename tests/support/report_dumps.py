@@ -173,7 +173,7 @@ def _compared(index: int, culprit: int, *, last: bool) -> LaunchComparison:
         reads=(_tensor(index, "before", state(index - 1), error=_error(index - 1, culprit)),),
         results=(_tensor(index, "after", state(index), error=_error(index, culprit)),),
         producers=(producer,) if blame == "downstream" else (),
-        reasons=("what it reads is equal within tolerance",) if blame == "culprit" else (),
+        reasons=("its inputs are equal within tolerance",) if blame == "culprit" else (),
     )
 
 

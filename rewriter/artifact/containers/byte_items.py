@@ -59,7 +59,7 @@ class Reader:
         """Compare the checksum with the bytes."""
         stored = self.data[self.start : self.start + _CHECKSUM]
         if stored != _checksum(memoryview(self.data)[self.start + _CHECKSUM : self.end]):
-            raise damaged("its checksum is of other bytes", self.start)
+            raise damaged("its checksum does not match its bytes", self.start)
 
     def number(self) -> int:
         start, self.position = self.position, self.position + _NUMBER

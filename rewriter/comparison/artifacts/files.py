@@ -28,7 +28,7 @@ _DEBUG = "fx_graph_runnable.py"
 _CACHED = ("aotautograd", "fxgraph", "locks", "precompiled_headers", "triton")
 _HASHED = re.compile(r"c([a-z2-7]{2})[a-z2-7]{49}\.")
 
-_RECORDS = "files that tell of the compilation, such as logs, graphs and builds, are not compared"
+_RECORDS = "files about the compilation, such as logs, graphs and builds, are not compared"
 
 KernelFiles = dict[str, bytes]
 

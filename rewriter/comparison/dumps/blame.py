@@ -269,23 +269,25 @@ def _reasons(
             "it was given other operands, or they were overwritten in between"
         )
     elif compared and all(tensor.identical for tensor in compared):
-        reasons.append("what it reads is equal bit for bit")
+        reasons.append("its inputs are equal bit for bit")
     elif any(tensor.state == "rounding" for tensor in compared):
         reasons.append("what it reads differs by what rounding explains")
     elif any(tensor.basis == "statistics" for tensor in compared):
-        reasons.append("what it reads is equal as far as statistics tell")
+        reasons.append("its inputs are equal as far as statistics show")
     elif compared:
-        reasons.append("what it reads is equal within tolerance")
+        reasons.append("its inputs are equal within tolerance")
     else:
-        reasons.append("what it reads was not recorded in both; what produced it is equal")
+        reasons.append(
+            "its inputs were not recorded in both; the launches that wrote them are equal"
+        )
     if (
         compared
         and not differing
         and (a.nodes[launch.a.step].unread or b.nodes[launch.b.step].unread)
     ):
         reasons.append(
-            "what it reads is known from where it was made: `--args all` records it here, too, and "
-            "tells whether anything overwrote it in between"
+            "its inputs were recorded where they were written: `--args all` also records them "
+            "here, and shows whether anything overwrote them in between"
         )
     for side, run, step in (("A", a, launch.a.step), ("B", b, launch.b.step)):
         if unmatched := run.unmatched(step):

@@ -203,7 +203,7 @@ def _chosen(dump: Dump, ranks: Sequence[int]) -> dict[int, Dump]:
     if len(chosen) < 2:
         raise RewriterError(
             "one-rank",
-            f"{dump.path}: rank {chosen[0]} alone is no two ranks to compare",
+            f"{dump.path}: only rank {chosen[0]} is there, and a comparison needs two ranks",
             hint=f"Its ranks: {', '.join(map(str, known))}. A program of several processes writes "
             "one for each if RANK or LOCAL_RANK is set, as torchrun does.",
         )

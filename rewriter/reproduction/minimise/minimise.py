@@ -122,8 +122,8 @@ def _nothing(made: Reproduction, why: str) -> RewriterError:
     return RewriterError(
         "nothing-found",
         f"{made.recorded.title}: nothing to make smaller: {why}",
-        hint="The script was written. `rewriter verify` says what was checked; that takes a record "
-        "of all arguments, before and after: --args all --when both.",
+        hint="The script was written. `rewriter verify` says what was checked; it needs a dump "
+        "of all arguments, before and after each launch: --args all --when both.",
     )
 
 

@@ -23,7 +23,7 @@ SUMMARIES: Mapping[str, str] = {
     "live": "start a program so that probes can be put in while it runs",
     "attach": "put probes into a program that runs, and take them out",
     "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
-    "triage": "find out which launch crashes, with what, and what to do next",
+    "triage": "find the launch that crashes or hangs, its arguments, and the next step",
     "verify": "check that each launch computes what its graph says",
     "sanitize": "find memory faults: out of bounds, unwritten, released, races",
     "report": "show a dump as one self-contained HTML file",

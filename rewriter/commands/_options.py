@@ -336,8 +336,8 @@ def add_stop_options(parser: Parser) -> None:
         "--timeout",
         metavar="SECONDS",
         type=time_limit,
-        help="stop the program after this time, which includes imports and compilation, and say in "
-        "which launch it was",
+        help="stop the program after this time, which includes imports and compilation, and name "
+        "the launch that was running",
     )
     parser.group("output").add_argument(
         "-d",

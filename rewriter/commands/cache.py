@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         ("what is in the cache", "rewriter cache list --newest 10"),
         ("the first NaN of a program", "rewriter cache run -- python train.py"),
-        ("give the cache back as it was, whatever happened", "rewriter cache restore"),
+        ("restore the whole cache, also after a crash", "rewriter cache restore"),
     )
 
 
@@ -32,7 +32,10 @@ def _add_list(parser: Parser) -> None:
     parser.add_examples(
         ("the newest wrappers", "rewriter cache list --newest 5"),
         ("those that launch a kernel", "rewriter cache list --since 10m --kernels '*softmax*'"),
-        ("those that a program uses, wherever", "rewriter cache list -- python serve.py"),
+        (
+            "the wrappers that a program uses, in any cache",
+            "rewriter cache list -- python serve.py",
+        ),
     )
 
 
@@ -68,7 +71,7 @@ def _add_run(parser: Parser) -> None:
     add_blocking_option(parser)
     _options.add_quiet_option(parser)
     output = parser.group("output")
-    output.add_argument("--overwrite", action="store_true", help=f"{_EDITS}, an existing dump")
+    output.add_argument("--overwrite", action="store_true", help=f"{_EDITS}; replace an existing dump")
     output.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(act=_action("run"))
     parser.add_examples(*_options.examples(parser.prog))
@@ -78,7 +81,7 @@ def _add_verify(parser: Parser) -> None:
     import_module("rewriter.commands.verify").add_to_cache(parser)
 
 
-_EDITS = "lose edits that were made since, backups that are not ours"
+_EDITS = "discard later edits and backups that rewriter did not make"
 
 
 def _action(name: str) -> Callable[[argparse.Namespace], int]:
@@ -113,5 +116,8 @@ _ACTIONS = {
     "instrument": ("put probes into wrappers, until they are restored", _add_instrument),
     "restore": ("give the originals back, byte for byte", _add_restore),
     "run": ("run a program with probes in its wrappers, then restore", _add_run),
-    "verify": ("run a program, and check each launch against what it claims", _add_verify),
+    "verify": (
+        "run a program, and check that each launch computes what its graph says",
+        _add_verify,
+    ),
 }

@@ -69,8 +69,8 @@ def add(parser: Parser) -> None:
             "each hundredth step of ranks 0 and 1, into a dump",
             "rewriter control ctl set hash --every 100 --ranks 0,1 -d hash.dump --quiet",
         ),
-        ("nothing any more, by the process that runs", "rewriter control 4711 off"),
-        ("what the probe record has until now", "rewriter control 4711 dump"),
+        ("switch all probes off, by the ID of the process", "rewriter control 4711 off"),
+        ("copy what the probe record has kept so far", "rewriter control 4711 dump"),
     )
     parser.set_defaults(act=act)
 

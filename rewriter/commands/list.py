@@ -47,7 +47,7 @@ def add(parser: Parser) -> None:
         ("of the backward graphs alone", "rewriter list torch_compile_debug --wrapper backward"),
         ("which lines of the model each launch computes", "rewriter list output_code.py --sources"),
         ("a package, for a script", "rewriter list model.pt2 --json"),
-        ("what the symbols of a library without its source tell", "rewriter list model.so"),
+        ("the symbols of a library without its source", "rewriter list model.so"),
     )
     parser.set_defaults(act=act)
 

@@ -41,7 +41,10 @@ def add(parser: Parser) -> None:
         ("a program whose numbers are wrong now and then", "rewriter sanitize -- python train.py"),
         ("a package, with its inputs", "rewriter sanitize model.pt2 --args inputs.pt"),
         ("only stores out of bounds", "rewriter sanitize output_code.py --only bounds"),
-        ("only what the text shows: nothing is run", "rewriter sanitize model.py --only race"),
+        (
+            "races in the text of a wrapper: nothing is run",
+            "rewriter sanitize model.py --only race",
+        ),
     )
     parser.set_defaults(act=act)
 

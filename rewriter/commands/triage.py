@@ -19,8 +19,7 @@ def add(parser: Parser) -> None:
         "artifact",
         metavar="ARTIFACT",
         nargs="+",
-        help="a wrapper or a package, what a program left, or after -- a program that calls "
-        "torch.compile",
+        help="a wrapper, a package or a dump, or after -- a program that calls  torch.compile",
     )
     add_run_options(parser)
     parser.add_examples(

@@ -40,7 +40,7 @@ def add_to_cache(parser: Parser) -> None:
     output.add_argument(
         "--overwrite",
         action="store_true",
-        help="lose edits that were made since, backups of another program, and an existing dump",
+        help="discard later edits, backups that rewriter did not make, and an existing dump",
     )
     output.add_argument("--json", action="store_true", help="print one JSON object")
     _add_choice(parser)

@@ -76,7 +76,7 @@ CASES = {
     "bindings that cannot be imported alone": Case(1, (LOADED,), started=(False, True)),
     "a crash without the Python of torch": Case(-11, (LOADED,), started=(False, True)),
     "a package that does not load": Case(
-        BROKEN, (BROKEN, LOADED), started=(False, True, True), says="check-failed: no good"
+        BROKEN, (BROKEN, LOADED), started=(False, True, True), says="check-failed: does not work"
     ),
     "a package that never did": Case(
         BROKEN, (BROKEN, BROKEN), started=(False, True, True), says="check-failed: without probes"

@@ -71,7 +71,9 @@ def _add_run(parser: Parser) -> None:
     add_blocking_option(parser)
     _options.add_quiet_option(parser)
     output = parser.group("output")
-    output.add_argument("--overwrite", action="store_true", help=f"{_EDITS}; replace an existing dump")
+    output.add_argument(
+        "--overwrite", action="store_true", help=f"{_EDITS}; replace an existing dump"
+    )
     output.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(act=_action("run"))
     parser.add_examples(*_options.examples(parser.prog))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rewriter.core.text import counted
@@ -36,8 +37,12 @@ def _grouped(sentences: Sequence[str]) -> Iterator[str]:
         suspicion, _, known = sentence.partition(": ")
         groups.setdefault(suspicion, []).append(known)
     for suspicion, facts in groups.items():
-        more = f"; and so for {len(facts) - _WRAPPERS} more" if len(facts) > _WRAPPERS else ""
-        yield f"{suspicion}: {'; '.join(facts[:_WRAPPERS])}{more}"
+        alike = [
+            fact if times == 1 else f"{fact} ({times} wrappers)"
+            for fact, times in Counter(facts).items()
+        ]
+        more = f"; and so for {len(alike) - _WRAPPERS} more" if len(alike) > _WRAPPERS else ""
+        yield f"{suspicion}: {'; '.join(alike[:_WRAPPERS])}{more}"
 
 
 def _others(findings: Sequence[Finding]) -> Iterator[str]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
-from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.locate.types import KernelSource, Launch
@@ -41,8 +40,10 @@ def examine_kernels(
         if kernel.name not in launched and not _is_chosen(kernel, kernels, unknown)
     ]
     if not idle:
-        known = f"each of {counted(len(kernels), 'kernel')} is launched" if kernels else ""
-        return Examined(ruled_out=f"a missing launch of a kernel: {known}" if known else "")
+        if not kernels:
+            return Examined()
+        known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
+        return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched")
     return Examined(
         tuple(_finding(wrapper, kernel, kernels, launches, run, readers) for kernel in idle)
     )

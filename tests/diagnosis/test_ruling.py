@@ -77,6 +77,8 @@ def test_a_suspicion_is_ruled_out_for_several_wrappers_in_one_line() -> None:
         "  a crash or a hang: it ran to its end",
         "  stale memory: a reads none; b reads none; c reads none; and so for 2 more",
     ]
+    alike = [Examined(ruled_out="a missing launch: its kernel is launched") for _ in range(3)]
+    assert page(rule(alike))[2] == "  a missing launch: its kernel is launched (3 wrappers)"
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ class Recorder:
         if self._is_silent:
             return
         if self._pid != os.getpid():
-            self.warn(about, "this process is a fork of the one that is probed, and is not")
+            self.warn(about, "this process is a fork of the probed one, and is not recorded")
             return
         with self.lock:
             try:

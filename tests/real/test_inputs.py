@@ -407,9 +407,9 @@ def test_what_is_not_known_is_said_once(
         said = capfd.readouterr()
         assert said.out == ""
         assert said.err == (
-            "[rewriter 0] warning: inputs: of 3 of 4 the wrapper does not tell all that it "
-            "expects, which is not checked: a (anything), b (dtype, size, stride), c (device, "
-            "size)\n"
+            "[rewriter 0] warning: inputs: 3 of 4 inputs cannot be checked in full, since the "
+            "wrapper does not say what it expects: a (anything), b (dtype, size, stride), c "
+            "(device, size)\n"
         )
 
 

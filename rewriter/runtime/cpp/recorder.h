@@ -215,7 +215,7 @@ class Recorder : public Printer, private Output {
     int pid = getpid();
     if (fork_.exchange(pid) != pid) {
       std::string where = launch < 0 ? about : "#" + std::to_string(launch);
-      say(rank, where, "this process is a fork of the one that is probed, and is not");
+      say(rank, where, "this process is a fork of the probed one, and is not recorded");
     }
     return true;
   }

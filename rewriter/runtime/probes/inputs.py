@@ -58,8 +58,8 @@ class InputsProbe(Probe):
             more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
             recorder.warn(
                 "inputs",
-                f"of {len(inputs)} of {len(facts)} the wrapper does not tell all that it expects, "
-                f"which is not checked: {', '.join(inputs[:_MOST])}{more}",
+                f"{len(inputs)} of {len(facts)} inputs cannot be checked in full, since the "
+                f"wrapper does not say what it expects: {', '.join(inputs[:_MOST])}{more}",
             )
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class RecordProbe(Probe):
-    summary = "keep the last launches, with statistics and fingerprints, for when the program dies"
+    summary = (
+        "keep the last launches, with statistics and fingerprints, beyond the end of the program"
+    )
     when = "after"
     of_results = True
     reads_values = True

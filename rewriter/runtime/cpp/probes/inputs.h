@@ -59,8 +59,8 @@ class Inputs : public Probe {
     }
     recorder.warn(
         "inputs",
-        "of " + count + " of " + std::to_string(rows_.size()) +
-            " the wrapper does not tell all that it expects, which is not checked: " +
+        count + " of " + std::to_string(rows_.size()) +
+            " inputs cannot be checked in full, since the wrapper does not say what it expects: " +
             join(open, ", ") + more);
   }
 

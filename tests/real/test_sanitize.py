@@ -78,8 +78,8 @@ def test_a_run_without_bands_that_never_ends_is_stopped(
 ) -> None:
     """As where the store damages what the program itself waits for."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rewriter.commands._sanitize._PATIENCE", 2.0)
-    monkeypatch.setattr("rewriter.commands._sanitize._LONGER", 1)
+    monkeypatch.setattr("rewriter.commands._sanitize.PATIENCE", 2.0)
+    monkeypatch.setattr("rewriter.commands._sanitize.LONGER", 1)
     waits = """
     out_ptr0[8] = 2.5f;
     const char* fill = std::getenv("REWRITER_FILL");

@@ -161,10 +161,13 @@ def test_a_store_of_one_element_behind_a_buffer_is_found(
     rewriter.patch(package, tmp_path / "names.pt2", rewriter.select("names"))
     ran = rewriter.run(tmp_path / "names.pt2", args=inputs, dump=tmp_path / "names")
     assert ran.code == 0  # nothing else notices it
+    capfd.readouterr()
 
     options = ["--args", str(inputs), "-d", str(tmp_path / "dump"), "--json"]
     code = main(["sanitize", str(package), *options])
-    said = json.loads(capfd.readouterr().out.splitlines()[-1])
+    printed = capfd.readouterr()
+    assert printed.out, printed.err
+    said = json.loads(printed.out)
     assert [run["outcome"] for run in said["runs"]] == ["ran to its end"] * (3 if is_planted else 2)
     if not is_planted:
         assert (code, said["findings"]) == (0, [])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -304,6 +305,58 @@ def test_an_input_that_was_not_written_is_not_read_again(
     assert shown == seen
 
 
+def _square(start: int) -> torch.Tensor:
+    return torch.arange(start, start + 16.0).view(4, 4)
+
+
+def _change(tensors: list[torch.Tensor], random: Random) -> None:
+    """Do what programs do to their weights between two calls; torch does not count all of it."""
+    place = random.randrange(len(tensors))
+    tensor = tensors[place]
+    value = random.randrange(100)
+    match random.randrange(8):
+        case 0:
+            tensor.add_(value)
+        case 1:
+            tensors[place] = _square(value)
+        case 2:
+            tensor.data = _square(value)
+        case 3:
+            tensor.data = tensor.reshape(-1)[None]
+        case 4:
+            tensor.data = tensor.t()
+        case 5:
+            tensor.data = tensor.view(torch.int32) if tensor.is_floating_point() else tensor.float()
+        case 6:
+            tensor.data = tensor[: max(1, len(tensor) - 1)]
+        case 7:
+            tensors[place] = tensors[random.randrange(len(tensors))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_inputs_that_change_are_measured_and_others_repeated(
+    seed: int, library: ctypes.CDLL, capfd: Any
+) -> None:
+    random = Random(seed)
+    labels = [["in", f"arg{i}"] for i in range(4)]
+    natives = [
+        Native(library, options_of("print", "hash", recheck=recheck), [], labels)
+        for recheck in (False, True)
+    ]
+    tensors = [_square(i) for i in range(4)]
+    for _ in range(60):
+        for _ in range(random.randrange(3)):
+            _change(tensors, random)
+        shown = []
+        for native in natives:
+            native.begin()
+            native.inputs(*tensors)
+            native.end()
+            shown.append(capfd.readouterr().out)
+        assert shown[0] == shown[1]
+        assert shown[0].count("arg") == 4
+
+
 def test_nothing_of_python_runs_for_a_caller_that_holds_its_lock(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
@@ -431,6 +484,7 @@ def test_what_is_allowed_has_a_row_and_no_line(allowed: str, both: Callable[...,
 STOPS = """
 import sys
 from pathlib import Path
+from random import Random
 import torch
 from rewriter.runtime import attach
 from cpp_driver import Native, load, options_of, row_of

@@ -1,4 +1,5 @@
-// The values of a line: what is known of them from the last time, and what is new.
+// The values of a line: what is known of them from the last time, and what is new. Most of it runs in
+// each launch, so it is compiled to be quick; the runtime around it is compiled quickly (bundle.py).
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,30 @@
 namespace {
 namespace inductor_rewriter {
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O2", "no-fast-math")
+#endif
+
 class ReadJob;
+
+// Which value it was: the number of an input (see KnownTensors) or of a constant of the model (see
+// number_of), and its memory. While both stay the same, so do its elements; the number 0 is nobody's.
+struct Identity {
+  uint64_t number = 0;
+  const char* data = nullptr;
+
+  bool operator==(const Identity& other) const {
+    return number && number == other.number && data == other.data;
+  }
+};
+
+// What was measured of such values, by the places of a plan; never changed once it is shared.
+struct KnownResults {
+  explicit KnownResults(std::size_t size) : of(size), results(size) {}
+  std::vector<Identity> of;
+  std::vector<Measured> results;
+};
 
 // Values whose facts (kind, dtype, shape, strides, device) were the same: what they share.
 struct Plan {
@@ -29,23 +53,20 @@ struct Plan {
   std::vector<std::size_t> places;    // in the line, of what is a value
   int gpu = -1;                       // of the first tensor on one
 
-  // A value that is not read again as long as it stays where it is and its number is the same: an
-  // input (see KnownTensors), or a constant of the model that no launch writes (see number_of).
-  struct Known {
-    uint64_t number = 0;
-    const char* data = nullptr;
-    Measured measured;
-  };
-  std::vector<char> is_constant;  // of each value
+  std::vector<char> is_constant;  // of each value: of the model, and no launch writes it
   std::mutex known_lock;
-  std::vector<Known> known;       // of each value
+  std::shared_ptr<const KnownResults> known;  // of what need not be read again
 
   std::mutex lock;
   std::vector<std::unique_ptr<ReadJob>> free;
 
-  bool fits(const Contents& contents, const std::vector<Seen>& seen, std::size_t count) const {
+  // `same` has 1 for each value that is as it was when this plan was used last, and may be null.
+  bool fits(
+      const Contents& contents, const std::vector<Seen>& seen, std::size_t count,
+      const char* same) const {
     if (kinds.size() != count) return false;
     for (std::size_t i = 0; i < count; ++i) {
+      if (same && same[i]) continue;
       const Seen &now = seen[i], &then = facts[i];
       if (contents[i].kind != kinds[i] || now.is_present != then.is_present) return false;
       if (!now.is_tensor) continue;
@@ -67,6 +88,8 @@ struct Plan {
 // An event with values. Those that are on a GPU are measured there, into rows that come later.
 class ReadJob : public EventJob {
  public:
+  static constexpr char repeated = 2;  // measured in an earlier event: see `repeat`
+
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
         layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()),
@@ -77,8 +100,9 @@ class ReadJob : public EventJob {
   std::vector<Measured> results;    // of tensors
   std::vector<Layout> layouts;      // of tensors where they are
   std::vector<const char*> datas;   // where they were
-  std::vector<char> is_measured;
-  std::vector<uint64_t> numbers;    // of what may be known; else 0
+  std::vector<char> is_measured;    // 1, or `repeated`
+  std::vector<uint64_t> numbers;    // of what may be known, and is not; else 0
+  std::shared_ptr<const KnownResults> known;  // the results of what is
 
   // What a GPU measures: the values, in the order of their rows.
   std::vector<std::size_t> on_gpu;
@@ -110,12 +134,23 @@ class ReadJob : public EventJob {
         continue;
       }
       if (!is_measured[i]) continue;
-      remember(i);
-      if (results[i].finite >= 0 && dtype_info(item.tensor.dtype).plain) {
-        item.statistics = statistics_of(results[i], item.tensor);
+      const Measured& result = is_measured[i] == repeated ? known->results[i] : results[i];
+      if (result.finite >= 0 && dtype_info(item.tensor.dtype).plain) {
+        item.statistics = statistics_of(result, item.tensor);
         item.measured = true;
       }
-      if (call->recorder.fingerprints && !event.captured) item.fingerprint = hexadecimal(results[i].fingerprint);
+      if (call->recorder.fingerprints && !event.captured) item.fingerprint = hexadecimal(result.fingerprint);
+    }
+    if (!event.captured) remember();
+  }
+
+  // Give values that are the same as in the last call, where their results have come, those results.
+  // Nothing else is read or kept of them.
+  void repeat(const std::vector<char>& same, const std::vector<Identity>& last) {
+    if (!share_known()) return;
+    for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      const std::size_t place = plan->places[i];
+      if (same[place] && known->of[i] == last[place]) is_measured[i] = repeated;
     }
   }
 
@@ -123,10 +158,8 @@ class ReadJob : public EventJob {
   // graph measures may be another input in each replay.
   bool is_known(std::size_t place, const char* data) {
     if (!numbers[place] || (event.captured && !plan->is_constant[place])) return false;
-    std::lock_guard<std::mutex> guard(plan->known_lock);
-    const Plan::Known& known = plan->known[place];
-    if (known.number != numbers[place] || known.data != data) return false;
-    results[place] = known.measured;
+    if (!share_known() || !(known->of[place] == Identity{numbers[place], data})) return false;
+    results[place] = known->results[place];
     return true;
   }
 
@@ -161,6 +194,7 @@ class ReadJob : public EventJob {
     gpu_layouts.clear();
     gpu_data.clear();
     gpu = graph = nullptr;
+    known.reset();
     event.captured = false;
     arrived_ = 0;
     waiting_since_ = 0;
@@ -170,13 +204,31 @@ class ReadJob : public EventJob {
   }
 
  private:
-  void remember(std::size_t place) {
-    if (!numbers[place] || event.captured) return;
+  // Have what is known when this event came; false where nothing is.
+  bool share_known() {
+    if (known) return true;
     std::lock_guard<std::mutex> guard(plan->known_lock);
-    Plan::Known& known = plan->known[place];
-    if (plan->is_constant[place] || known.number < numbers[place]) {
-      known = {numbers[place], datas[place], results[place]};
+    known = plan->known;
+    return known != nullptr;
+  }
+
+  // Let other events know what was measured; a later version of an input is not replaced.
+  void remember() {
+    std::shared_ptr<KnownResults> all;
+    std::unique_lock<std::mutex> guard;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (!numbers[i] || !is_measured[i]) continue;
+      if (!guard) guard = std::unique_lock<std::mutex>(plan->known_lock);
+      const KnownResults* const old = all ? all.get() : plan->known.get();
+      const Identity now{numbers[i], datas[i]};
+      if (old && (old->of[i] == now || (!plan->is_constant[i] && old->of[i].number > now.number))) continue;
+      if (!all) {
+        all = old ? std::make_shared<KnownResults>(*old) : std::make_shared<KnownResults>(numbers.size());
+      }
+      all->of[i] = now;
+      all->results[i] = results[i];
     }
+    if (all) plan->known = std::move(all);
   }
 
   static void write_scalar(Item& item, Content::Kind kind, int64_t bits) {
@@ -251,7 +303,9 @@ class Remembered : public Plans {
     if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.look(contents);
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
+    find_same(contents, numbers, recorder);
     for (std::size_t i = 0; i < count; ++i) {
+      if (is_same_[i]) continue;
       const Content::Kind kind = contents[i].kind;
       if (kind > Content::Kind::array) {
         seen_[i] = Seen();
@@ -261,7 +315,10 @@ class Remembered : public Plans {
       recorder.act(About{moment, labels[i]}, [&] { look(contents[i], seen_[i]); });
     }
     std::size_t place = 0;
-    while (place < plans_.size() && !plans_[place]->fits(contents, seen_, count)) ++place;
+    for (; place < plans_.size(); ++place) {
+      const bool is_last = plans_[place] == last_plan_;
+      if (plans_[place]->fits(contents, seen_, count, is_last ? is_same_.data() : nullptr)) break;
+    }
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
       plans_.insert(plans_.begin(), make(contents, count, labels, recorder, !moment.launch));
@@ -270,12 +327,15 @@ class Remembered : public Plans {
     }
     const std::shared_ptr<Plan>& plan = plans_[0];
     std::unique_ptr<ReadJob> job = take(plan, labels, contents);
+    if (plan == last_plan_) job->repeat(is_same_, last_);
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
-      if (plan->is_constant[i]) job->numbers[i] = number_of(contents[place].handle, place);
+      if (job->is_measured[i]) job->numbers[i] = 0;
+      else if (plan->is_constant[i]) job->numbers[i] = number_of(contents[place].handle, place);
       else job->numbers[i] = numbers.empty() ? 0 : numbers[place];
     }
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      if (job->is_measured[i]) continue;
       const Content& content = contents[plan->places[i]];
       Item& item = job->event.items[i];
       job->bits[i] = content.integer;
@@ -289,6 +349,7 @@ class Remembered : public Plans {
       item.base = content.handle;
       item.offset = content.offset;
     }
+    if (!numbers.empty()) keep_identities(plan, *job, numbers);
     return job.release();
   }
 
@@ -316,6 +377,53 @@ class Remembered : public Plans {
           });
     });
     return keeps_inputs_;
+  }
+
+  // Which inputs are the same tensors as in the last call, not written since, of the same form and in
+  // the same memory. What was measured of them then is all that is needed now, unless their elements
+  // are shown or saved; a graph that is captured may be replayed with others.
+  void find_same(
+      const Contents& contents, const std::vector<uint64_t>& numbers, const Recorder& recorder) {
+    is_same_.assign(seen_.size(), 0);
+    if (numbers.empty() || !last_plan_ || last_plan_->kinds.size() != seen_.size()) return;
+    if (recorder.uses_elements() || (last_plan_->gpu >= 0 && is_capturing(last_plan_->gpu))) return;
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+      if (numbers[i] && numbers[i] == last_[i].number) {
+        is_same_[i] = has_stayed(contents[i].handle, last_plan_->facts[i], last_plan_->dims[i], i);
+      }
+    }
+  }
+
+  // Who sets `x.data` gives a tensor other memory, or another form, and torch does not count it.
+  bool has_stayed(
+      AtenTensorHandle handle, const Seen& facts, const std::vector<int64_t>& dims, std::size_t place) {
+    void* data = nullptr;
+    int32_t dtype = -1;
+    int64_t dim = -1, *sizes = nullptr, *strides = nullptr;
+    if (aoti_torch_get_data_ptr(handle, &data) || data != last_[place].data) return false;
+    if (aoti_torch_get_dtype(handle, &dtype) || dtype != facts.dtype) return false;
+    if (aoti_torch_get_dim(handle, &dim) || dim != facts.dim) return false;
+    if (aoti_torch_get_sizes(handle, &sizes) || aoti_torch_get_strides(handle, &strides)) return false;
+    if (!std::equal(sizes, sizes + dim, dims.data())) return false;
+    if (!std::equal(strides, strides + dim, dims.data() + dim)) return false;
+    seen_[place].handle = handle;
+    seen_[place].sizes = sizes;
+    seen_[place].strides = strides;
+    return true;
+  }
+
+  // What the inputs of the next call are compared with.
+  void keep_identities(
+      const std::shared_ptr<Plan>& plan, const ReadJob& job, const std::vector<uint64_t>& numbers) {
+    if (plan != last_plan_) last_.assign(seen_.size(), Identity());
+    for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      if (job.is_measured[i]) continue;
+      const Item& item = job.event.items[i];
+      const Tensor& tensor = item.tensor;
+      const bool is_there = item.is_tensor() && tensor.in_memory && tensor.data;
+      last_[plan->places[i]] = {is_there ? numbers[plan->places[i]] : 0, tensor.data};
+    }
+    last_plan_ = plan;
   }
 
   // Who gives the model other constants makes new handles; who keeps the constants may write them, and
@@ -348,7 +456,6 @@ class Remembered : public Plans {
       if (!seen.is_strided) continue;
       plan->dims[i].insert(plan->dims[i].end(), seen.strides, seen.strides + seen.dim);
     }
-    plan->known.resize(plan->places.size());
     for (const std::size_t place : plan->places) {
       plan->is_constant.push_back(
           contents[place].is_constant && !rechecks && !recorder.may_be_written(labels[place]));
@@ -392,8 +499,15 @@ class Remembered : public Plans {
   std::vector<AtenTensorHandle> without_version_;  // the last constant of a place that has none
   std::mutex lock_;
   std::vector<Seen> seen_;
+  std::vector<char> is_same_;   // of each value of the line: see find_same
+  std::vector<Identity> last_;  // of each value of the line, in the last call
+  std::shared_ptr<Plan> last_plan_;
   std::vector<std::shared_ptr<Plan>> plans_;  // the last one first
 };
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

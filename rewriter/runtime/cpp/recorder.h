@@ -114,6 +114,11 @@ class Recorder : public Printer, private Output {
   const char* expected() const { return options_.expected ? options_.expected : ""; }
   const char* max_bytes() const { return options_.max_bytes; }
   bool rechecks() const { return options_.recheck; }
+  // Whether elements are shown or saved, not only measured.
+  bool uses_elements() const {
+    return heads || upstream ||
+        std::any_of(probes_.begin(), probes_.end(), [](const auto& probe) { return probe->saves; });
+  }
   bool has_ends() const { return options_.args && !std::strcmp(options_.args, "ends"); }
 
   // Whether the user named a value in `--allow`.

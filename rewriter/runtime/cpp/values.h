@@ -82,6 +82,7 @@ class Reading : public Values {
     ReadJob& job = static_cast<ReadJob&>(of);
     const int gpu = job.plan->gpu;
     for (std::size_t i = 0; i < job.event.items.size(); ++i) {
+      if (job.is_measured[i]) continue;
       Item& item = job.event.items[i];
       const Tensor& tensor = item.tensor;
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;

@@ -154,8 +154,10 @@ def of_ends(
         f"{first_line(str(failed))}"
     )
     verdict = crashes[0] if crashes else None
-    if verdict is None:
-        return Examined((Finding("crash", f"the program {what}", "shown by the runs", whole=True),))
+    if verdict is None or verdict.state == "over":  # in no launch
+        text = () if verdict is None else (verdict.headline,)
+        what = f"the program {what}"
+        return Examined((Finding("crash", what, "shown by the runs", whole=True, text=text),))
     finding = Finding(
         "unwritten",
         what,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import dumps
 from artifacts import get
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import fills, sanitized
+from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import open_dump
 from rewriter.runtime.memory.patterns import pattern
 
@@ -446,3 +448,18 @@ def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:
     (finding,) = sanitized.of_ends([died, died], died, ()).findings
     assert finding.headline.startswith("the program also fails without filling")
     assert sanitized.of_ends([well, well], well, ()) == sanitized.Examined()
+
+
+def test_what_fails_behind_the_last_launch_is_not_that_launch() -> None:
+    died, well = ExitStatus(None, signal=11), ExitStatus(0)
+    over = Verdict(
+        rank=0, run="rank0/run0", pid=1, artifact="c.py", state="over", ended=died, launch=4,
+        iteration=0, kernel="topk", kind="fallback", scope="call", line=30, arguments=(),
+        source_nodes=(), origins=(), probes=("hash",), lines=(),
+    )  # fmt: skip
+    (finding,) = sanitized.of_ends([died, died], well, [over]).findings
+    assert (finding.kind, finding.launch) == ("crash", None)
+    assert finding.headline.startswith("the program fails where memory that nobody wrote is filled")
+    assert "in no launch, after the last one of a call, launch #4 topk" in finding.text[0]
+    (finding,) = sanitized.of_ends([died, died], well, [replace(over, state="begun")]).findings
+    assert finding.headline.startswith("likely: launch #4 topk (line 30 of c) fails where")

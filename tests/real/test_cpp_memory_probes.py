@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import cpp_driver
 from cpp_driver import (
     DTYPES,
     MARKS,
@@ -97,6 +102,32 @@ def test_memory_is_guarded_filled_and_compared_as_in_python(
         {"event": "coverage", "probe": "poison", "done": 1},
         {"event": "coverage", "probe": "stale", "done": 1},
     ]
+
+
+UNLOADS = """
+import _ctypes, sys, torch
+from cpp_driver import Native, load, options_of, row_of
+library = load(sys.argv[1])
+memory = [{"event": 7, "action": "allocate", "buffer": "buf3"}]
+native = Native(library, options_of("bounds", memory=memory), [row_of()])
+native.begin()
+result = native.allocated(7, torch.empty(5))
+native.end()
+_ctypes.dlclose(library._handle)
+print(result.fill_(3).tolist())
+del result
+print("freed")
+"""
+
+
+def test_a_result_outlives_the_library(library: ctypes.CDLL, tmp_path: Path) -> None:
+    """As that of a package does when its loader is gone."""
+    shutil.copy(library._name, tmp_path / "model.so")
+    path = str(Path(cpp_driver.__file__).parent)
+    program = f"import sys; sys.path.insert(0, {path!r})\n{UNLOADS}"
+    command = [sys.executable, "-c", program, str(tmp_path / "model.so")]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.splitlines()[-2:]) == (0, [str([3.0] * 5), "freed"]), ran.stderr
 
 
 def test_memory_that_the_text_says_others_have_is_not_filled(both: Callable[..., Both]) -> None:

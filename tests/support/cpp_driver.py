@@ -458,7 +458,9 @@ def compile_sources(
     for name, source in sources.items():
         (folder / f"{name}.cpp").write_text(source)
         objects.append(str(folder / f"{name}.o"))
-        command = ["g++", *flags.split(), *STRICT, "-fPIC", *more, *HEADERS]
+        # What the standard library's templates have would keep the driver from being unloaded.
+        options = ["-fPIC", "-fno-gnu-unique", *more]
+        command = ["g++", *flags.split(), *STRICT, *options, *HEADERS]
         subprocess.run([*command, "-c", str(folder / f"{name}.cpp"), "-o", objects[-1]], check=True)
     made = folder / "driver.so"
     # Apart: g++ adds code that flushes subnormals in the whole process to what it links for speed.

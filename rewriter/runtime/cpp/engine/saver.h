@@ -33,6 +33,7 @@
 #include "known_files.h"
 #include "saved_file.h"
 #include "staging.h"
+#include "stay_loaded.h"
 #include "write_all.h"
 
 namespace {
@@ -189,11 +190,7 @@ class Saver {
   // Keeps the library loaded, since the threads run its code, and has the process wait for all saves when
   // it exits.
   void stay() {
-    Dl_info about;
-    static const char here = 0;
-    if (dladdr(&here, &about) && about.dli_fname) {
-      dlopen(about.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-    }
+    stay_loaded();
     All& all = started_ones();
     std::lock_guard<std::mutex> guard(all.lock);
     if (all.savers.empty()) {

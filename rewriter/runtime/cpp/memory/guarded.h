@@ -12,6 +12,7 @@
 
 #include "../device.h"
 #include "../engine/bands.h"
+#include "../engine/stay_loaded.h"
 #include "../event.h"
 #include "../gpu_rows.h"
 #include "../tensor.h"
@@ -88,6 +89,8 @@ inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t gu
       AtenTensorHandle*, int32_t, const uint8_t*, int64_t, void (*)(void*, void*), void*);
   static const auto from_blob = find<FromBlob>("torch_from_blob");
   if (from_blob) {
+    static const bool stays = (stay_loaded(), true);  // a result may outlive its package
+    (void)stays;
     AtenTensorHandle kept = nullptr;
     check(aoti_torch_new_tensor_handle(to.whole.handle, &kept), "new_tensor_handle");
     const auto let_go = [](void*, void* whole) {

@@ -1,0 +1,20 @@
+// Keeps the library that this is compiled into from being unloaded.
+#pragma once
+
+#include <dlfcn.h>
+
+namespace {
+namespace inductor_rewriter {
+
+// For what calls into the library when its owner may have unloaded it, as a package's loader does when
+// it is destroyed: threads that do not end, deleters of tensors that the program keeps.
+inline void stay_loaded() {
+  static const char here = 0;
+  Dl_info about;
+  if (dladdr(&here, &about) && about.dli_fname) {
+    dlopen(about.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -127,7 +127,9 @@ def test_a_result_outlives_the_library(library: ctypes.CDLL, tmp_path: Path) -> 
     program = f"import sys; sys.path.insert(0, {path!r})\n{UNLOADS}"
     command = [sys.executable, "-c", program, str(tmp_path / "model.so")]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout.splitlines()[-2:]) == (0, [str([3.0] * 5), "freed"]), ran.stderr
+    assert (ran.returncode, ran.stdout.splitlines()[-2:]) == (0, [str([3.0] * 5), "freed"]), (
+        ran.stderr
+    )
 
 
 def test_memory_that_the_text_says_others_have_is_not_filled(both: Callable[..., Both]) -> None:

@@ -1,4 +1,4 @@
-// Which inputs are the tensors of an earlier call that nobody wrote since, as far as torch knows.
+// Recognizes inputs that are the tensors of an earlier call, not written since as far as torch knows.
 #pragma once
 
 #include <dlfcn.h>
@@ -13,8 +13,8 @@
 namespace {
 namespace inductor_rewriter {
 
-// Python's functions, where the process has them. A wrapper that is compiled just in time is called
-// by Python; nothing here needs its headers, which a package is compiled without.
+// Functions of Python and of torch for Python, if the process has them. Found by name, since a package is
+// compiled without the headers of Python.
 struct Python {
   using Object = void*;
   Object (*thread)() = nullptr;
@@ -32,19 +32,20 @@ struct Python {
   long long (*integer)(Object) = nullptr;
   void (*clear_error)() = nullptr;
   void (*release)(Object) = nullptr;
-  // The object of a tensor. No stable interface has it: without it, every input is read.
+  // The Python object of a tensor (THPVariable_Wrap). No stable interface has this; without it, every input is
+  // measured in every call.
   Object (*object_of)(const void*) = nullptr;
-  // What a weak reference refers to, for a comparison; null from Python 3.15 on.
+  // The object that a weak reference refers to, borrowed, to be compared only. Null from Python 3.15 on.
   Object (*referent)(Object) = nullptr;
 
   static const Python& get() {
     static const Python python;
     return python;
   }
-  // Whether Python called this thread, and released its lock, which the thread then has to take when
-  // it returns: to take it here waits for nothing that it would not wait for. Who calls with the lock
-  // held, as a package is called, relies on it: whatever Python runs may hand it to another thread,
-  // and that would wait with it for the model that runs here, for ever.
+  // Whether Python called this thread and released the global interpreter lock before. Such a thread has to
+  // take the lock anyway when it returns, so taking it here cannot deadlock. A caller that holds the lock,
+  // as that of a package does, relies on having it throughout: code of Python that ran here could pass the
+  // lock to another thread, which then waits for the model that runs here, for ever.
   bool can_be_asked() const { return is_complete_ && thread() && !has_lock(); }
 
  private:
@@ -79,7 +80,7 @@ struct Python {
   bool is_complete_ = false;
 };
 
-// How often torch knows of a tensor to have been written; -1 where it does not count.
+// How many writes to a tensor torch has counted; -1 if it does not count them.
 inline int64_t version_of(AtenTensorHandle tensor) {
   using Version = int64_t (*)(const void*);
   static const auto version = find<Version>("_ZNK2at10TensorBase8_versionEv");
@@ -87,19 +88,19 @@ inline int64_t version_of(AtenTensorHandle tensor) {
   try {
     return version(tensor);
   } catch (...) {
-    return -1;  // an inference tensor: to ask for it takes long
+    return -1;  // an inference tensor
   }
 }
 
 class KnownTensors {
  public:
-  // Of each value a number that stays the same while it is the same tensor and torch knows of no
-  // write to it; 0 where nobody can tell. Python's collector may run here, and call anything.
+  // A number for each value. It stays the same while the value is the same tensor and torch counts no write
+  // to it; 0 if that is not known. Python's garbage collector may run here, and call anything.
   std::vector<uint64_t> look(const Contents& contents) {
     std::vector<uint64_t> numbers(contents.size());
     const Python& python = Python::get();
     if (!python.can_be_asked() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
-    seen_.resize(contents.size());  // nothing may fail while the lock is held
+    seen_.resize(contents.size());  // now, since it may raise, and Python's lock has to be released
     const int state = python.lock();
     if (!requires_grad_) {
       requires_grad_ = python.interned("requires_grad");
@@ -121,7 +122,8 @@ class KnownTensors {
   }
 
  private:
-  // The reference is never given up: who destroys this may be no thread of Python's.
+  // The input at one place of the line. There is no destructor that releases the reference: it could run in
+  // a thread that Python does not know.
   struct Seen {
     Python::Object reference = nullptr;
     Python::Object object = nullptr;       // what the reference refers to as long as that lives
@@ -129,14 +131,16 @@ class KnownTensors {
     int64_t version = 0;
     uint64_t number = 0;
 
-    // Without asking torch for the object, which takes most of the time. Nobody else can be at the
-    // address of a TensorImpl whose object lives: torch swaps none that has a weak reference.
+    // Whether the tensor is still the same, found out without asking torch for its object, which takes most
+    // of the time. While the object lives, so does its TensorImpl, and no other is at that address: torch
+    // swaps no tensor that has a weak reference.
     bool is_still(const Python& python, AtenTensorHandle handle) const {
       return reference && implementation == implementation_of(handle) && python.referent &&
           python.referent(reference) == object;
     }
 
-    // The number of the same tensor, a new one if it was written; 0 once it had no version.
+    // The number of the same tensor, a new one if it was written. It stays 0 if it had no version: asking an
+    // inference tensor for one raises an exception, which is slow.
     uint64_t number_now(AtenTensorHandle handle) {
       if (!number) return 0;
       const int64_t now = version_of(handle);
@@ -156,10 +160,10 @@ class KnownTensors {
     return *reinterpret_cast<const void* const*>(handle);
   }
 
-  // Which tensors have a version that tells of all writes; known_inputs.py says why.
+  // Which tensors have a version that changes with every write; `_trust` in known_inputs.py says why.
   enum class Trust { none = 0, untrained = 1, all = 2 };
 
-  // A function of Python's that tells it.
+  // The Python function that returns it.
   static Python::Object make_trust(const Python& python) {
     static const char* const text = R"(
 import torch
@@ -182,7 +186,7 @@ def trust():
       return nullptr;
     }
     python.release(done);
-    return python.item(names, "trust");  // which the names have, and they are kept
+    return python.item(names, "trust");  // borrowed from `names`, which is never released
   }
 
   Trust ask(const Python& python) const {
@@ -227,7 +231,8 @@ def trust():
       forget(python, seen);
       return 0;
     }
-    // A tensor has one such object while anybody holds it, and no other has one in its place.
+    // A tensor that somebody refers to has the same object for good. Without `referent`, Python is asked
+    // for a weak reference: it is the same one for the same object.
     bool is_same = seen.reference && python.referent && python.referent(seen.reference) == tensor;
     if (!is_same) {
       Python::Object reference = python.weak_reference(tensor, nullptr);

@@ -1,5 +1,6 @@
-// The values of a line: what is known of them from the last time, and what is new. Most of it runs in
-// each launch, so it is compiled to be quick; the runtime around it is compiled quickly (bundle.py).
+// The plans of a moment: what is known about its values from earlier events, so that the next event costs
+// less. Most of this runs at each launch, so it is compiled with optimization; the rest of the runtime is
+// not, so that it compiles fast (bundle.py).
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ namespace inductor_rewriter {
 
 class ReadJob;
 
-// Which value it was: the number of an input (see KnownTensors) or of a constant of the model (see
-// number_of), and its memory. While both stay the same, so do its elements; the number 0 is nobody's.
+// Which tensor a value was: a number, and its memory. `KnownTensors` numbers inputs, and `number_of` numbers
+// constants of the model. While both stay the same, so do the elements. The number 0 is equal to none.
 struct Identity {
   uint64_t number = 0;
   const char* data = nullptr;
@@ -38,27 +39,31 @@ struct Identity {
   }
 };
 
-// What was measured of such values, by the places of a plan; never changed once it is shared.
+// Results that need not be measured again, and the values they are of; the index is that of `Plan::places`.
+// Never changed once it is shared.
 struct KnownResults {
   explicit KnownResults(std::size_t size) : of(size), results(size) {}
   std::vector<Identity> of;
   std::vector<Measured> results;
 };
 
-// Values whose facts (kind, dtype, shape, strides, device) were the same: what they share.
+// The facts about the values of an event: kind, dtype, shape, strides, device. Events for which these are the
+// same share a plan.
 struct Plan {
-  std::vector<Content::Kind> kinds;   // of what the line hands over
-  std::vector<Seen> facts;            // without pointers
+  // Of everything that the line hands over.
+  std::vector<Content::Kind> kinds;
+  std::vector<Seen> facts;                 // its pointers are out of date
   std::vector<std::vector<int64_t>> dims;  // sizes, and strides if there are any
-  std::vector<std::size_t> places;    // in the line, of what is a value
-  int gpu = -1;                       // of the first tensor on one
 
-  std::vector<char> is_constant;  // of each value: of the model, and no launch writes it
+  std::vector<std::size_t> places;  // in the line, of what is a value
+  std::vector<char> is_constant;    // of each of these: a constant of the model that no launch writes
+  int gpu = -1;                     // the device of the first tensor on a GPU
+
   std::mutex known_lock;
-  std::shared_ptr<const KnownResults> known;  // of what need not be read again
+  std::shared_ptr<const KnownResults> known;
 
   std::mutex lock;
-  std::vector<std::unique_ptr<ReadJob>> free;
+  std::vector<std::unique_ptr<ReadJob>> free;  // jobs of earlier events
 
   // `same` has 1 for each value that is as it was when this plan was used last, and may be null.
   bool fits(
@@ -85,35 +90,37 @@ struct Plan {
   }
 };
 
-// An event with values. Those that are on a GPU are measured there, into rows that come later.
+// An event whose values are measured. Those on a GPU are measured there, and their results arrive later.
 class ReadJob : public EventJob {
  public:
-  static constexpr char repeated = 2;  // measured in an earlier event: see `repeat`
+  static constexpr char repeated = 2;  // in `is_measured`: the result is in `known`
 
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
         layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()),
         numbers(of->places.size()) {}
 
-  std::shared_ptr<Plan> plan;       // none while it is in the plan's pool
-  std::vector<int64_t> bits;        // of scalars
-  std::vector<Measured> results;    // of tensors
-  std::vector<Layout> layouts;      // of tensors where they are
-  std::vector<const char*> datas;   // where they were
-  std::vector<char> is_measured;    // 1, or `repeated`
-  std::vector<uint64_t> numbers;    // of what may be known, and is not; else 0
-  std::shared_ptr<const KnownResults> known;  // the results of what is
+  std::shared_ptr<Plan> plan;  // null while the job is in the plan's pool
+  // The index is that of `Plan::places`.
+  std::vector<int64_t> bits;       // of scalars
+  std::vector<Measured> results;   // of tensors
+  std::vector<Layout> layouts;     // of tensors in their own memory
+  std::vector<const char*> datas;  // the addresses of tensors
+  std::vector<char> is_measured;   // 0, 1, or `repeated`
+  std::vector<uint64_t> numbers;   // for `Identity`; 0: there is no use in remembering the result
 
-  // What a GPU measures: the values, in the order of their rows.
+  std::shared_ptr<const KnownResults> known;  // what `share_known` took from the plan
+
+  // The values that a GPU measures, in the order of their rows.
   std::vector<std::size_t> on_gpu;
   std::vector<const Layout*> gpu_layouts;
   std::vector<const void*> gpu_data;
-  GpuRows* gpu = nullptr;  // where that was issued
+  GpuRows* gpu = nullptr;  // null: measuring was not issued
   bool has_stream = false;
-  void* stream = nullptr;  // that torch issues to
+  void* stream = nullptr;  // torch's current one
   uint64_t first_row = 0;
-  GpuRows* graph = nullptr;  // where the graph measures that the event was captured into
-  bool is_pooled = true;     // whether the plan gets it back
+  GpuRows* graph = nullptr;  // if the event was captured into a CUDA graph, whose replays measure it
+  bool is_pooled = true;     // whether `release` returns it to the plan
 
   bool is_ready() override {
     if (!gpu) return true;
@@ -144,8 +151,8 @@ class ReadJob : public EventJob {
     if (!event.captured) remember();
   }
 
-  // Give values that are the same as in the last call, where their results have come, those results.
-  // Nothing else is read or kept of them.
+  // Gives values that are the same as in the last call the results of that, if these have arrived. Nothing
+  // else of such values is read or kept.
   void repeat(const std::vector<char>& same, const std::vector<Identity>& last) {
     if (!share_known()) return;
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
@@ -154,8 +161,8 @@ class ReadJob : public EventJob {
     }
   }
 
-  // Whether this is a value that was measured, and nobody wrote since: it has those results. What a
-  // graph measures may be another input in each replay.
+  // Whether the value was measured before and not written since; then it gets that result. Not an input in
+  // a CUDA graph, which may be another tensor in each replay.
   bool is_known(std::size_t place, const char* data) {
     if (!numbers[place] || (event.captured && !plan->is_constant[place])) return false;
     if (!share_known() || !(known->of[place] == Identity{numbers[place], data})) return false;
@@ -163,7 +170,7 @@ class ReadJob : public EventJob {
     return true;
   }
 
-  // How many replays of the graph measured this; 0 where it measures nothing on a GPU.
+  // How many replays of the graph measured this event; 0 if it has no values on a GPU.
   uint64_t replays() const {
     uint64_t count = 0;
     Measured last;
@@ -171,7 +178,7 @@ class ReadJob : public EventJob {
     return count;
   }
 
-  // The same event, with what the last replay measured.
+  // A copy of this event, with what the last replay measured.
   ReadJob* replayed() const {
     std::unique_ptr<ReadJob> job = copy();
     uint64_t count = 0;
@@ -182,7 +189,7 @@ class ReadJob : public EventJob {
     return job.release();
   }
 
-  // Back to the plan, for the next event.
+  // Returns the job to the pool of its plan, for the next event.
   void release() override {
     if (!is_pooled) {
       delete this;
@@ -204,7 +211,7 @@ class ReadJob : public EventJob {
   }
 
  private:
-  // Have what is known when this event came; false where nothing is.
+  // Takes the results that the plan has now, unless this event took some before. False: there are none.
   bool share_known() {
     if (known) return true;
     std::lock_guard<std::mutex> guard(plan->known_lock);
@@ -212,7 +219,7 @@ class ReadJob : public EventJob {
     return known != nullptr;
   }
 
-  // Let other events know what was measured; a later version of an input is not replaced.
+  // Adds what was measured to the plan, for later events. A result of a later version of an input is kept.
   void remember() {
     std::shared_ptr<KnownResults> all;
     std::unique_lock<std::mutex> guard;
@@ -246,7 +253,7 @@ class ReadJob : public EventJob {
     }
   }
 
-  // The same event with what is known of it now.
+  // A copy that is not of the pool, with the results so far.
   std::unique_ptr<ReadJob> copy() const {
     auto job = std::make_unique<ReadJob>(plan);
     job->is_pooled = false;
@@ -256,7 +263,7 @@ class ReadJob : public EventJob {
       item.label = event.items[i].label;
       item.kind = event.items[i].kind;
       item.tensor = event.items[i].tensor;
-      item.tensor.handle = nullptr;  // it is gone by now
+      item.tensor.handle = nullptr;  // the tensor may be freed by now
     }
     job->bits = bits;
     job->results = results;
@@ -269,13 +276,14 @@ class ReadJob : public EventJob {
     return waiting_since_ ? clock_ns() - waiting_since_ : 0;
   }
 
-  // The device has much to do before, or it failed: then what has not come is left out.
+  // Whether rows that have not arrived in time never will. If the device only has much to do before, they are
+  // waited for; if it failed, the event goes on without them.
   bool is_lost() {
     const int64_t now = clock_ns(), patience = 1000000000;
     if (!waiting_since_) waiting_since_ = now;
     if (now - waiting_since_ < patience) return false;
     std::string problem = gpu->synchronize(stream);
-    // What has no launch behind it is merged by one of its own, which may take a while.
+    // Partial results that no later launch merges get a launch of their own, which may take a while.
     Measured last;
     for (int turn = 0; problem.empty() && turn < 1000; ++turn) {
       if (gpu->read(first_row + arrived_, Gpu::patience, last)) return false;
@@ -291,14 +299,15 @@ class ReadJob : public EventJob {
   int64_t waiting_since_ = 0;
 };
 
-// The last plans of one moment.
+// The plans that one moment used last.
 class Remembered : public Plans {
  public:
-  // An event of what is handed over; what cannot be read is left out, with a warning.
+  // Makes the event of the values that a line hands over. Values that cannot be read are left out, with a
+  // warning.
   ReadJob* read(Moment& moment, const Contents& contents, Recorder& recorder) {
     const Labels& labels = *moment.labels;
     const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
-    // Not under the lock, which a thread that has to wait for Python's may hold.
+    // Before taking `lock_`: this takes Python's lock, and a thread that has that may wait for `lock_`.
     std::vector<uint64_t> numbers;
     if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.look(contents);
     std::lock_guard<std::mutex> guard(lock_);
@@ -354,9 +363,9 @@ class Remembered : public Plans {
   }
 
  private:
-  static constexpr std::size_t most = 8;  // shapes that are remembered
+  static constexpr std::size_t most = 8;  // plans, for dynamic shapes
 
-  // `#12 buf1`, where it is needed.
+  // `#12 buf1`; the text is only made if there is a warning.
   struct About {
     const Moment& moment;
     const Label& label;
@@ -367,8 +376,8 @@ class Remembered : public Plans {
     }
   };
 
-  // Whether inputs that nobody wrote are not read again: no kernel writes any, which torch would
-  // not know, and which others may share their memory with.
+  // Whether inputs are not measured again while torch counts no write to them. Not if a kernel writes an
+  // input: torch does not count that, and other inputs may share its memory.
   bool keeps_inputs(const Labels& labels, const Recorder& recorder) {
     std::call_once(asked_, [&] {
       keeps_inputs_ = !recorder.rechecks() &&
@@ -379,9 +388,9 @@ class Remembered : public Plans {
     return keeps_inputs_;
   }
 
-  // Which inputs are the same tensors as in the last call, not written since, of the same form and in
-  // the same memory. What was measured of them then is all that is needed now, unless their elements
-  // are shown or saved; a graph that is captured may be replayed with others.
+  // Finds which inputs are the same tensors as in the last call, not written since, of the same form and in
+  // the same memory. Their results are all that is needed of them. Finds none if elements are shown or
+  // saved, or if the call is captured into a CUDA graph, which may be replayed with other inputs.
   void find_same(
       const Contents& contents, const std::vector<uint64_t>& numbers, const Recorder& recorder) {
     is_same_.assign(seen_.size(), 0);
@@ -394,7 +403,8 @@ class Remembered : public Plans {
     }
   }
 
-  // Who sets `x.data` gives a tensor other memory, or another form, and torch does not count it.
+  // Whether a tensor still has the form and the memory of the last call. A program that sets `x.data` changes
+  // them, and torch does not count that as a write.
   bool has_stayed(
       AtenTensorHandle handle, const Seen& facts, const std::vector<int64_t>& dims, std::size_t place) {
     void* data = nullptr;
@@ -412,7 +422,7 @@ class Remembered : public Plans {
     return true;
   }
 
-  // What the inputs of the next call are compared with.
+  // Remembers what `find_same` compares the inputs of the next call with.
   void keep_identities(
       const std::shared_ptr<Plan>& plan, const ReadJob& job, const std::vector<uint64_t>& numbers) {
     if (plan != last_plan_) last_.assign(seen_.size(), Identity());
@@ -426,8 +436,8 @@ class Remembered : public Plans {
     last_plan_ = plan;
   }
 
-  // Who gives the model other constants makes new handles; who keeps the constants may write them, and
-  // torch counts that.
+  // The number of a constant for `Identity`: its handle and its version. A program that replaces constants
+  // makes new handles. One that has the constants may write them, which torch counts.
   uint64_t number_of(AtenTensorHandle constant, std::size_t place) {
     const uint64_t number = reinterpret_cast<uintptr_t>(constant);
     if (place >= without_version_.size()) without_version_.resize(place + 1);
@@ -440,7 +450,8 @@ class Remembered : public Plans {
   std::shared_ptr<Plan> make(
       const Contents& contents, std::size_t count, const Labels& labels,
       const Recorder& recorder, bool is_start) const {
-    // What is looked at once more, where it is read last, is read.
+    // With `--args ends`, an argument is measured again after the launch that reads it last, to find
+    // out whether it was overwritten.
     const bool rechecks = recorder.rechecks() || (recorder.has_ends() && !is_start);
     auto plan = std::make_shared<Plan>();
     plan->facts.assign(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(count));
@@ -496,13 +507,13 @@ class Remembered : public Plans {
   std::once_flag asked_;
   bool keeps_inputs_ = false;
   KnownTensors known_;
-  std::vector<AtenTensorHandle> without_version_;  // the last constant of a place that has none
+  std::vector<AtenTensorHandle> without_version_;  // the last constant at each place, if it has no version
   std::mutex lock_;
   std::vector<Seen> seen_;
   std::vector<char> is_same_;   // of each value of the line: see find_same
   std::vector<Identity> last_;  // of each value of the line, in the last call
   std::shared_ptr<Plan> last_plan_;
-  std::vector<std::shared_ptr<Plan>> plans_;  // the last one first
+  std::vector<std::shared_ptr<Plan>> plans_;  // the one used last is the first
 };
 
 #if defined(__GNUC__) && !defined(__clang__)

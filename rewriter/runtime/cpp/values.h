@@ -1,4 +1,4 @@
-// Reads what a launch was handed: for probes that look at values.
+// Reads and measures values of launches, for probes that need them.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 namespace {
 namespace inductor_rewriter {
 
-constexpr int64_t most_values = 64;  // shown of a tensor, as upstream does
+constexpr int64_t most_values = 64;  // printed of a tensor, as many as Inductor's debug printer prints
 
-// As many threads as the model has.
+// How many threads the model uses.
 inline int thread_count() {
   static const auto count = find<int (*)()>("omp_get_max_threads");
   return count ? count() : 1;
@@ -132,7 +132,7 @@ class Reading : public Values {
   bool is_in_capture() const override { return is_capturing(); }
 
   void wait_for_replays() const override {
-    // A device that failed has rows of the replays before.
+    // Its result is ignored: a device that failed still has the rows of the replays before.
     static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
     if (wait && has_device()) wait();
   }
@@ -177,17 +177,17 @@ class Reading : public Values {
   }
 
  private:
-  // Only torch's own copy knows whether a complex tensor is marked as conjugate, which changes its
-  // bytes but no magnitude.
+  // Whether a tensor is measured in a copy on the host. A complex one may be marked as conjugate, which
+  // changes its fingerprint but no magnitude, and only a copy by torch takes that into account.
   static bool is_copied(const Tensor& tensor, const Recorder& recorder) {
     return recorder.fingerprints && is_complex(tensor.dtype);
   }
 
-  // Issue what the GPU is to measure, in one launch.
+  // Issues the measuring on the GPU, in one launch. False: it was not issued.
   static bool issue(ReadJob& job, Recorder& recorder) {
     std::string problem;
     GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
-    if (gpu && job.on_gpu.size() > Ring::usable) {  // it would wait for rows of its own
+    if (gpu && job.on_gpu.size() > Ring::usable) {  // it would wait for its own rows
       problem = "values are copied to the host, which takes long: there are rows for " +
           std::to_string(Ring::usable) + " at a time, and these are " + std::to_string(job.on_gpu.size());
       gpu = nullptr;
@@ -205,7 +205,7 @@ class Reading : public Values {
     return true;
   }
 
-  // Whether nobody writes or frees what is read before the next launch's values are.
+  // Whether measuring can wait for that of the next launch: nothing writes or frees the values before.
   static bool is_together(const ReadJob& job) {
     const ProbedLaunch* launch = job.event.launch;
     return launch && launch->row->together && job.moment->phase[0] == 'a';
@@ -217,7 +217,7 @@ class Reading : public Values {
     job.gpu_data.push_back(job.event.items[place].tensor.data);
   }
 
-  // The same within a capture: each replay measures.
+  // Has each replay of the CUDA graph that is being captured measure the values. False: it cannot.
   static bool issue_captured(ReadJob& job, Recorder& recorder) {
     std::string problem;
     GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);

@@ -80,10 +80,22 @@ class FastPaths:
 
         It leaves a mark as well if a probe wants marks.
         """
-        if self._probes.marks:
-            act = self._unmarked(phase, otherwise)
-            return leave_marks(phase, self._calls, act, alone=self._probes.has_marks_alone(phase))
-        return self._unmarked(phase, otherwise)
+        act = self._unmarked(phase, otherwise)
+        return self._marked(phase, act) if self._probes.marks else act
+
+    def _marked(self, phase: str, act: Act) -> Act:
+        """`act` with a mark of the launch; the native version is the native `act` with one."""
+        alone = self._probes.has_marks_alone(phase)
+        quicker = self._quicker.get(phase)
+
+        def make_native(module: ModuleType) -> Act:
+            quick = act if quicker is None else quicker(module)
+            otherwise = leave_marks(phase, self._calls, quick, alone=alone)
+            made: Act = module.Marking(self._calls, quick, otherwise, phase == "before", alone)
+            return made
+
+        self._quicker[phase] = make_native
+        return leave_marks(phase, self._calls, act, alone=alone)
 
     def _unmarked(self, phase: str, otherwise: Act) -> Act:
         if phase in self._plans:
@@ -142,11 +154,7 @@ class FastPaths:
             return
         if (module := native_calls.module()) is not None:
             for phase, make in quicker.items():
-                act = make(module)
-                if self._probes.marks:
-                    alone = self._probes.has_marks_alone(phase)
-                    act = leave_marks(phase, self._calls, act, alone=alone)
-                self._exchange(phase, act)
+                self._exchange(phase, make(module))
 
     def close(self, call: RunningCall) -> None:
         """Free what the fast paths keep for a call that is over."""

@@ -62,6 +62,10 @@ class Ring(Protocol):
     def words(self) -> memoryview:
         """The mapped file as 64-bit integers."""
 
+    @property
+    def mapped_at(self) -> int:
+        """The address of the mapped file in this process."""
+
     def start(self, number: int, table: int) -> bytes:
         """Begin call `number` of a wrapper in this thread. Returns the call, packed as `CALL`."""
 
@@ -78,8 +82,8 @@ class Ring(Protocol):
         """Note that the process ends by itself, with the text of an unhandled exception or none."""
 
 
-class _Words:
-    """Gives a ring its `words`."""
+class _Mapped:
+    """Gives a ring its `words` and their address."""
 
     memory: mmap.mmap
 
@@ -88,8 +92,13 @@ class _Words:
         """The mapped file as 64-bit integers. The view keeps the mapping alive."""
         return memoryview(self.memory).cast("Q")
 
+    @cached_property
+    def mapped_at(self) -> int:
+        """The address of the mapped file in this process."""
+        return ctypes.addressof(ctypes.c_uint64.from_buffer(self.words))
 
-class NativeRing(_Words):
+
+class NativeRing(_Mapped):
     """The engine's ring, which C++ and Python share; `address` is that of the C++ object."""
 
     def __init__(self, root: str, rank: int, library: ctypes.CDLL) -> None:
@@ -149,7 +158,7 @@ class NativeRing(_Words):
         self._finish(self.address, exception)
 
 
-class PythonRing(_Words):
+class PythonRing(_Mapped):
     """A ring that is written by Python alone, for where there is no engine."""
 
     def __init__(self, root: str, rank: int) -> None:

@@ -106,6 +106,7 @@ class RecordedCall(CallDirectory):
         """Let a call leave marks of its launches in the ring."""
         ring = self.ring
         call.slot = slot = ring.enter(self._packed)
+        call.slot_address = ring.mapped_at + slot
         call.memory, call.words, call.word = ring.memory, ring.words, (slot + flight.CALL_AT) // 8
         call.mark = int.from_bytes(self._packed[:8], "little")
 

@@ -41,6 +41,7 @@ class RunningCall:
     measure: Callable[[bytes], int] = lambda _: 0  # `EventQueue.launch`
     slow: int = -1  # the launch that took the slow path in its phase "before", so also in "after"
     slot: int = 0  # the offset in `memory` of this thread's marks; 0: no marks are left
+    slot_address: int = 0  # where that is in the memory of this process
     memory: Any = None  # the mapped file of the ring
     words: Any = None  # the same memory as 64-bit integers
     word: int = 0  # the slot still belongs to this call if `words[word]` is `mark`

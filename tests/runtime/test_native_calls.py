@@ -6,18 +6,20 @@ import gc
 import json
 import os
 import shutil
+import struct
 import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from rewriter.runtime import attach, engine_library, fast_paths, native_calls, torch_shim
+from rewriter.runtime import attach, engine_library, fast_paths, flight, native_calls, torch_shim
 from rewriter.runtime.engine_library import EngineUnavailable
 from rewriter.runtime.known_inputs import _Known, _SameTensors
 
@@ -318,3 +320,58 @@ def test_what_waits_for_the_next_launch_is_held_until_then(
     assert native(recorder, "after") == is_native
     finish(recorder)
     capfd.readouterr()
+
+
+def _slots(folder: Path) -> list[tuple[int, ...]]:
+    """The marks of each thread: launches that began and ended last, iterations, and the call."""
+    (ring,) = folder.rglob(f"{flight.RING}*")
+    data = ring.read_bytes()
+    (used,) = struct.unpack_from("<I", data, flight._SLOTS_AT)
+    slots = [
+        flight.SLOT.unpack_from(data, flight.HEADER_BYTES + place * flight.SLOT.size)
+        for place in range(used)
+    ]
+    return [(began, again, ended, ended_again, number) for
+            _, _, began, again, _, ended, ended_again, _, number, _ in slots]  # fmt: skip
+
+
+def _marks(folder: Path, seed: int) -> list[list[tuple[int, ...]]]:
+    """The marks behind each step of calls within each other, loops, and launches that fail."""
+    random = Random(seed)
+    outer, inner = (
+        attach(options("record", None) | {"artifact": name}, TABLE) for name in ("a.py", "b.py")
+    )
+    seen = []
+    for _ in range(40):
+        outer.begin()
+        for _ in range(random.randrange(12)):
+            launch = random.randrange(3)
+            outer.before(launch, torch.ones(2), torch.ones(2))
+            seen.append(_slots(folder))
+            if random.random() < 0.2:
+                inner.begin()
+                inner.before(1, torch.ones(2), torch.ones(2))
+                inner.after(1, torch.ones(2), torch.ones(2), torch.ones(1), 3)
+                inner.end()
+                seen.append(_slots(folder))
+            if random.random() < 0.8:
+                outer.after(launch, torch.ones(2), torch.ones(2), torch.ones(1), 3)
+                seen.append(_slots(folder))
+        if random.random() < 0.8:
+            outer.end()
+    assert native(outer, "before") == native(outer, "after") == (native_calls.module() is not None)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_marks_are_those_of_the_interpreter(seed: int, tmp_path: Path) -> None:
+    seen = []
+    for name in ("native", "python"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("REWRITER_DUMP", str(tmp_path / name))
+            patch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+            if name == "python":
+                without(patch)
+            seen.append(_marks(tmp_path / name, seed))
+    assert seen[0] == seen[1]
+    assert max(max(slot[1] for slot in slots) for slots in seen[0] if slots) > 0

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "../sizes.h"
+#include "flight_slot.h"
 #include "write_all.h"
 
 namespace {
@@ -58,16 +59,6 @@ struct FlightHeader {
   } kinds[5];  // by kind of trigger
 };
 static_assert(offsetof(FlightHeader, lost) == 100, "Python has it there");
-
-struct FlightSlot {
-  uint64_t thread, call;
-  int32_t began, began_again;  // the launch plus 1, and its iteration
-  uint64_t began_ns;
-  int32_t ended, ended_again;
-  uint64_t ended_ns;
-  uint64_t number, table;  // the call's number in its wrapper, and its table of launches
-};
-static_assert(sizeof(FlightSlot) == 64, "Python has it as 64 bytes");
 
 struct FlightRecord {
   uint32_t size;  // of the record with its rows and padding, a multiple of 8
@@ -116,11 +107,7 @@ class FlightRing {
     return ring;
   }
 
-  static uint64_t now() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
-  }
+  static uint64_t now() { return FlightSlot::now(); }
 
   // Begins a call of a wrapper in this thread.
   FlightCall start(uint64_t number, uint64_t table) {
@@ -149,16 +136,12 @@ class FlightRing {
   // there are more threads than slots or the thread was in another call, a new one is found.
   void mark_begin(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
     if (slot->call != call.call) slot = &enter(call);
-    slot->began = launch + 1;
-    slot->began_again = iteration;
-    slot->began_ns = now();
+    slot->begin(launch, iteration);
   }
 
   void mark_end(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
     if (slot->call != call.call) mark_begin(call, slot, launch, iteration);
-    slot->ended_again = iteration;
-    slot->ended = launch + 1;
-    slot->ended_ns = now();
+    slot->end(launch, iteration);
   }
 
   // Adds a record; the oldest ones are overwritten. Rows longer than a quarter of the ring are left out.

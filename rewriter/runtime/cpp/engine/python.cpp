@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "python_lines.h"
+#include "python_marks.h"
 #include "python_objects.h"
 #include "python_tensors.h"
 
@@ -567,7 +568,9 @@ PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
       {&name_queued, "queued"}, {&name_is_quick, "is_quick"}, {&name_uses_cuda, "uses_cuda"},
       {&name_stdout, "stdout"}, {&name_descriptor, "descriptor"}, {&name_flush, "flush"},
       {&name_start, "start"}, {&name_directory, "directory"}, {&name_version, "_version"},
-      {&name_held, "held"}, {&tensors::name_cdata, "_cdata"},
+      {&name_held, "held"}, {&marks::name_slot_address, "slot_address"},
+      {&marks::name_mark, "mark"}, {&marks::name_marked, "marked"},
+      {&marks::name_enter, "enter"}, {&tensors::name_cdata, "_cdata"},
       {&tensors::name_data_ptr, "data_ptr"}, {&tensors::name_nbytes, "nbytes"},
       {&tensors::name_untyped_storage, "untyped_storage"},
       {&tensors::name_storage_offset, "storage_offset"}};
@@ -576,7 +579,8 @@ PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
   }
   Object module(PyModule_Create(&about));
   if (!module || !add(module.get(), "Measuring", measuring_spec) ||
-      !add(module.get(), "Naming", naming_spec) || !regions::add_lines(module.get())) {
+      !add(module.get(), "Naming", naming_spec) ||
+      !add(module.get(), "Marking", marks::marking_spec) || !regions::add_lines(module.get())) {
     return nullptr;
   }
   PyObject* const result = module.get();

@@ -484,7 +484,6 @@ def test_what_is_allowed_has_a_row_and_no_line(allowed: str, both: Callable[...,
 STOPS = """
 import sys
 from pathlib import Path
-from random import Random
 import torch
 from rewriter.runtime import attach
 from cpp_driver import Native, load, options_of, row_of

@@ -201,6 +201,11 @@ struct Item {
   }
 };
 
+// `#12`, or the phase if there is no launch.
+inline std::string launch_text(const ProbedLaunch* launch, const char* phase) {
+  return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);
+}
+
 // Everything at one phase of one launch, or the inputs of a call, which have no launch.
 struct Event {
   int64_t call = 0;  // its number in this process
@@ -213,9 +218,7 @@ struct Event {
   std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name
   bool captured = false;  // what was measured is that of the last replay of a CUDA graph
 
-  std::string about() const {
-    return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);
-  }
+  std::string about() const { return launch_text(launch, phase); }
 };
 
 }  // namespace inductor_rewriter

@@ -32,8 +32,8 @@ struct Python {
   long long (*integer)(Object) = nullptr;
   void (*clear_error)() = nullptr;
   void (*release)(Object) = nullptr;
-  // The Python object of a tensor (THPVariable_Wrap). No stable interface has this; without it, every input is
-  // measured in every call.
+  // The Python object of a tensor (THPVariable_Wrap). No stable interface has this; without it, every input
+  // is measured in every call.
   Object (*object_of)(const void*) = nullptr;
   // The object that a weak reference refers to, borrowed, to be compared only. Null from Python 3.15 on.
   Object (*referent)(Object) = nullptr;
@@ -96,11 +96,11 @@ class KnownTensors {
  public:
   // A number for each value. It stays the same while the value is the same tensor and torch counts no write
   // to it; 0 if that is not known. Python's garbage collector may run here, and call anything.
-  std::vector<uint64_t> look(const Contents& contents) {
+  std::vector<uint64_t> numbers_of(const Contents& contents) {
     std::vector<uint64_t> numbers(contents.size());
     const Python& python = Python::get();
     if (!python.can_be_asked() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
-    seen_.resize(contents.size());  // now, since it may raise, and Python's lock has to be released
+    inputs_.resize(contents.size());  // now, since it may raise, and Python's lock has to be released
     const int state = python.lock();
     if (!requires_grad_) {
       requires_grad_ = python.interned("requires_grad");
@@ -110,10 +110,10 @@ class KnownTensors {
     for (std::size_t i = 0; i < contents.size(); ++i) {
       const Content& content = contents[i];
       if (trust == Trust::none) {
-        forget(python, seen_[i]);
+        forget(python, inputs_[i]);
       } else if (
           content.kind == Content::Kind::tensor && !content.is_constant && content.handle) {
-        numbers[i] = look(python, trust, content.handle, seen_[i]);
+        numbers[i] = number_of(python, trust, content.handle, inputs_[i]);
       }
     }
     python.unlock(state);
@@ -124,7 +124,7 @@ class KnownTensors {
  private:
   // The input at one place of the line. There is no destructor that releases the reference: it could run in
   // a thread that Python does not know.
-  struct Seen {
+  struct Input {
     Python::Object reference = nullptr;
     Python::Object object = nullptr;       // what the reference refers to as long as that lives
     const void* implementation = nullptr;  // the TensorImpl of that
@@ -200,9 +200,9 @@ def trust():
     return trust;
   }
 
-  static void forget(const Python& python, Seen& seen) {
-    if (seen.reference) python.release(seen.reference);
-    seen = Seen();
+  static void forget(const Python& python, Input& input) {
+    if (input.reference) python.release(input.reference);
+    input = Input();
   }
 
   bool is_trained(const Python& python, Python::Object tensor) const {
@@ -216,11 +216,9 @@ def trust():
     return is;
   }
 
-  uint64_t look(
-      const Python& python, Trust trust, AtenTensorHandle handle, Seen& seen) const {
-    if (trust == Trust::all && seen.is_still(python, handle)) {
-      return seen.number_now(handle);
-    }
+  uint64_t number_of(
+      const Python& python, Trust trust, AtenTensorHandle handle, Input& input) const {
+    if (trust == Trust::all && input.is_still(python, handle)) return input.number_now(handle);
     Python::Object tensor = python.object_of(handle);
     if (!tensor) {
       python.clear_error();
@@ -228,12 +226,12 @@ def trust():
     }
     if (trust == Trust::untrained && is_trained(python, tensor)) {
       python.release(tensor);
-      forget(python, seen);
+      forget(python, input);
       return 0;
     }
     // A tensor that somebody refers to has the same object for good. Without `referent`, Python is asked
     // for a weak reference: it is the same one for the same object.
-    bool is_same = seen.reference && python.referent && python.referent(seen.reference) == tensor;
+    bool is_same = input.reference && python.referent && python.referent(input.reference) == tensor;
     if (!is_same) {
       Python::Object reference = python.weak_reference(tensor, nullptr);
       if (!reference) {
@@ -241,20 +239,20 @@ def trust():
         python.release(tensor);
         return 0;
       }
-      is_same = reference == seen.reference;
-      if (seen.reference) python.release(seen.reference);
-      seen.reference = reference;
+      is_same = reference == input.reference;
+      if (input.reference) python.release(input.reference);
+      input.reference = reference;
     }
-    seen.object = tensor;
-    seen.implementation = implementation_of(handle);
-    if (!is_same) seen.renew(version_of(handle));
+    input.object = tensor;
+    input.implementation = implementation_of(handle);
+    if (!is_same) input.renew(version_of(handle));
     python.release(tensor);
-    return is_same ? seen.number_now(handle) : seen.number;
+    return is_same ? input.number_now(handle) : input.number;
   }
 
   Python::Object requires_grad_ = nullptr;  // the name of an attribute
   Python::Object trust_ = nullptr;
-  std::vector<Seen> seen_;
+  std::vector<Input> inputs_;
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
 };
 

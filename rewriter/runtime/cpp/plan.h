@@ -66,11 +66,9 @@ struct Plan {
   std::vector<std::unique_ptr<ReadJob>> free;  // jobs of earlier events
 
   // `same` has 1 for each value that is as it was when this plan was used last, and may be null.
-  bool fits(
-      const Contents& contents, const std::vector<Seen>& seen, std::size_t count,
-      const char* same) const {
-    if (kinds.size() != count) return false;
-    for (std::size_t i = 0; i < count; ++i) {
+  bool fits(const Contents& contents, const std::vector<Seen>& seen, const char* same) const {
+    if (kinds.size() != seen.size()) return false;
+    for (std::size_t i = 0; i < seen.size(); ++i) {
       if (same && same[i]) continue;
       const Seen &now = seen[i], &then = facts[i];
       if (contents[i].kind != kinds[i] || now.is_present != then.is_present) return false;
@@ -300,7 +298,7 @@ class ReadJob : public EventJob {
 };
 
 // The plans that one moment used last.
-class Remembered : public Plans {
+class RecentPlans : public Plans {
  public:
   // Makes the event of the values that a line hands over. Values that cannot be read are left out, with a
   // warning.
@@ -309,54 +307,26 @@ class Remembered : public Plans {
     const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
     // Before taking `lock_`: this takes Python's lock, and a thread that has that may wait for `lock_`.
     std::vector<uint64_t> numbers;
-    if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.look(contents);
+    if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.numbers_of(contents);
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
     find_same(contents, numbers, recorder);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (is_same_[i]) continue;
-      const Content::Kind kind = contents[i].kind;
-      if (kind > Content::Kind::array) {
-        seen_[i] = Seen();
-        seen_[i].is_present = true;
-        continue;
-      }
-      recorder.act(About{moment, labels[i]}, [&] { look(contents[i], seen_[i]); });
-    }
-    std::size_t place = 0;
-    for (; place < plans_.size(); ++place) {
-      const bool is_last = plans_[place] == last_plan_;
-      if (plans_[place]->fits(contents, seen_, count, is_last ? is_same_.data() : nullptr)) break;
-    }
-    if (place == plans_.size()) {
-      if (plans_.size() >= most) plans_.pop_back();
-      plans_.insert(plans_.begin(), make(contents, count, labels, recorder, !moment.launch));
-    } else if (place) {
-      std::swap(plans_[place], plans_[0]);
-    }
-    const std::shared_ptr<Plan>& plan = plans_[0];
+    look_at_others(moment, contents, recorder);
+    const std::shared_ptr<Plan>& plan = find_plan(moment, contents, recorder);
     std::unique_ptr<ReadJob> job = take(plan, labels, contents);
     if (plan == last_plan_) job->repeat(is_same_, last_);
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      const std::size_t place = plan->places[i];
-      if (job->is_measured[i]) job->numbers[i] = 0;
-      else if (plan->is_constant[i]) job->numbers[i] = number_of(contents[place].handle, place);
-      else job->numbers[i] = numbers.empty() ? 0 : numbers[place];
-    }
-    for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      if (job->is_measured[i]) continue;
-      const Content& content = contents[plan->places[i]];
-      Item& item = job->event.items[i];
-      job->bits[i] = content.integer;
-      if (!item.is_tensor()) continue;
-      const Seen& seen = seen_[plan->places[i]];
-      recorder.act(About{moment, *item.label}, [&] { locate(seen, item.tensor); });
-      if (content.kind != Content::Kind::view) {
-        if (content.kind != Content::Kind::array) item.tensor.handle = content.handle;
+      if (job->is_measured[i]) {
+        job->numbers[i] = 0;
         continue;
       }
-      item.base = content.handle;
-      item.offset = content.offset;
+      const std::size_t place = plan->places[i];
+      if (plan->is_constant[i]) job->numbers[i] = number_of(contents[place].handle, place);
+      else job->numbers[i] = numbers.empty() ? 0 : numbers[place];
+      job->bits[i] = contents[place].integer;
+      if (job->event.items[i].is_tensor()) {
+        locate_tensor(moment, contents[place], seen_[place], job->event.items[i], recorder);
+      }
     }
     if (!numbers.empty()) keep_identities(plan, *job, numbers);
     return job.release();
@@ -370,9 +340,7 @@ class Remembered : public Plans {
     const Moment& moment;
     const Label& label;
     operator std::string() const {
-      std::string text = moment.phase;
-      if (moment.launch) text = "#" + std::to_string(moment.launch->row->launch);
-      return text + " " + label.name;
+      return launch_text(moment.launch, moment.phase) + " " + label.name;
     }
   };
 
@@ -436,6 +404,47 @@ class Remembered : public Plans {
     last_plan_ = plan;
   }
 
+  // Reads the facts about the values that `find_same` did not find.
+  void look_at_others(const Moment& moment, const Contents& contents, Recorder& recorder) {
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+      if (is_same_[i]) continue;
+      if (contents[i].kind > Content::Kind::array) {
+        seen_[i] = Seen();
+        seen_[i].is_present = true;
+        continue;
+      }
+      recorder.act(About{moment, (*moment.labels)[i]}, [&] { look(contents[i], seen_[i]); });
+    }
+  }
+
+  // The plan with the facts that were seen, a new one if there is none. It is the first from now on.
+  const std::shared_ptr<Plan>& find_plan(
+      const Moment& moment, const Contents& contents, const Recorder& recorder) {
+    std::size_t place = 0;
+    for (; place < plans_.size(); ++place) {
+      const bool is_last = plans_[place] == last_plan_;
+      if (plans_[place]->fits(contents, seen_, is_last ? is_same_.data() : nullptr)) break;
+    }
+    if (place == plans_.size()) {
+      if (plans_.size() >= most) plans_.pop_back();
+      plans_.insert(plans_.begin(), make(moment, contents, recorder));
+    } else if (place) {
+      std::swap(plans_[place], plans_[0]);
+    }
+    return plans_[0];
+  }
+
+  static void locate_tensor(
+      const Moment& moment, const Content& content, const Seen& seen, Item& item, Recorder& recorder) {
+    recorder.act(About{moment, *item.label}, [&] { locate(seen, item.tensor); });
+    if (content.kind == Content::Kind::view) {
+      item.base = content.handle;
+      item.offset = content.offset;
+    } else if (content.kind == Content::Kind::tensor) {
+      item.tensor.handle = content.handle;
+    }
+  }
+
   // The number of a constant for `Identity`: its handle and its version. A program that replaces constants
   // makes new handles. One that has the constants may write them, which torch counts.
   uint64_t number_of(AtenTensorHandle constant, std::size_t place) {
@@ -447,16 +456,16 @@ class Remembered : public Plans {
     return version < 0 ? number : number ^ static_cast<uint64_t>(version) << 48;
   }
 
+  // A new plan with the facts that were seen.
   std::shared_ptr<Plan> make(
-      const Contents& contents, std::size_t count, const Labels& labels,
-      const Recorder& recorder, bool is_start) const {
+      const Moment& moment, const Contents& contents, const Recorder& recorder) const {
     // With `--args ends`, an argument is measured again after the launch that reads it last, to find
     // out whether it was overwritten.
-    const bool rechecks = recorder.rechecks() || (recorder.has_ends() && !is_start);
+    const bool rechecks = recorder.rechecks() || (recorder.has_ends() && moment.launch);
     auto plan = std::make_shared<Plan>();
-    plan->facts.assign(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(count));
-    plan->dims.resize(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    plan->facts = seen_;
+    plan->dims.resize(seen_.size());
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
       plan->kinds.push_back(contents[i].kind);
       const Seen& seen = seen_[i];
       if (seen.is_present) plan->places.push_back(i);
@@ -469,11 +478,12 @@ class Remembered : public Plans {
     }
     for (const std::size_t place : plan->places) {
       plan->is_constant.push_back(
-          contents[place].is_constant && !rechecks && !recorder.may_be_written(labels[place]));
+          contents[place].is_constant && !rechecks && !recorder.may_be_written((*moment.labels)[place]));
     }
     return plan;
   }
 
+  // A job from the pool of the plan, or a new one.
   std::unique_ptr<ReadJob> take(
       const std::shared_ptr<Plan>& plan, const Labels& labels, const Contents& contents) const {
     {
@@ -509,7 +519,7 @@ class Remembered : public Plans {
   KnownTensors known_;
   std::vector<AtenTensorHandle> without_version_;  // the last constant at each place, if it has no version
   std::mutex lock_;
-  std::vector<Seen> seen_;
+  std::vector<Seen> seen_;      // of each value of the line
   std::vector<char> is_same_;   // of each value of the line: see find_same
   std::vector<Identity> last_;  // of each value of the line, in the last call
   std::shared_ptr<Plan> last_plan_;

@@ -60,18 +60,18 @@ class Reading : public Values {
   EventJob* read(
       Moment& moment, const Contents& contents, RunningCall&, Recorder& recorder) const override {
     if (moment.labels->size() != contents.size()) {
-      std::string about = moment.phase;
-      if (moment.launch) about = "#" + std::to_string(moment.launch->row->launch);
-      recorder.warn(about, "the line and the table differ in the number of values");
+      recorder.warn(
+          launch_text(moment.launch, moment.phase),
+          "the line and the table differ in the number of values");
     }
     Plans* plans = moment.plans.load(std::memory_order_acquire);
     if (!plans) {
       static std::mutex making;
       std::lock_guard<std::mutex> guard(making);
       plans = moment.plans.load(std::memory_order_relaxed);
-      if (!plans) moment.plans.store(plans = new Remembered, std::memory_order_release);
+      if (!plans) moment.plans.store(plans = new RecentPlans, std::memory_order_release);
     }
-    ReadJob* job = static_cast<Remembered*>(plans)->read(moment, contents, recorder);
+    ReadJob* job = static_cast<RecentPlans*>(plans)->read(moment, contents, recorder);
     const int gpu = job->plan->gpu;
     job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
     job->event.captured = job->has_stream && has_device() && is_captured(job->stream);

@@ -95,7 +95,9 @@ class Timing:
     low: float = 1.0  # the lowest ratio of a pair
     high: float = 1.0  # the highest ratio of a pair
     first: float = 1.0  # the ratio of the first pair, right after the wrapper was loaded
-    memory: float = 0.0  # device memory used in addition, MiB
+    memory: float = 0.0  # device memory used in addition, without torch's allocator, MiB
+    peak: float = 0.0  # the most memory of torch's allocator in probed passes, MiB
+    peak_plain: float = 0.0
     cpu: float = 0.0  # CPU time of the thread, in a probed forward pass
     cpu_plain: float = 0.0
 
@@ -187,6 +189,10 @@ def _rows(
         if device == "cuda" and timing.name != "plain":
             about = f"{form}: {timing.name}: device memory in addition, of 64 MiB"
             result.append(Row(about, max(timing.memory, 0.0), 64.0, 1.0, "MiB"))
+        if timing.peak_plain and timing.name.startswith("memory"):
+            about = f"{form}: {timing.name}: most device memory"
+            most = timing.peak + max(timing.memory, 0.0)
+            result.append(Row(about, most, timing.peak_plain, 1.5, "MiB"))
     return result
 
 
@@ -279,6 +285,7 @@ def _take_turns(
 ) -> Timing:
     """Time probed passes and plain ones, `TURNS` times each, one after the other."""
     pairs: list[tuple[float, float, float, float]] = []
+    peaks = {True: 0.0, False: 0.0}
     started = time.perf_counter()
     for number in range(TURNS + 1):
         taken = {}
@@ -287,7 +294,9 @@ def _take_turns(
             subject.use(which)
             if number and variant.passes > 1:
                 _turn(subject.run, device, 2)
+            _forget_peak(device)
             taken[which is probed] = _turn(subject.run, device, variant.passes)
+            peaks[which is probed] = max(peaks[which is probed], _peak(device))
         pairs.append((*taken[True], *taken[False]))
         if len(pairs) > 3 and time.perf_counter() - started > 8:
             break
@@ -295,7 +304,10 @@ def _take_turns(
     later = sorted(range(1, len(pairs)), key=ratios.__getitem__)
     mean, cpu, reference, cpu_plain = pairs[later[len(later) // 2]]
     low, high = ratios[later[0]], ratios[later[-1]]
-    return Timing(variant.name, mean, reference, low, high, ratios[0], memory, cpu, cpu_plain)
+    return Timing(
+        variant.name, mean, reference, low, high, ratios[0], memory,
+        peaks[True], peaks[False], cpu, cpu_plain,
+    )  # fmt: skip
 
 
 def _turn(run: Callable[[], object], device: str, passes: int) -> tuple[float, float]:
@@ -463,6 +475,22 @@ def _in_use(device: str) -> float:
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     return (total - free - torch.cuda.memory_reserved()) / 2**20
+
+
+def _forget_peak(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak(device: str) -> float:
+    """MiB that PyTorch's allocator had handed out at most since `_forget_peak`."""
+    if device != "cuda":
+        return 0.0
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 2**20
 
 
 def _dump(folder: Path) -> Path:

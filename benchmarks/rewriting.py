@@ -1,10 +1,11 @@
 """What reading and rewriting a wrapper costs: CPU time and memory, each in a process of its own.
 
     python -m benchmarks.rewriting [--json FILE] [--check] [--launches 10000] [--large 100000]
-                                   [--layers 24] [--only wrappers|packages]
+                                   [--layers 24] [--only wrappers|packages] [--device cpu|cuda]
 
 The wrappers are generated: a recorded wrapper whose call has `--launches` (or `--large`) launches
-of its kernel. The package is a GPT for the CPU with `--layers` layers; 0 leaves it out.
+of its kernel. The package is a GPT with `--layers` layers; 0 leaves it out. For a GPU it is as wide
+as that of `benchmarks.probes`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +48,8 @@ import sys
 from dataclasses import replace
 import torch
 from benchmarks.models import SIZES, build
-model, x = build(replace(SIZES["cpu-small"], layers=int(sys.argv[2])), "cpu")
+size = {"cpu": "cpu-small", "cuda": "cuda"}[sys.argv[3]]
+model, x = build(replace(SIZES[size], layers=int(sys.argv[2])), sys.argv[3])
 program = torch.export.export(model, (x,))
 torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
 """
@@ -141,8 +144,16 @@ def rows(launches: int = 10_000, large: int = 100_000) -> list[Row]:
     ]
 
 
-def spent(folder: Path, *arguments: str) -> float:
-    """Run Python with `arguments`. Returns CPU seconds, child processes included."""
+class Spent(NamedTuple):
+    """Seconds of a process: CPU time, child processes included, and wall time."""
+
+    cpu: float
+    wall: float
+
+
+def spent(folder: Path, *arguments: str) -> Spent:
+    """Run Python with `arguments`."""
+    start = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *arguments],
@@ -153,10 +164,11 @@ def spent(folder: Path, *arguments: str) -> float:
         stderr=subprocess.DEVNULL,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Spent(cpu, time.perf_counter() - start)
 
 
-def package_rows(layers: int) -> list[Row]:
+def package_rows(layers: int, device: str) -> list[Row]:
     """Measure patching a package: the first one on a machine, and later ones.
 
     The cache directory is empty at first, and nothing is kept for the next run.
@@ -165,11 +177,12 @@ def package_rows(layers: int) -> list[Row]:
         folder = Path(name)
         small, large = folder / "small.pt2", folder / "large.pt2"
         for path, count in ((small, 1), (large, layers)):
-            spent(folder, "-c", _PACKAGE, str(path), str(count))
+            spent(folder, "-c", _PACKAGE, str(path), str(count), device)
         start = spent(folder, "-c", "import rewriter; rewriter.open", str(large))
-        bare = min(spent(folder, "-c", _COMPILE, str(large)) for _ in range(2)) - start
+        compiled = min(spent(folder, "-c", _COMPILE, str(large)) for _ in range(2))
+        bare = Spent(compiled.cpu - start.cpu, compiled.wall - start.wall)
 
-        def patched(package: Path, *choice: str) -> float:
+        def patched(package: Path, *choice: str) -> Spent:
             output = ["-o", str(folder / "out.pt2"), "--overwrite"]
             return spent(folder, "-m", "rewriter", "instrument", str(package), *output, *choice)
 
@@ -182,14 +195,21 @@ def package_rows(layers: int) -> list[Row]:
         }
         second = {what: patched(large, *choice) for what, choice in others.items()}
         unchecked = patched(large, "--launches", "3-9", "--no-check")
+    made: list[tuple[str, Spent, Spent, float | None]]
+    made = [(f"first package on a machine (1 layer; {layers} here)", machine, bare, None)]
+    made += [("first patch, against one compile", first, bare, 1.3)]
+    limit = Spent(2, 2)
+    made += [
+        (f"second patch, {what}, against the limit", x, limit, 1) for what, x in second.items()
+    ]
+    made += [("  without the check", unchecked, limit, 1)]
     return [
-        Row(f"first package on a machine (1 layer; {layers} here)", machine, bare, unit="s"),
-        Row("first patch, against one compile", first, bare, 1.3, "s"),
-        *(
-            Row(f"second patch, {what}, against the limit", seconds, 2, 1, "s")
-            for what, seconds in second.items()
-        ),
-        Row("  without the check", unchecked, 2, 1, "s"),
+        row
+        for name, taken, against, target in made
+        for row in (
+            Row(f"{name}: CPU", taken.cpu, against.cpu, target, "s"),
+            Row(f"{name}: wall", taken.wall, against.wall, target, "s"),
+        )
     ]
 
 
@@ -199,12 +219,13 @@ def main() -> int:
     parser.add_argument("--only", choices=("wrappers", "packages"))
     parser.add_argument("--launches", type=int, default=10_000)
     parser.add_argument("--large", type=int, default=100_000)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the package")
     args = parser.parse_args()
     made: list[Row] = []
     if args.only != "packages":
         made += rows(args.launches, args.large)
     if args.only != "wrappers" and args.layers:
-        made += package_rows(args.layers)
+        made += package_rows(args.layers, args.device)
     return report(made, args)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sys
@@ -245,6 +246,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # A forked process cannot use a GPU that its parent used.
     cold = arguments.device == "cuda" and not arguments.warm
+    if arguments.device == "cuda":
+        # Inductor starts a pool of compilers, one for each core, in every process that has kernels
+        # to compile. A few small kernels take less time than the pool.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     python, server = (sys.executable, None) if cold else warm_python()
     try:
         bench = Bench(Judge(python, arguments.timeout), arguments, work)

@@ -244,9 +244,9 @@ def main(argv: list[str] | None = None) -> int:
         for case in chosen:
             print(case.name, case.change.what if case.change else "")
         return 0
-    # A forked process cannot use a GPU that its parent used.
-    cold = arguments.device == "cuda" and not arguments.warm
-    if arguments.device == "cuda":
+    # A fork cannot use CUDA once its parent has asked for devices, which the import of Inductor does.
+    cold = arguments.device == "cuda"
+    if cold:
         # Inductor starts a pool of compilers, one for each core, in every process that has kernels
         # to compile. A few small kernels take less time than the pool.
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -283,9 +283,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with it in their name")
     parser.add_argument("--no-clean", dest="clean", action="store_false", help="no controls")
     parser.add_argument("--beside", action="store_true", help="ask compute-sanitizer, too")
-    parser.add_argument(
-        "--warm", action="store_true", help="on a GPU: fork from a process with torch imported"
-    )
     parser.add_argument("--again", action="store_true", help="forget what was asked before")
     parser.add_argument("--keep", action="store_true", help="keep the dumps")
     parser.add_argument("--list", action="store_true", help="only list the cases")

@@ -96,8 +96,7 @@ class Timing:
     high: float = 1.0  # the highest ratio of a pair
     first: float = 1.0  # the ratio of the first pair, right after the wrapper was loaded
     memory: float = 0.0  # device memory used in addition, without torch's allocator, MiB
-    peak: float = 0.0  # the most memory of torch's allocator in probed passes, MiB
-    peak_plain: float = 0.0
+    peak: float = 0.0  # the most memory of torch's allocator in these passes, MiB
     cpu: float = 0.0  # CPU time of the thread, in a probed forward pass
     cpu_plain: float = 0.0
 
@@ -189,10 +188,10 @@ def _rows(
         if device == "cuda" and timing.name != "plain":
             about = f"{form}: {timing.name}: device memory in addition, of 64 MiB"
             result.append(Row(about, max(timing.memory, 0.0), 64.0, 1.0, "MiB"))
-        if timing.peak_plain and timing.name.startswith("memory"):
+        if device == "cuda" and timing.name.startswith("memory"):
             about = f"{form}: {timing.name}: most device memory"
             most = timing.peak + max(timing.memory, 0.0)
-            result.append(Row(about, most, timing.peak_plain, 1.5, "MiB"))
+            result.append(Row(about, most, measured[0]["peak"], 1.5, "MiB"))
     return result
 
 
@@ -259,7 +258,9 @@ def _measure(
     subject.use(plain)
     with _output(piped=False):
         _turn(subject.run, device, 60)
+        _forget_peak(device)
         mean, cpu = _turn(subject.run, device, 60)
+        peak = _peak(device)
         # Loading a package takes device memory that torch's allocator does not count.
         in_use = _in_use(device)
         subject.use(beside := subject.load(subject.wrapper()))
@@ -267,7 +268,7 @@ def _measure(
         of_itself = _in_use(device) - in_use
         subject.use(plain)
         del beside
-    yield Timing("plain", mean, mean, cpu=cpu, cpu_plain=cpu)
+    yield Timing("plain", mean, mean, peak=peak, cpu=cpu, cpu_plain=cpu)
     for variant, path in made:
         with _environment(variant, folder), _output(piped=variant.pipes):
             in_use = _in_use(device)
@@ -285,7 +286,7 @@ def _take_turns(
 ) -> Timing:
     """Time probed passes and plain ones, `TURNS` times each, one after the other."""
     pairs: list[tuple[float, float, float, float]] = []
-    peaks = {True: 0.0, False: 0.0}
+    peak = 0.0
     started = time.perf_counter()
     for number in range(TURNS + 1):
         taken = {}
@@ -296,7 +297,8 @@ def _take_turns(
                 _turn(subject.run, device, 2)
             _forget_peak(device)
             taken[which is probed] = _turn(subject.run, device, variant.passes)
-            peaks[which is probed] = max(peaks[which is probed], _peak(device))
+            if which is probed:
+                peak = max(peak, _peak(device))
         pairs.append((*taken[True], *taken[False]))
         if len(pairs) > 3 and time.perf_counter() - started > 8:
             break
@@ -304,10 +306,7 @@ def _take_turns(
     later = sorted(range(1, len(pairs)), key=ratios.__getitem__)
     mean, cpu, reference, cpu_plain = pairs[later[len(later) // 2]]
     low, high = ratios[later[0]], ratios[later[-1]]
-    return Timing(
-        variant.name, mean, reference, low, high, ratios[0], memory,
-        peaks[True], peaks[False], cpu, cpu_plain,
-    )  # fmt: skip
+    return Timing(variant.name, mean, reference, low, high, ratios[0], memory, peak, cpu, cpu_plain)
 
 
 def _turn(run: Callable[[], object], device: str, passes: int) -> tuple[float, float]:

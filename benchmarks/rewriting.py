@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,8 +177,9 @@ def package_rows(layers: int, device: str) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="rewriter-bench-") as name:
         folder = Path(name)
         small, large = folder / "small.pt2", folder / "large.pt2"
-        for path, count in ((small, 1), (large, layers)):
-            spent(folder, "-c", _PACKAGE, str(path), str(count), device)
+        with ThreadPoolExecutor() as pool:  # not measured
+            makes = [(small, 1), (large, layers)]
+            list(pool.map(lambda one: spent(folder, "-c", _PACKAGE, *map(str, one), device), makes))
         start = spent(folder, "-c", "import rewriter; rewriter.open", str(large))
         compiled = min(spent(folder, "-c", _COMPILE, str(large)) for _ in range(2))
         bare = Spent(compiled.cpu - start.cpu, compiled.wall - start.wall)

@@ -244,7 +244,7 @@ def main(argv: list[str] | None = None) -> int:
         for case in chosen:
             print(case.name, case.change.what if case.change else "")
         return 0
-    # A fork cannot use CUDA once its parent has asked for devices, which the import of Inductor does.
+    # A fork cannot use CUDA once its parent has asked for devices, as importing Inductor does.
     cold = arguments.device == "cuda"
     if cold:
         # Inductor starts a pool of compilers, one for each core, in every process that has kernels

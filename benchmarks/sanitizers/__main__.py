@@ -176,7 +176,7 @@ def _outcome(case: Case, answer: ask.Answer) -> str:
         return LATE
     if "error[missing-module]" in answer.failed or "error[no-device]" in answer.failed:
         return ELSEWHERE
-    if case.change is None and answer.verdict.startswith("the program fails as it is"):
+    if case.change is None and "fails, also without filling" in answer.verdict:
         return ELSEWHERE
     if case.change is None:
         return ALARM if answer.named or answer.kind or answer.failed else CLEAN

@@ -31,7 +31,7 @@ from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.types import Which
-from rewriter.diagnosis import diagnosis_text, fills, ruling, sanitized
+from rewriter.diagnosis import diagnosis_text, failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.diagnosis.fills import FILLINGS
 from rewriter.diagnosis.findings import Diagnosis
@@ -249,24 +249,30 @@ def _unwritten(session: _Session) -> Examined:
 
 def _run_without_filling(session: _Session) -> None:
     """Run once without filling memory: does the program fail as it is, and are its outputs the
-    same, so that nobody would have noticed? Where only a filling makes it fail, it runs once more,
-    with the probe `names`, to tell in which launch."""
-    ends = [one.ended for one in session.filled]
+    same, so that nobody would have noticed?"""
     # With the same probes, so that nothing is compiled again.
     why = "without filling: do the outputs stay the same"
     # Without bands, what is stored out of bounds damages the program itself, which may never end.
     limit = PATIENCE + LONGER * max(one.seconds for one in session.filled)
     plain = session.run("plain", session.selection, why, OFF, timeout=limit)
-    failed = next((number for number, end in enumerate(ends) if end.code != 0), None)
-    crashes = () if failed is None else session.filled[failed].crashes
-    if failed is not None and (plain.ended.code == 0 or any(end.code == 0 for end in ends)):
-        selection = replace(session.selection, args="written")
-        selection = replace(selection, probes=("names", *selection.probes))
-        ran = session.run("failing", selection, "where it fails", str(failed))
-        crashes = ran.crashes or crashes
-    session.parts.append(sanitized.of_ends(ends, plain.ended, crashes))
+    session.parts.append(_failure(session, plain))
     if plain.dump is not None and session.has_findings and plain.ended.code == 0:
         session.parts.append(sanitized.of_outputs(plain.dump, session.dumps))
+
+
+def _failure(session: _Session, plain: ProbedRun) -> Examined:
+    """How the program fails. It runs once more, with the probe `names`, to tell in which launch,
+    and what that is given."""
+    ends = [one.ended for one in session.filled]
+    failed = next((number for number, end in enumerate(ends) if end.code != 0), None)
+    if failed is None:
+        return failing.of_ends(ends, plain.ended)
+    selection = replace(session.selection, args="all", when="both")
+    selection = replace(selection, probes=("names", *selection.probes))
+    ran = session.run("failing", selection, "where it fails", str(failed))
+    crashes = ran.crashes or session.filled[failed].crashes
+    given = failing.filled_arguments(ran.crashes[0], failed) if ran.crashes else {}
+    return failing.of_ends(ends, plain.ended, crashes, given)
 
 
 def _texts(

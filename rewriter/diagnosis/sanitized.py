@@ -10,7 +10,6 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import finding_at
 from rewriter.diagnosis.fills import (
@@ -23,7 +22,6 @@ from rewriter.diagnosis.fills import (
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import Dump, RunDump, open_dump
@@ -128,50 +126,6 @@ def of_fills(
         f"{counted(compared.calls, 'call')} {verb} the same whatever it holds{also}"
     )
     return Examined(ruled_out=ruled_out if compared.calls else "", notes=notes)
-
-
-def of_ends(
-    probed: Sequence[ExitStatus], plain: ExitStatus, crashes: Sequence[Verdict]
-) -> Examined:
-    """How the runs ended, compared with the run that fills no memory."""
-    failed = next((one for one in probed if one.code != 0), None)
-    if failed is None:
-        if plain.code == 0:
-            return Examined()
-        what = f"without filling it ends differently: {first_line(str(plain))}"
-        return Examined(notes=(what,))
-    depends = any(one.code == 0 for one in probed)
-    if plain.code != 0 and not depends:
-        what = (
-            f"the program also fails without filling, and nothing behind the failure was checked: "
-            f"{first_line(str(plain))}"
-        )
-        note = "`rewriter triage` names the launch that fails"
-        return Examined((Finding("crash", what, "shown by the runs", whole=True),), notes=(note,))
-    runs = "runs without filling" if plain.code == 0 else "runs with another filling"
-    what = (
-        f"fails where memory that nobody wrote is filled, or has bands, and {runs}: "
-        f"{first_line(str(failed))}"
-    )
-    verdict = crashes[0] if crashes else None
-    if verdict is None or verdict.state == "over":  # in no launch
-        text = () if verdict is None else (verdict.headline,)
-        what = f"the program {what}"
-        return Examined((Finding("crash", what, "shown by the runs", whole=True, text=text),))
-    finding = Finding(
-        "unwritten",
-        what,
-        "shown by the runs",
-        "likely",
-        artifact=verdict.artifact,
-        run=verdict.run,
-        launch=verdict.launch,
-        iteration=verdict.iteration,
-        kernel=verdict.kernel,
-        line=verdict.line,
-        lines=verdict.lines,
-    )
-    return Examined((finding,))
 
 
 def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import torch
 
 import dumps
 from artifacts import get
-from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import fills, sanitized
-from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import open_dump
 from rewriter.runtime.memory.patterns import pattern
 
@@ -434,32 +431,3 @@ def test_a_store_beside_a_buffer_may_be_that_of_a_launch_on_another_stream(tmp_p
     assert (finding.launch, finding.certainty) == (0, "likely")
     assert 1 in finding.others
     assert "on other streams, which may have run at the same time: #1" in finding.text[-1]
-
-
-def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:
-    died, well = (
-        ExitStatus(1, message="IndexError: index 1515870810 is out of bounds"),
-        ExitStatus(0),
-    )
-    (finding,) = sanitized.of_ends([died, well], well, ()).findings
-    assert "fails where memory that nobody wrote is filled" in finding.headline
-    (finding,) = sanitized.of_ends([died, well], died, ()).findings
-    assert "runs with another filling" in finding.what
-    (finding,) = sanitized.of_ends([died, died], died, ()).findings
-    assert finding.headline.startswith("the program also fails without filling")
-    assert sanitized.of_ends([well, well], well, ()) == sanitized.Examined()
-
-
-def test_what_fails_behind_the_last_launch_is_not_that_launch() -> None:
-    died, well = ExitStatus(None, signal=11), ExitStatus(0)
-    over = Verdict(
-        rank=0, run="rank0/run0", pid=1, artifact="c.py", state="over", ended=died, launch=4,
-        iteration=0, kernel="topk", kind="fallback", scope="call", line=30, arguments=(),
-        source_nodes=(), origins=(), probes=("hash",), lines=(),
-    )  # fmt: skip
-    (finding,) = sanitized.of_ends([died, died], well, [over]).findings
-    assert (finding.kind, finding.launch) == ("crash", None)
-    assert finding.headline.startswith("the program fails where memory that nobody wrote is filled")
-    assert "in no launch, after the last one of a call, launch #4 topk" in finding.text[0]
-    (finding,) = sanitized.of_ends([died, died], well, [replace(over, state="begun")]).findings
-    assert finding.headline.startswith("likely: launch #4 topk (line 30 of c) fails where")

@@ -1,0 +1,105 @@
+"""How a program that fails in the runs of `sanitize` fails: in which launch, and what that was
+given that still holds a filling as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.diagnosis.fills import Filling
+from rewriter.diagnosis.findings import Finding, FindingKind
+from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.rows import TensorRow
+
+_MOST = 1 << 27  # bytes of an argument that is compared
+_SHOWN = "shown by the runs"
+_GIVEN: Mapping[Filling, tuple[FindingKind, str]] = {
+    "stale": ("stale", "is given memory that was given back"),
+    "poison": ("unwritten", "is given memory that nobody wrote"),
+}
+
+
+def of_ends(
+    probed: Sequence[ExitStatus],
+    plain: ExitStatus,
+    crashes: Sequence[Verdict] = (),
+    given: Mapping[str, Filling] | None = None,
+) -> Examined:
+    """How the runs ended, compared with the run that fills no memory.
+
+    `crashes` is what the dump of a run that failed says of its end, `given` what `filled_arguments`
+    says of the launch.
+    """
+    failed = next((one for one in probed if one.code != 0), None)
+    if failed is None:
+        if plain.code == 0:
+            return Examined()
+        return Examined(notes=(f"without filling it ends differently: {first_line(str(plain))}",))
+    fails_anyway = plain.code != 0 and all(one.code != 0 for one in probed)
+    notes: tuple[str, ...] = ()
+    if fails_anyway:
+        what = f"fails, also without filling: {first_line(str(plain))}"
+        notes = ("nothing behind the failure was checked; `rewriter triage` says more about it",)
+    else:
+        runs = "runs without filling" if plain.code == 0 else "runs with another filling"
+        what = (
+            f"fails where memory that nobody wrote is filled, or has bands, and {runs}: "
+            f"{first_line(str(failed))}"
+        )
+    verdict = crashes[0] if crashes else None
+    if verdict is None or verdict.state == "over":  # in no launch
+        text = () if verdict is None else (verdict.headline,)
+        finding = Finding("crash", f"the program {what}", _SHOWN, whole=True, text=text)
+        return Examined((finding,), notes=notes)
+    kind: FindingKind = "crash" if fails_anyway else "unwritten"
+    for filling, (of_filling, is_given) in _GIVEN.items():
+        if names := [name for name, held in (given or {}).items() if held == filling]:
+            kind, what = of_filling, f"{is_given} ({', '.join(names)}), and {what}"
+            break
+    finding = Finding(
+        kind,
+        what,
+        _SHOWN,
+        "likely",
+        artifact=verdict.artifact,
+        run=verdict.run,
+        launch=verdict.launch,
+        iteration=verdict.iteration,
+        kernel=verdict.kernel,
+        line=verdict.line,
+        lines=verdict.lines,
+    )
+    return Examined((finding,), notes=notes)
+
+
+def filled_arguments(verdict: Verdict, fill: int) -> dict[str, Filling]:
+    """The tensors that a launch only reads and that hold nothing but a filling, as their
+    fingerprints show. `fill` is the number of the filling in that run."""
+    result: dict[str, Filling] = {}
+    for argument in verdict.arguments:
+        row = argument.tensor
+        if argument.role != "in" or row is None or row.phase != "before" or not row.fingerprint:
+            continue
+        if row.dtype == "bool" or (fill and not row.is_floating):
+            continue  # these fillings are numbers that a program has, too
+        for filling in _GIVEN:
+            if row.fingerprint == _fingerprint(row, filling, fill):
+                result[argument.name] = filling
+    return result
+
+
+def _fingerprint(row: TensorRow, filling: Filling, fill: int) -> str:
+    """The fingerprint of a tensor of this shape that holds nothing but a filling."""
+    import torch
+
+    from rewriter.runtime import engine
+    from rewriter.runtime.memory.patterns import pattern
+
+    dtype = getattr(torch, row.dtype, None)
+    if not isinstance(dtype, torch.dtype) or not 0 < row.size * dtype.itemsize <= _MOST:
+        return ""
+    size = row.size * dtype.itemsize
+    data = bytearray(pattern(filling, fill, row.dtype) * (size // 8 + 1))[:size]
+    (measured,) = engine.measure([torch.frombuffer(data, dtype=torch.uint8)])
+    return measured.fingerprint

@@ -59,12 +59,12 @@ _COMPILE = """
 import subprocess, sys, tempfile
 from pathlib import Path
 import rewriter
-from rewriter.rebuild import build, patch, recipe
+from rewriter.rebuild import build, recipe, unpack
 from rewriter.rebuild.machine import Machine
 package = rewriter.open(sys.argv[1]).package
 with tempfile.TemporaryDirectory() as folder:
     (model,) = package.models
-    library = patch.extract_library(package, model, Path(folder) / "library.so")
+    library = unpack.library_of(package, model)
     chosen = recipe.choose(model, library, Machine.detect())
     job = build.Job(chosen, model.source, library)
     (step,) = build.compile_steps(job, Path(folder))

@@ -45,8 +45,17 @@ _MORE = 3  # errors that are shown
 
 
 @dataclass(frozen=True)
+class Unpacked:
+    """The original library in a file of its own, and the hash of what was copied there."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
 class Job:
-    """What to build for one model: its recipe, the source with probes, and the original library.
+    """What to build for one model: its recipe, the source with probes, and the original library,
+    which has to be unpacked to be linked to.
 
     `apart` are sources of their own, by name, that are compiled at the same time, and `defines` is
     what the wrapper is compiled with for that.
@@ -55,6 +64,7 @@ class Job:
     recipe: Recipe
     source: bytes
     library: Library
+    unpacked: Unpacked | None = None
     apart: tuple[tuple[str, str], ...] = ()
     file: str = ""  # what the wrapper is called; empty: as in the package
     defines: tuple[str, ...] = ()
@@ -119,7 +129,8 @@ def build(
         links.append(linking)
         if job.links:
             (folders[name] / ORIGIN).mkdir()
-            os.symlink(job.library.path.resolve(), folders[name] / beside(job.recipe.model))
+            assert job.unpacked is not None
+            os.symlink(job.unpacked.path.resolve(), folders[name] / beside(job.recipe.model))
     compiles = [step for step in compiles if not _reuse(step, object_keys, headers, report)]
     _run_all(compiles, report, spare)
     for step in compiles:
@@ -136,7 +147,7 @@ def build(
         if name in keys:
             _keep(keys[name], folders[name], headers)
         if not job.links and job.recipe.model.weights == "behind the library":
-            _append_weights(job.library, folders[name] / RESULT)
+            _append_weights(job, folders[name] / RESULT)
     return {name: folder / RESULT for name, folder in folders.items()}
 
 
@@ -144,14 +155,16 @@ def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
     """What a build is known by: everything but the headers that its compiler will read."""
     read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
     read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
-    return _key_of(steps, folder, [*read, *([job.library.path] if job.links else [])])
+    return _key_of(steps, folder, read, [job.unpacked.digest] if job.links and job.unpacked else [])
 
 
-def _key_of(steps: Sequence[BuildStep], folder: Path, read: Sequence[Path]) -> str:
+def _key_of(
+    steps: Sequence[BuildStep], folder: Path, read: Sequence[Path], digests: Sequence[str] = ()
+) -> str:
     here = Machine.detect()
     return build_cache.key(
         [[part.replace(str(folder), ".") for part in step.command] for step in steps],
-        [sha256(path) for path in read],
+        [*(sha256(path) for path in read), *digests],
         # Flags may ask for code for the processor at hand.
         f"{here.torch and here.torch.version} {here.processor} {' '.join(sorted(here.features))}",
     )
@@ -248,7 +261,7 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         about = f"the kernels of {name}"
         steps.append(_compile(about, kernel_flags, kernel, f"kernel{number}.o"))
     if not job.links:
-        constants = _write_constants(job.library, folder)
+        constants = _write_constants(job, folder)
         steps.append(_compile(f"the weights of {name}", flags, constants, "constants.o"))
     return steps
 
@@ -294,11 +307,12 @@ def link_step(job: Job, folder: Path) -> BuildStep:
     return BuildStep(f"the library of {recipe.model.name}", command, folder)
 
 
-def _write_constants(library: Library, folder: Path) -> Path:
+def _write_constants(job: Job, folder: Path) -> Path:
     """A source that puts the constants of a library where a new one has them."""
-    constants = library.constants
+    constants = job.library.constants
     assert constants is not None
-    with library.path.open("rb") as file:
+    assert job.unpacked is not None
+    with job.unpacked.path.open("rb") as file:
         file.seek(constants.offset)
         (folder / "constants.bin").write_bytes(file.read(constants.size))
     source = folder / "constants.s"
@@ -315,15 +329,16 @@ def _write_constants(library: Library, folder: Path) -> Path:
     return source
 
 
-def _append_weights(library: Library, target: Path) -> None:
+def _append_weights(job: Job, target: Path) -> None:
     """Put the weights that stand behind a library behind a new one, as the loader maps them."""
-    constants = library.constants
+    constants = job.library.constants
     assert constants is not None
-    with library.path.open("rb") as source, target.open("ab") as output:
+    assert job.unpacked is not None
+    with job.unpacked.path.open("rb") as source, target.open("ab") as output:
         source.seek(constants.offset)
         size = int.from_bytes(source.read(8), "little")
         output.write(b" " * (-output.tell() % _ALIGNMENT))
-        source.seek(library.path.stat().st_size - size)
+        source.seek(job.unpacked.path.stat().st_size - size)
         shutil.copyfileobj(source, output, 1 << 20)
 
 

@@ -32,11 +32,13 @@ _NO_OPERATOR = re.compile(
 class ExpectedModel:
     """What loading a model needs, and the file name of the library that has to run then.
 
-    The name is empty where the loader compiles it.
+    The name is empty where the loader compiles it. `alone` is that library, beside its original,
+    if it can be loaded without the package.
     """
 
     device: str
     library: str
+    alone: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,13 @@ class Loading:
         """
         spec = {
             "package": str(package),
-            "models": {name: expected.device for name, expected in models.items()},
+            "models": {
+                name: {
+                    "device": expected.device,
+                    "library": "" if self.full_torch else str(expected.alone or ""),
+                }
+                for name, expected in models.items()
+            },
             "imports": list(imports),
         }
         code, out, err = self.process.communicate(json_text.encode(spec) + "\n")
@@ -138,8 +146,8 @@ def load(
 ) -> tuple[Checked, str]:
     """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads.
 
-    If it does not load with the bindings alone, a process with all of torch loads it again, which
-    has the operators that Python registers.
+    If it does not load with the bindings alone, a process with all of torch loads the package,
+    which has the operators that Python registers.
     """
     if not loading.full_torch:
         with contextlib.suppress(RewriterError):

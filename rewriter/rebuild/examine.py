@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
-from rewriter.rebuild import patch, preflight, recipe
+from rewriter.rebuild import patch, preflight, recipe, unpack
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.types import Check
 
@@ -25,14 +23,9 @@ def examine(artifact: Artifact) -> Iterator[Check]:
         yield Check(
             "probes", f"{probes}; below is the original", None, "`rewriter strip` takes them out"
         )
-    with (
-        patch.plain(artifact, may_replace=True) as original,
-        tempfile.TemporaryDirectory(prefix="rewriter-") as scratch,
-    ):
+    with patch.plain(artifact, may_replace=True) as original:
         assert original.package is not None
-        for number, (model, wrapper) in enumerate(
-            zip(original.package.models, original.wrappers, strict=True)
-        ):
+        for model, wrapper in zip(original.package.models, original.wrappers, strict=True):
             launches = wrapper.launches
             kinds = ", ".join(sorted({launch.kind for launch in launches})) or "none"
             yield Check(
@@ -49,9 +42,9 @@ def examine(artifact: Artifact) -> Iterator[Check]:
                 hint = "whoever loads the package registers them; --import MODULE does it here"
                 yield Check("custom operators", names, None, hint)
             try:
-                library = patch.extract_library(
-                    original.package, model, Path(scratch) / f"{number}.so"
-                )
+                library = unpack.library_of(original.package, model)
+                if model.library is not None:
+                    original.package.container.check(model.library)
             except RewriterError as error:
                 yield Check("library", error.message, False, error.hint, error.slug)
                 continue

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -26,13 +28,16 @@ from rewriter.instrumentation.choosing import chosen_text, with_launches
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Plan, Selection
-from rewriter.rebuild import build, preflight, recipe
-from rewriter.rebuild.build import Report
+from rewriter.rebuild import build, preflight, recipe, unpack
+from rewriter.rebuild.build import Report, Unpacked
 from rewriter.rebuild.check import ExpectedModel, Loading, link_check, load
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.recipe import Recipe
 from rewriter.rebuild.types import Checked, Route
+from rewriter.rebuild.unpack import Copying
 from rewriter.version import __version__
+
+_LARGE = 64 << 20  # bytes of a library that take longer to unpack than to load
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,13 @@ class Built:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be done for one model. `original` is its library, unpacked, if it has one."""
+    """What is to be done for one model. `original` is its library, if it has one, and `unpacked`
+    where that is to be linked to."""
 
     probed: Probed
     recipe: Recipe
     original: Library | None
+    unpacked: Unpacked | None
 
     @property
     def name(self) -> str:
@@ -182,8 +189,12 @@ def rebuild(
     package = _package(artifact)
     machine = Machine.detect()
     runs_here = check if runs_here is None else runs_here
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
+        ThreadPoolExecutor() as pool,
+    ):
         scratch = Path(folder)
+        copying = None if package.is_folder else Copying.start(pool, package, output)
         plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
         loading: Loading | None = None
 
@@ -201,13 +212,17 @@ def rebuild(
                     if plan.original:
                         new = library.read(built[plan.name], "the new library")
                         link_check(new, plan.original, machine)
-            _write(package, output, plans, built, scratch)
-            if loading is None:
+            _write(package, output, plans, built, scratch, copying)
+            if copying is None or loading is None:
+                if copying is not None:
+                    _require_exact(package, output)
                 note = "a directory is not loaded" if check else ""
                 return Built(_recipes(plans), "linked" if check else "skipped", note)
             report("loading the package")
-            models = {one.model.name: _expected(one.model) for one in probed}
+            models = {plan.name: _expected(plan, built, scratch) for plan in plans}
+            exact = pool.submit(_require_exact, package, output)
             checked, note = load(loading, output, package.path, models, imports)
+            exact.result()
             return Built(_recipes(plans), checked, note)
         finally:
             if loading is not None:
@@ -225,27 +240,24 @@ def _plans(
 ) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     for number, one in enumerate(probed):
-        original = extract_library(package, one.model, scratch / f"original{number}.so")
+        original = unpack.library_of(package, one.model)
         checks = preflight.checks(one.model, original, machine, runs_here=runs_here)
         preflight.require(checks, package, one.model)
-        yield _Plan(one, recipe.choose(one.model, original, machine, route), original)
+        chosen = recipe.choose(one.model, original, machine, route)
+        unpacked = None
+        if original is not None:
+            to = scratch / f"original{number}.so"
+            unpacked = unpack.unpack(package, one.model, original, to, whole=chosen.route != "link")
+        yield _Plan(one, chosen, original, unpacked)
 
 
 def _recipes(plans: Sequence[_Plan]) -> tuple[Recipe, ...]:
     return tuple(plan.recipe for plan in plans)
 
 
-def extract_library(package: Package, model: Model, to: Path) -> Library | None:
-    """Copy the library of a model out of its package and read it; None if it has none."""
-    if model.library is None:
-        return None
-    package.container.extract(model.library, to)
-    return library.read(to, f"{package.path}: {model.library}")
-
-
 def _job(plan: _Plan) -> build.Job:
     assert plan.original is not None
-    return job(plan.probed, plan.recipe, plan.original)
+    return replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
 
 
 def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
@@ -260,8 +272,20 @@ def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
     )
 
 
-def _expected(model: Model) -> ExpectedModel:
-    return ExpectedModel(model.device, PurePosixPath(model.library or "").name)
+def _expected(plan: _Plan, built: Mapping[str, Path], scratch: Path) -> ExpectedModel:
+    """What loading a model has to do. Of a large library, which the loader of packages would unpack
+    with all of its weights, the new one is loaded beside what was linked to."""
+    model, unpacked = plan.probed.model, plan.unpacked
+    if model.library is None:
+        return ExpectedModel(model.device, "")
+    name = PurePosixPath(model.library).name
+    is_large = unpacked is not None and unpacked.path.stat().st_size >= _LARGE
+    if unpacked is None or not is_large or model.operators or plan.recipe.route != "link":
+        return ExpectedModel(model.device, name)
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    os.link(built[plan.name], folder / name)
+    os.link(unpacked.path, folder / PurePosixPath(model.original_library).name)
+    return ExpectedModel(model.device, name, folder / name)
 
 
 def changes(
@@ -316,8 +340,9 @@ def _write(
     plans: Sequence[_Plan],
     libraries: Mapping[str, Path],
     scratch: Path,
+    copying: Copying | None,
 ) -> None:
-    """Write the patched package, and make sure that the original can be had back from it."""
+    """Write the patched package."""
     probed = [plan.probed for plan in plans]
     sources = {}
     for number, one in enumerate(probed):
@@ -325,11 +350,15 @@ def _write(
         sources[one.model.name].write_bytes(one.result.source)
     made = changes(probed, sources, libraries)
     fields = manifest(probed, [plan.recipe.route for plan in plans])
-    if package.is_folder:
+    if copying is None:
         pack.patch_folder(package.path, output, package.root, made, fields)
-        return
-    pack.patch(package.path, output, package.root, made, fields)
-    if not pack.restore(output, package.root):
+    else:
+        pack.append(output, package.root, made, fields, copying.finish())
+
+
+def _require_exact(package: Package, output: Path) -> None:
+    """Make sure that the original can be had back from a patched package."""
+    if not pack.gives_back(output, package.root, package.path):
         raise RewriterError(
             "verification-failed",
             f"{package.path}: stripping the patched package would not give back the original",

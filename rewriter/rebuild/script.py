@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,7 @@ from rewriter.artifact.package.model import Model, Package
 from rewriter.artifact.types import Artifact
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
-from rewriter.rebuild import build, patch, recipe
+from rewriter.rebuild import build, patch, recipe, unpack
 from rewriter.rebuild.build import BuildStep
 from rewriter.rebuild.patch import Probed
 from rewriter.rebuild.recipe import Recipe
@@ -102,8 +101,7 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
     Raises where the package's own library cannot be linked to.
     """
     model = probed.model
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        library = patch.extract_library(package, model, Path(scratch) / "library.so")
+    library = unpack.library_of(package, model)
     assert library is not None
     if obstacle := recipe.obstacle("link", model, library):
         raise RewriterError(

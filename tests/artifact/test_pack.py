@@ -159,6 +159,7 @@ def test_patch_and_restore(case: Case) -> None:
             after[offset : offset + len(name)] = old.encode()
         assert after == before[:start]
 
+        assert pack.gives_back(patched, case.root, original)
         assert pack.restore(patched, case.root)
         back = place / "back.pt2"
         assert pack.restore(patched, case.root, back)
@@ -182,8 +183,13 @@ def test_what_was_changed_since_is_not_the_original(case: Case, data: st.DataObj
         whole[at] ^= data.draw(st.integers(1, 255))
         patched.write_bytes(whole)
         # Where what was hit is not of the original, it still comes back: never anything else.
-        if pack.restore(patched, case.root, back):
+        is_whole = pack.restore(patched, case.root, back)
+        if is_whole:
             assert back.read_bytes() == before
+            assert pack.gives_back(patched, case.root, place / "original.pt2")
+        # The hash in the manifest is of no use to who has the original.
+        elif pack.gives_back(patched, case.root, place / "original.pt2"):
+            assert hashlib.sha256(before).hexdigest().encode() not in bytes(whole)
 
 
 @settings(max_examples=60, deadline=None)

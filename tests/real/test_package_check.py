@@ -6,12 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 import rewriter
 from capture import Packaged
 from rewriter.artifact.opening import open_artifact
+from rewriter.rebuild import patch
 from rewriter.rebuild.check import ExpectedModel, Loading
+from rewriter.rebuild.types import Checked
 
 if TYPE_CHECKING:
     from capture import Packaged
@@ -33,6 +37,25 @@ def test_a_package_is_loaded(packaged: Callable[..., Packaged], tmp_path: Path) 
     loading = Loading.start_for(tmp_path, {"cpu"}, ())
     assert not loading.full_torch
     assert loading.load(path, models, ()) == ("loaded", "")
+
+
+def test_a_large_library_is_loaded_without_its_package(
+    packaged: Callable[..., Packaged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are not unpacked: the new library runs beside one that has zeros there."""
+    answers = []
+    load = Loading.load
+
+    def watched(self: Loading, *args: Any) -> tuple[Checked, str]:
+        (model,) = args[1].values()
+        answers.append((self.full_torch, model.alone.is_file(), load(self, *args)))
+        return answers[-1][2]
+
+    monkeypatch.setattr(Loading, "load", watched)
+    monkeypatch.setattr(patch, "_LARGE", 0)
+    built = rewriter.patch(packaged("mlp").path, tmp_path / "out.pt2", rewriter.select("names"))
+    assert built.check == "loaded"
+    assert answers == [(False, True, ("loaded", ""))]
 
 
 def test_hardly_anything_of_torch_in_python_is_imported() -> None:

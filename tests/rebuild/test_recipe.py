@@ -74,7 +74,6 @@ HERE = Machine(
     cuda_include=Path("/nowhere/cuda"),
 )
 SHARED = Library(
-    path=Path("x.so"),
     machine="X86_64",
     soname="",
     needed=("libtorch.so", "libstdc++.so.6", "libc.so.6"),
@@ -711,7 +710,8 @@ SHARE = ("-shared", "-fPIC")
 
 @pytest.mark.programs
 def test_a_library_is_read(built: Callable[..., Path]) -> None:
-    found = libraries.read(built(*SHARE), "x.so")
+    path = built(*SHARE)
+    found = libraries.read(path, "x.so")
     assert found.soname == ""
     assert any(name.startswith("libstdc++.so") for name in found.needed)
     assert not found.is_static
@@ -721,12 +721,12 @@ def test_a_library_is_read(built: Callable[..., Path]) -> None:
     # Those with a version come from a library that the linker knows.
     assert not any(name.startswith("_ZSt") for name in found.wants)
     assert found.constants is not None
-    data = found.path.read_bytes()[found.constants.offset :]
+    data = path.read_bytes()[found.constants.offset :]
     assert data.startswith(bytes(range(1, 9)))
     assert found.constants.section == ".data"
     assert found.constants.writable
     assert recipe.obstacle("link", model(DECLARED + CALL), found) == ""
-    assert libraries.provided([found.path], ["cpp_fused_relu_0", "wanted_elsewhere", "x"]) == {
+    assert libraries.provided([path], ["cpp_fused_relu_0", "wanted_elsewhere", "x"]) == {
         "cpp_fused_relu_0"
     }
 

@@ -6,10 +6,12 @@ claim one another's bytes, and sizes that cannot be true are refused before anyt
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections import Counter
@@ -18,11 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from rewriter.artifact.package.pack import ORIGINAL, SOURCES
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as WriteableBuffer
 
 # Where a package keeps its models: torch/csrc/export/pt2_archive_constants.h.
 MODELS = "data/aotinductor/"
@@ -33,6 +38,8 @@ _BOMB_BYTES = 1 << 30
 _BOMB_RATIO = 100
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what torch reads
 _LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
+_LENGTHS = 26  # where these say how long the name and what follows it are
+_BLOCK = 1 << 20  # bytes that are held at once
 _END = struct.Struct("<4s4H2LH")  # what a zip file ends in: the fifth is the number of entries
 _END_SIGNATURE = b"PK\5\6"
 _IN_ZIP64 = 0xFFFF  # the number is elsewhere
@@ -62,6 +69,12 @@ class Container(Protocol):
 
     def extract(self, name: str, to: Path) -> None:
         """Copy a member, of any size, into a new file."""
+
+    def open(self, name: str) -> IO[bytes]:
+        """A member to read parts of; its checksum is not compared."""
+
+    def check(self, name: str) -> None:
+        """Raise `RewriterError` where a member does not have the checksum that the package says."""
 
 
 def root_of(names: tuple[str, ...]) -> str:
@@ -107,13 +120,70 @@ class Zip:
             self._directory.open(name) as source,
             to.open("xb") as target,
         ):
-            shutil.copyfileobj(source, target, 1 << 20)
+            shutil.copyfileobj(source, target, _BLOCK)
             self._require_whole(name, target.tell())
+
+    def open(self, name: str) -> IO[bytes]:
+        entry = self._directory.getinfo(name)
+        with _reading(self.path):
+            if entry.compress_type == zipfile.ZIP_STORED:
+                # As torch writes it. zipfile would read all that stands before a place in it.
+                return io.BufferedReader(_Part(self.path, *_place(self.path, entry)))
+            unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
+            with self._directory.open(name) as source:
+                shutil.copyfileobj(source, unpacked, _BLOCK)
+            unpacked.seek(0)
+            return unpacked
+
+    def check(self, name: str) -> None:
+        with _reading(self.path), self._directory.open(name) as source:
+            size = 0
+            while block := source.read(_BLOCK):
+                size += len(block)
+            self._require_whole(name, size)
 
     def _require_whole(self, name: str, size: int) -> None:
         """An entry may inflate to less than it claims, which zipfile takes for its end."""
         if size != self.size(name):
             raise zipfile.BadZipFile(f"the entry {name!r} holds {size:,} bytes, not what it says")
+
+
+class _Part(io.RawIOBase):
+    """Some bytes in the middle of a file, as a file."""
+
+    def __init__(self, path: Path, start: int, size: int) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._start, self._size, self._at = start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        from_where = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}
+        self._at = max(0, from_where[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")[: max(0, self._size - self._at)]
+        self._file.seek(self._start + self._at)
+        count = self._file.readinto(view) or 0
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _place(path: Path, entry: zipfile.ZipInfo) -> tuple[int, int]:
+    """Where the bytes of a stored member begin in a zip file, and how many there are."""
+    with path.open("rb") as file:
+        file.seek(entry.header_offset + _LENGTHS)
+        name, extra = struct.unpack("<2H", file.read(4))
+    return entry.header_offset + _LOCAL_HEADER + name + extra, entry.file_size
 
 
 @dataclass(frozen=True)
@@ -142,6 +212,12 @@ class Folder:
 
     def extract(self, name: str, to: Path) -> None:
         shutil.copyfile(self.path / name, to)
+
+    def open(self, name: str) -> IO[bytes]:
+        return (self.path / name).open("rb")
+
+    def check(self, name: str) -> None:
+        """Files have no checksums."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +266,15 @@ class Overlay:
             shutil.copyfile(self.path / self.files[name], to)
         else:
             self.original.extract(name, to)
+
+    def open(self, name: str) -> IO[bytes]:
+        if name in self.files:
+            return (self.path / self.files[name]).open("rb")
+        return self.original.open(name)
+
+    def check(self, name: str) -> None:
+        if name not in self.files:
+            self.original.check(name)
 
 
 def is_folder(path: Path) -> bool:

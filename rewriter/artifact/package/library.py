@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rewriter.core.errors import RewriterError
 
@@ -36,7 +36,6 @@ class Library:
     `wants` leaves out weak symbols, and those with a version, which the linker found in a library.
     """
 
-    path: Path
     machine: str
     soname: str
     needed: tuple[str, ...]
@@ -52,43 +51,54 @@ class Library:
 
 def read(path: Path, name: str) -> Library:
     """Read a shared object; `name` is what messages call it."""
+    try:
+        with path.open("rb") as file:
+            return read_from(file, name)
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def read_from(file: IO[bytes], name: str) -> Library:
+    """As `read`, from an open file, of which only what is asked for is read."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
     try:
-        with path.open("rb") as file:
-            elf = ELFFile(file)
-            dynamic: Any = elf.get_section_by_name(".dynamic")
-            symbols: Any = elf.get_section_by_name(".dynsym")
-            if elf["e_type"] != "ET_DYN" or dynamic is None or symbols is None or _is_program(elf):
-                raise RewriterError(
-                    "bad-library",
-                    f"{name}: no shared object that can be linked to: it has no dynamic symbols",
-                    hint="It is a program, was linked statically, or stripped of its section "
-                    "headers. Get the package as torch wrote it.",
-                )
-            tags = list(dynamic.iter_tags())
-            own, wanted = set(), set()
-            for number, symbol in enumerate(symbols.iter_symbols()):
-                if symbol["st_shndx"] != "SHN_UNDEF":
-                    own.add(symbol.name)
-                elif symbol["st_info"]["bind"] != "STB_WEAK" and not _has_version(elf, number):
-                    wanted.add(symbol.name)
-            return Library(
-                path=path,
-                machine=str(elf["e_machine"]).removeprefix("EM_"),
-                soname=next((tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"), ""),
-                needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
-                exports=frozenset(own - {""}),
-                wants=frozenset(wanted - {""}),
-                constants=_constants(elf),
+        elf = ELFFile(file)
+        dynamic: Any = elf.get_section_by_name(".dynamic")
+        symbols: Any = elf.get_section_by_name(".dynsym")
+        if elf["e_type"] != "ET_DYN" or dynamic is None or symbols is None or _is_program(elf):
+            raise RewriterError(
+                "bad-library",
+                f"{name}: no shared object that can be linked to: it has no dynamic symbols",
+                hint="It is a program, was linked statically, or stripped of its section "
+                "headers. Get the package as torch wrote it.",
             )
+        tags = list(dynamic.iter_tags())
+        own, wanted = set(), set()
+        for number, symbol in enumerate(symbols.iter_symbols()):
+            if symbol["st_shndx"] != "SHN_UNDEF":
+                own.add(symbol.name)
+            elif symbol["st_info"]["bind"] != "STB_WEAK" and not _has_version(elf, number):
+                wanted.add(symbol.name)
+        return Library(
+            machine=str(elf["e_machine"]).removeprefix("EM_"),
+            soname=next((tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"), ""),
+            needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
+            exports=frozenset(own - {""}),
+            wants=frozenset(wanted - {""}),
+            constants=_constants(elf),
+        )
     except (ELFError, OSError, *_MALFORMED) as error:
-        raise RewriterError(
-            "bad-library",
-            f"{name}: no shared object that can be read: {error}",
-            hint="Expected the library of AOTInductor for Linux (an ELF file).",
-        ) from error
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> RewriterError:
+    return RewriterError(
+        "bad-library",
+        f"{name}: no shared object that can be read: {error}",
+        hint="Expected the library of AOTInductor for Linux (an ELF file).",
+    )
 
 
 def _is_program(elf: Any) -> bool:

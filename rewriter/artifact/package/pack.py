@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, ParamSpec
 
 # In a directory that no loader looks into, beside `data/`.
 MANIFEST = "rewriter/manifest.json"
@@ -41,6 +43,9 @@ _NAME = 30  # where the name stands in a local header
 _DATE = (1980, 1, 1, 0, 0, 0)  # that of torch's own entries
 _ATTRIBUTES = 0o600 << 16
 _BLOCK = 1 << 20  # bytes that are held at once
+
+
+_Asked = ParamSpec("_Asked")
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,13 @@ def patch(
     also says how to give the original back.
     """
     shutil.copyfile(original, output)
-    _append(output, root, changes, about, sha256(original))
+    append(output, root, changes, about, sha256(original))
 
 
-def _append(
+def append(
     output: Path, root: str, changes: Changes, about: Mapping[str, object], digest: str
 ) -> None:
-    """Make a copy of the original, which has this hash, the patched package."""
+    """Make a copy of the original, which has this hash, the patched package; as `patch`."""
     size = output.stat().st_size
     # Opened here: zipfile makes a new archive where it cannot open one.
     with output.open("r+b") as raw, zipfile.ZipFile(raw, "a", allowZip64=True) as file:
@@ -157,7 +162,7 @@ def is_as_packed(patched: Path, root: str, scratch: Path) -> bool:
         target.seek(start)
         target.write(tail)
     about = {key: value for key, value in manifest.items() if key not in _OURS}
-    _append(again, root, changes, about, manifest["original"]["sha256"])
+    append(again, root, changes, about, manifest["original"]["sha256"])
     with patched.open("rb") as one, again.open("rb") as other:
         one.seek(start)
         other.seek(start)
@@ -173,43 +178,62 @@ def hashes(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
+def _false_of_damaged(ask: Callable[_Asked, bool]) -> Callable[_Asked, bool]:
+    """A question about a patched package. Whatever somebody wrote into its manifest, or did to its
+    members, makes the answer false."""
+
+    @functools.wraps(ask)
+    def asked(*args: _Asked.args, **kwargs: _Asked.kwargs) -> bool:
+        try:
+            return ask(*args, **kwargs)
+        except (AttributeError, EOFError, KeyError, RuntimeError, TypeError, ValueError):
+            return False
+        except (zipfile.BadZipFile, zlib.error):
+            return False
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # to seek to before the file
+                raise
+            return False
+
+    return asked
+
+
+@_false_of_damaged
 def restore(patched: Path, root: str, output: Path | None = None) -> bool:
     """Give back the original of a patched `.pt2`; whether it is exactly that, by its hash.
 
     Without `output` it is not written. If the answer is false, what was written is of no use.
-    Whatever somebody wrote into the manifest, or did to the members, makes it false.
     """
-    try:
-        return _restore(patched, root, output)
-    except (AttributeError, EOFError, KeyError, RuntimeError, TypeError, ValueError):
-        return False
-    except (zipfile.BadZipFile, zlib.error):
-        return False
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # to seek to before the file
-            raise
-        return False
-
-
-def _restore(patched: Path, root: str, output: Path | None) -> bool:
-    with zipfile.ZipFile(patched) as file:
-        original = json.loads(file.read(root + MANIFEST))["original"]
-        if file.getinfo(root + DIRECTORY).file_size > patched.stat().st_size:
-            return False  # more than the original had
-        tail = file.read(root + DIRECTORY)
-    if original["directory"] + len(tail) != original["size"]:
-        return False
+    known, blocks = _read_back(patched, root)
     digest = hashlib.sha256()
     with contextlib.ExitStack() as stack:
         target = stack.enter_context(output.open("xb")) if output else None
-        for block in _original(patched, original["directory"], original["renamed"]):
+        for block in blocks:
             digest.update(block)
             if target:
                 target.write(block)
-        digest.update(tail)
-        if target:
-            target.write(tail)
-    return bool(digest.hexdigest() == original["sha256"])
+    return digest.hexdigest() == known
+
+
+@_false_of_damaged
+def gives_back(patched: Path, root: str, original: Path) -> bool:
+    """Whether `restore` would give back this original, which takes less time than its hash."""
+    _, blocks = _read_back(patched, root)
+    with original.open("rb") as file:
+        return all(block == file.read(len(block)) for block in blocks) and not file.read(1)
+
+
+def _read_back(patched: Path, root: str) -> tuple[str, Iterator[bytes]]:
+    """The hash of the original, as the manifest has it, and its bytes, a piece at a time."""
+    with zipfile.ZipFile(patched) as file:
+        original = json.loads(file.read(root + MANIFEST))["original"]
+        if file.getinfo(root + DIRECTORY).file_size > patched.stat().st_size:
+            raise ValueError("a directory of more bytes than the original had")
+        tail = file.read(root + DIRECTORY)
+    if original["directory"] + len(tail) != original["size"]:
+        raise ValueError("the original had another size")
+    blocks = _original(patched, original["directory"], original["renamed"])
+    return original["sha256"], itertools.chain(blocks, [tail])
 
 
 def _original(patched: Path, size: int, renamed: Sequence[tuple[int, str]]) -> Iterator[bytes]:

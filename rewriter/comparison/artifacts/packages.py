@@ -6,12 +6,10 @@ Members are read a piece at a time: they may be larger than memory.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import IO
 
 from rewriter.artifact.package import pack
@@ -235,21 +233,18 @@ def _constants_hash(package: Package, name: str) -> str | None:
     """The hash of the constants in a library; `None` where they cannot be told from the rest."""
     from rewriter.artifact.package import library
 
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        file = Path(scratch) / "library.so"
-        package.container.extract(name, file)
+    with package.container.open(name) as file:
         try:
-            constants = library.read(file, name).constants
+            constants = library.read_from(file, name).constants
         except RewriterError:
             # Not a library that could be linked to; that it differs is said of the member.
             return None
         if constants is None:
             return None
         digest = hashlib.sha256()
-        with file.open("rb") as source:
-            source.seek(constants.offset)
-            left = constants.size
-            while left > 0 and (piece := source.read(min(left, _PIECE))):
-                digest.update(piece)
-                left -= len(piece)
+        file.seek(constants.offset)
+        left = constants.size
+        while left > 0 and (piece := file.read(min(left, _PIECE))):
+            digest.update(piece)
+            left -= len(piece)
         return digest.hexdigest()

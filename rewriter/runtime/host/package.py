@@ -4,12 +4,14 @@ Torch's loader is C++ and needs no Python code of torch, whose import takes five
 loading. So only the bindings `torch._C` are imported, if that is possible, and before the request
 comes. The parent (`rewriter/rebuild/check.py`) writes one line of JSON and reads one:
 
-    {"package": path, "models": {name: device}, "imports": [modules or files]}
+    {"package": path, "models": {name: {"device": device, "library": path or ""}}, "imports": […]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
 
 The answer is {"": {"import": text}} if something cannot be imported. Some operators are registered
 by torch's Python code. So if a package does not load with the bindings alone, the parent tries
 again with a process that has imported all of torch.
+
+A `library` is loaded in place of the package: torch's loader would unpack all of the weights.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .package_loader import loader_of
+from .package_loader import loader_of, runner_of
 
 
 def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
@@ -37,22 +39,25 @@ def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
         except ProblemError as problem:
             return {"": {"import": str(problem)}}
     answer: dict[str, Any] = {}
-    for name, device in spec["models"].items():
+    for name, about in spec["models"].items():
+        device, library = about["device"], about["library"]
         if device != "cpu" and not _has(bindings, device):
             answer[name] = {"lacking": device}
             continue
         before = _mapped()
-        loader, error = _load(bindings, spec["package"], name)
+        loader, error = _load(bindings, spec["package"], name, library, device)
         answer[name] = {"libraries": sorted(_mapped() - before)} if loader else {"error": error}
     return answer
 
 
-def _load(bindings: Any, package: str, model: str) -> tuple[Any, str]:
+def _load(bindings: Any, package: str, model: str, library: str, device: str) -> tuple[Any, str]:
     """Load a model. Returns its loader and "", or None and why it does not load.
 
     `aoti_load_package` would hide the reason behind "Loading outdated pt2 file".
     """
     try:
+        if library:
+            return runner_of(bindings, library, device), ""
         return loader_of(bindings, package, model), ""
     except Exception as error:
         return None, f"{error}".partition("\nException raised from")[0].strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -12,3 +13,11 @@ def loader_of(bindings: Any, package: str, model: str) -> Any:
         return make(package, model, False, 1, -1)
     except TypeError:  # before torch 2.7
         return make(package, model)
+
+
+def runner_of(bindings: Any, library: str, device: str) -> Any:
+    """Load the library of a model, as that loader does once it has unpacked a package."""
+    if device == "cpu":
+        return bindings._aoti.AOTIModelContainerRunnerCpu(library, 1)
+    make = getattr(bindings._aoti, f"AOTIModelContainerRunner{device.capitalize()}")
+    return make(library, 1, device, str(Path(library).parent))

@@ -1,0 +1,93 @@
+"""What is read of a package before it is patched: its libraries, its hash, its checksums.
+
+A package may have gigabytes of weights. So nothing is read twice, weights are not copied where they
+are not needed, and the package is copied while the compiler is busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from rewriter.artifact.package import library, pack
+from rewriter.artifact.package.library import Library
+from rewriter.artifact.package.model import Model, Package
+from rewriter.core.errors import RewriterError
+from rewriter.rebuild.build import Unpacked
+
+_BLOCK = 1 << 20  # bytes that are held at once
+
+
+@dataclass(frozen=True)
+class Copying:
+    """What is done with a package while the compiler is busy: it is copied to where it will be
+    patched, its hash is computed, and the checksums of the libraries are compared."""
+
+    copied: Future[object]
+    digest: Future[str]
+    checked: tuple[Future[None], ...]
+
+    @staticmethod
+    def start(pool: ThreadPoolExecutor, package: Package, output: Path) -> Copying:
+        libraries = [model.library for model in package.models if model.library is not None]
+        return Copying(
+            pool.submit(shutil.copyfile, package.path, output),
+            pool.submit(pack.sha256, package.path),
+            tuple(pool.submit(package.container.check, name) for name in libraries),
+        )
+
+    def finish(self) -> str:
+        """Wait for all of it; returns the hash. Raises where something failed."""
+        self.copied.result()
+        for one in self.checked:
+            one.result()
+        return self.digest.result()
+
+
+def library_of(package: Package, model: Model) -> Library | None:
+    """What the library of a model says of itself; None if it has none. It is not unpacked."""
+    if model.library is None:
+        return None
+    with package.container.open(model.library) as file:
+        try:
+            return library.read_from(file, f"{package.path}: {model.library}")
+        except RewriterError:
+            package.container.check(model.library)  # if that is damaged, it is why
+            raise
+
+
+def unpack(package: Package, model: Model, original: Library, to: Path, *, whole: bool) -> Unpacked:
+    """Copy the library of a model into a new file. If it is not needed `whole`, but to be linked
+    to, there is a hole where the weights are: they may be gigabytes, and no linker reads them."""
+    name = model.library
+    assert name is not None
+    size, digest = package.container.size(name), hashlib.sha256()
+    with package.container.open(name) as source, to.open("xb") as target:
+        hole = range(0) if whole else _weights(original, model, source, size)
+        for part in (range(hole.start), range(hole.stop, size)):
+            source.seek(part.start)
+            target.seek(part.start)
+            left = len(part)
+            while left and (block := source.read(min(left, _BLOCK))):
+                digest.update(block)
+                target.write(block)
+                left -= len(block)
+        target.truncate(size)
+    return Unpacked(to, digest.hexdigest())
+
+
+def _weights(original: Library, model: Model, file: IO[bytes], size: int) -> range:
+    """Where the weights stand in a library, which has `size` bytes; empty if they are elsewhere."""
+    constants = original.constants
+    if constants is None or model.weights not in ("in the library", "behind the library"):
+        return range(0)
+    start, stop = constants.offset, constants.offset + constants.size
+    if model.weights == "behind the library":
+        file.seek(max(0, start))
+        start, stop = size - int.from_bytes(file.read(8), "little"), size
+    # A library may say nonsense.
+    return range(start, stop) if 0 < start < stop <= size else range(0)

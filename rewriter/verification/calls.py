@@ -11,7 +11,8 @@ from typing import Any
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Launch
 from rewriter.verification.bounded import Bounded, UncheckedError
-from rewriter.verification.evaluate import Literals, operator_named, run
+from rewriter.verification.evaluate import operator_named, run
+from rewriter.verification.literals import Literals
 
 _PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?=[LlUuFf]*\)*$)")

@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
+from rewriter.artifact.naming.graph import FxGraph, parse_inlined
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.verification.evaluate import Evaluator, TensorType, tensor_type
-from rewriter.verification.given_graphs import GivenGraphs
-from rewriter.verification.judge import compare
+from rewriter.verification.evaluate import Evaluator
+from rewriter.verification.given_graphs import GivenGraphs, graph_text
+from rewriter.verification.graph_types import graph_sizes, tensor_type
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.types import Comparison, LaunchCheck
-from rewriter.verification.verify import graph_sizes
 
 _MOST = 1 << 27  # elements of all nodes of a graph
 
@@ -66,14 +66,9 @@ def check_outputs(
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
-    text = run.graph
-    wrapper = wrapper_of(run)
-    if given is not None and wrapper is not None and not text:
-        text = given.of(wrapper.plain.data)
-    graph = parse(text) if text else None
+    graph = parse_inlined(graph_text(run, wrapper_of(run), given))
     if graph is None:
         return CallCheck(run.name, run.artifact, (), "its graph is not known")
-    graph = inlined(graph, subgraphs(text))
     rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
     sizes = graph_sizes(graph, rows)
     if graph.updates or any(_writes(node.operator) for node in graph.nodes.values()):
@@ -122,9 +117,8 @@ def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[O
         except UncheckedError as error:
             reasons.append(str(error))
             continue
-        call = graph.nodes[node].call
         name = dataflow.output_variable(row.arg)
-        found.append(OutputCheck(position, name, f"{node} = {call}" if call else node, comparison))
+        found.append(OutputCheck(position, name, graph.statement(node), comparison))
     return found, next(iter(reasons), "")
 
 
@@ -133,13 +127,8 @@ def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> 
     expected = evaluator.value(node)
     if not isinstance(expected, Bounded):
         raise UncheckedError(f"{node} is no tensor")
-    kind = evaluator.type_of(node)
-    shape = tuple(expected.value.shape)
-    stride = kind.stride if kind is not None else tuple(expected.value.stride())
     got = received.load(run, row)
-    ways = received.layouts(got, row, TensorType(expected.dtype, shape, stride), viewed=True)
-    compared = [compare(way.reshape(shape), expected) for way in ways]
-    return next((one for one in compared if one.agrees), compared[0])
+    return compare_recorded(got, row, expected, evaluator.type_of(node), viewed=True)
 
 
 def _first(
@@ -202,7 +191,6 @@ def _received(
             continue
         maker = flow.nodes[sources[0].step].step
         if maker.launch is not None:
-            call = graph.nodes[name].call
-            output = OutputCheck(-1, row.arg, f"{name} = {call}" if call else name, comparison)
+            output = OutputCheck(-1, row.arg, graph.statement(name), comparison)
             return (maker.launch, maker.iteration), output
     return None

@@ -21,8 +21,9 @@ from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.verification.evaluate import Evaluator, TensorType, run, tensor_type
-from rewriter.verification.judge import compare
+from rewriter.verification.evaluate import Evaluator, run
+from rewriter.verification.graph_types import named_sizes, tensor_type
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.types import Checked, Comparison
 
 _ITEM = re.compile(r"getitem(?:_(\d+))?$")
@@ -196,9 +197,7 @@ class _Fragment:
             if name in names:
                 names.remove(name)
             name = meant if name in self._graph.nodes else name
-            node = self._graph.nodes.get(name)
-            claim = f"{name} = {node.call}" if node is not None and node.call else name
-            found.append(Checked(argument.name, claim, comparison))
+            found.append(Checked(argument.name, self._graph.statement(name), comparison))
         if not found:
             raise UncheckedError("what it wrote was not saved")
         return found
@@ -209,7 +208,7 @@ class _Fragment:
         comparison = self._compare(evaluator, name, received.load(self._dump, row), row)
         if comparison is None:
             raise UncheckedError(f"{argument.name} is no {name} of the fragment")
-        return Checked(argument.name, f"{name} = {self._graph.nodes[name].call}", comparison)
+        return Checked(argument.name, self._graph.statement(name), comparison)
 
     def _best(
         self,
@@ -269,21 +268,14 @@ class _Fragment:
         expected = evaluator.value(name)
         if not isinstance(expected, Bounded) or expected.value.numel() != got.numel():
             return None
-        shape = tuple(expected.value.shape)
-        stride = kind.stride if kind is not None else tuple(expected.value.stride())
-        ways = received.layouts(got, row, TensorType(expected.dtype, shape, stride))
-        found = [compare(one, expected) for one in ways]
-        return next((one for one in found if one.agrees), found[0])
+        return compare_recorded(got, row, expected, kind)
 
     def _sizes(self, pairs: _Pairs) -> dict[str, int]:
         """The sizes that have names, by the shapes of the arguments."""
         sizes: dict[str, int] = {}
         for name, argument in pairs:
-            inside = self._graph.types.get(name, "").partition("[")[2].partition("]")[0]
-            parts = [one.strip() for one in inside.split(",") if one.strip()]
             shape = self._given[argument.name].shape
-            if len(parts) == len(shape):
-                sizes |= {x: n for x, n in zip(parts, shape, strict=True) if x.isidentifier()}
+            sizes |= named_sizes(self._graph.types.get(name, ""), shape)
         return sizes
 
     def _unnamed(self, known: Mapping[str, Bounded]) -> dict[str, Bounded]:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.naming.known import GRAPHS
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import RunDump
 
 _CODE = ("output_code.py", "output_code.cpp")
 _NEAR = 0.95  # of the lines of a wrapper
@@ -50,6 +52,14 @@ class GivenGraphs:
         lines = set(code.split("\n"))
         near = [one for one in self._given if _share(lines, set(one.code.split("\n"))) >= _NEAR]
         return near[0].text if len(near) == 1 else ""
+
+
+def graph_text(run: RunDump, wrapper: OpenWrapper | None, given: GivenGraphs | None) -> str:
+    """The text of the graph that a recorded wrapper was compiled from: the dump's own, or else the
+    one that the user names; empty if neither is known."""
+    if run.graph or given is None or wrapper is None:
+        return run.graph
+    return given.of(wrapper.plain.data)
 
 
 def _share(lines: set[str], others: set[str]) -> float:

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import torch
 
+from rewriter.dump.rows import TensorRow
+from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, precision, wide
+from rewriter.verification.graph_types import TensorType
 from rewriter.verification.types import Comparison
+
+
+def compare_recorded(
+    got: torch.Tensor,
+    row: TensorRow,
+    expected: Bounded,
+    kind: TensorType | None = None,
+    *,
+    viewed: bool = False,
+) -> Comparison:
+    """How the saved tensor of a row differs from a value, in whichever layout they agree.
+
+    `kind` is the type that the graph gives to the value; `viewed` as in `received.layouts`.
+    """
+    stride = tuple(expected.value.stride()) if kind is None else kind.stride
+    laid_out = TensorType(expected.dtype, tuple(expected.value.shape), stride)
+    compared = [
+        compare(one, expected) for one in received.layouts(got, row, laid_out, viewed=viewed)
+    ]
+    return next((one for one in compared if one.agrees), compared[0])
 
 
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:

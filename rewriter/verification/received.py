@@ -13,7 +13,7 @@ from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.runtime.text import short_dtype
 from rewriter.verification.bounded import UncheckedError
-from rewriter.verification.evaluate import TensorType
+from rewriter.verification.graph_types import TensorType
 
 _DTYPES = {
     str(one).removeprefix("torch."): one

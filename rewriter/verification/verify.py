@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
 from rewriter.artifact.naming.fragment import fragments
-from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
+from rewriter.artifact.naming.graph import FxGraph, parse_inlined, subgraphs
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
@@ -21,10 +21,10 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.verification import calls, received
 from rewriter.verification.bounded import UncheckedError, exact, in_short
-from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
-from rewriter.verification.given_graphs import GivenGraphs
-from rewriter.verification.judge import compare
+from rewriter.verification.given_graphs import GivenGraphs, graph_text
+from rewriter.verification.graph_types import graph_sizes
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.operators import products
 from rewriter.verification.references import Reference, check_reference, reference_of
 from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
@@ -32,7 +32,6 @@ from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
 _INTEGER = re.compile(r"-?\d{1,18}")
-_SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 _NO_GRAPH = (
     "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
     "from Inductor's cache nor from a debug directory; name one with --graph"
@@ -82,9 +81,7 @@ class _Call:
     ) -> None:
         self._run, self._references = run, references
         self._wrapper = wrapper_of(run)
-        text = run.graph
-        if given is not None and self._wrapper is not None and not text:
-            text = given.of(self._wrapper.plain.data)
+        text = graph_text(run, self._wrapper, given)
         # What a dump does not say, as that of a C++ wrapper, may be allowed.
         allowed = run.manifest.tf32
         self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
@@ -96,8 +93,7 @@ class _Call:
             self._launches = {x.index: _as_recorded(x, run) for x in self._wrapper.launches}
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
-        graph = parse(text) if text else None
-        graph = None if graph is None else inlined(graph, subgraphs(text))
+        graph = parse_inlined(text)
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope, and its call
         self._makers = {} if graph is None else self._whole(graph, text)
 
@@ -285,10 +281,8 @@ class _Call:
                 got = received.load(self._run, row)
                 if got.numel() != value.value.numel():
                     return UncheckedError("its results have other shapes than the operator's")
-                kind = TensorType(value.dtype, tuple(value.value.shape), value.value.stride())
-                ways = [compare(x, value) for x in received.layouts(got, row, kind)]
-                best = next((one for one in ways if one.agrees), ways[0])
-                found.append(Checked(argument.name, launch.kernel, best))
+                comparison = compare_recorded(got, row, value)
+                found.append(Checked(argument.name, launch.kernel, comparison))
         except UncheckedError as error:
             return error
         return found or UncheckedError("what it wrote was not saved")
@@ -329,21 +323,3 @@ def _as_recorded(launch: Launch, run: RunDump) -> Launch:
 
 def _partly(unknown: list[str]) -> str:
     return f"not of {', '.join(unknown)}: no node of the graph" if unknown else ""
-
-
-def graph_sizes(graph: FxGraph, rows: list[TensorRow | ScalarRow]) -> dict[str, int]:
-    """The sizes that a graph has names for, by what the call was given."""
-    by_name = {row.arg: row for row in rows}
-    sizes: dict[str, int] = {}
-    for name, text in graph.types.items():
-        row = by_name.get(name)
-        if isinstance(row, ScalarRow) and (match := _SYMBOL.fullmatch(text)):
-            if isinstance(row.value, str) and row.value.lstrip("-").isdecimal():
-                sizes[match[1]] = sizes[name] = int(row.value)
-        elif isinstance(row, TensorRow):
-            inside = text.partition("[")[2].partition("]")[0]
-            parts = [one.strip() for one in inside.split(",") if one.strip()]
-            if len(parts) == len(row.shape):
-                pairs = zip(parts, row.shape, strict=True)
-                sizes |= {part: size for part, size in pairs if part.isidentifier()}
-    return sizes

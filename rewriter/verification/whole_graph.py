@@ -21,8 +21,8 @@ from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.verification.evaluate import Evaluator, TensorType
-from rewriter.verification.judge import compare
+from rewriter.verification.evaluate import Evaluator
+from rewriter.verification.judge import compare, compare_recorded
 from rewriter.verification.types import Checked, Comparison
 
 # What Inductor leaves to a library, but where the name of a kernel has it.
@@ -132,7 +132,7 @@ class WholeGraph:
 
     def _update(self, launch: Launch, argument: Argument) -> str:
         """The node of a call that writes into this argument, and has no value."""
-        held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+        held = self._held_by(argument)
         if argument.role != "inout" or held is None:
             return ""
         operators, read = called(launch), set(held.nodes)
@@ -148,12 +148,14 @@ class WholeGraph:
         value = values[place] if isinstance(values, (tuple, list)) else None
         if not isinstance(value, Bounded) or value.value.numel() != got.numel():
             raise UncheckedError(f"{row.arg} is no argument that {node} writes")
-        return Checked(row.arg, self._text(node), compare(got.reshape(value.value.shape), value))
+        return Checked(
+            row.arg, self._graph.statement(node), compare(got.reshape(value.value.shape), value)
+        )
 
     def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
         """What a call left that could not be judged: what it updates keeps its name in the graph,
         and calls of one operator come in the order of the graph."""
-        held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+        held = self._held_by(argument)
         if argument.role == "inout":
             return held.nodes if held is not None else ()
         return tuple(candidates[:1])
@@ -169,7 +171,7 @@ class WholeGraph:
             if argument.type != "tensor" or argument.role == "out" or row is None:
                 continue
             variable = self._input(argument)
-            held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+            held = self._held_by(argument)
             if held is None:
                 if variable:
                     self._add(known, (variable,), argument, row, self._inputs.get(variable))
@@ -288,14 +290,14 @@ class WholeGraph:
         if claim in computable and kind is not None and kind.fits(row):
             comparison = self._compare(evaluator, claim, got, row)
             if comparison.agrees:
-                return (claim,), Checked(row.arg, self._text(claim), comparison)
+                return (claim,), Checked(row.arg, self._graph.statement(claim), comparison)
             above = self._ancestors(claim)
             others = [one for one in candidates if one != claim and one not in above]
             for name in others:
                 other = self._compare(evaluator, name, got, row)
                 if other.agrees:
-                    return (name,), Checked(row.arg, self._text(name), other)
-            return (claim,), Checked(row.arg, self._text(claim), comparison)
+                    return (name,), Checked(row.arg, self._graph.statement(name), other)
+            return (claim,), Checked(row.arg, self._graph.statement(claim), comparison)
         agreeing: list[tuple[str, Comparison]] = []
         for name in candidates:
             try:
@@ -307,7 +309,7 @@ class WholeGraph:
         if not agreeing:
             return ((claim,) if claim else ()), None
         names = tuple(name for name, _ in agreeing)
-        return names, Checked(row.arg, self._text(names[0]), agreeing[0][1])
+        return names, Checked(row.arg, self._graph.statement(names[0]), agreeing[0][1])
 
     def _compare(
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
@@ -315,15 +317,7 @@ class WholeGraph:
         expected = evaluator.value(name)
         if not isinstance(expected, Bounded):
             raise UncheckedError(f"{name} is no tensor")
-        kind = self._types.type_of(name)
-        known = TensorType(
-            expected.dtype,
-            tuple(expected.value.shape),
-            kind.stride if kind is not None else tuple(expected.value.stride()),
-        )
-        ways = received.layouts(got, row, known)
-        found = [compare(one, expected) for one in ways]
-        return next((one for one in found if one.agrees), found[0])
+        return compare_recorded(got, row, expected, self._types.type_of(name))
 
     def _remember(
         self,
@@ -341,6 +335,10 @@ class WholeGraph:
             self._held[_variable(argument)] = held
             self._held[argument.buffer] = held
 
+    def _held_by(self, argument: Argument) -> _Held | None:
+        """What the launches so far left in an argument; `None` if none of them wrote it."""
+        return self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+
     def _ancestors(self, name: str) -> set[str]:
         found: set[str] = set()
         waiting = [name]
@@ -351,10 +349,6 @@ class WholeGraph:
                     found.add(read)
                     waiting.append(read)
         return found
-
-    def _text(self, name: str) -> str:
-        node = self._graph.nodes.get(name)
-        return f"{name} = {node.call}" if node is not None and node.call else name
 
 
 def _variable(argument: Argument) -> str:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from rewriter.artifact.types import Artifact
-from rewriter.cache import location
-from rewriter.cache.run import Request
 from rewriter.cache.usage import Usage
 from rewriter.commands import _cache_run, _program
 from rewriter.commands._output import steps
@@ -28,12 +26,10 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.where import where
 from rewriter.execution.host_process import HostOutput
-from rewriter.execution.run_result import InterruptedRunError
-from rewriter.execution.runner import blocking_environment, run_wrapper
+from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
 
-_QUIET = {"REWRITER_QUIET": "1"}
 _TUNED = "tuned.json"
 _LEAST_VALUES, _USUAL_VALUES = 256 << 20, 4 << 30  # bytes
 _NOTHING: Mapping[str, str] = {}
@@ -160,17 +156,14 @@ class ArtifactSubject:
             timeout=self.arguments.timeout or timeout,
             tuned=dump.parent / _TUNED,
             environment={
-                **_QUIET,
+                **SILENT,
                 **(blocking_environment() if blocking else {}),
                 **environment,
             },
             output=HostOutput(quiet=True),
             report=steps(),
         )
-        try:
-            result = run_wrapper(request)
-        except InterruptedRunError as stopped:
-            result = stopped.result
+        result = run_wrapper(request)
         recorded = result.dump if result.dump is not None and is_recorded(result.dump) else None
         if recorded is not None:
             write_conclusion(recorded, Conclusion(result.ended, blocking, template))
@@ -196,21 +189,12 @@ class ProgramSubject:
         environment: Mapping[str, str] = _NOTHING,
         timeout: float | None = None,
     ) -> ProbedRun:
-        arguments = self.arguments
-        globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
-        request = Request(
-            program=tuple(self.command),
-            directory=location.directory(arguments.dir),
-            selection=selection,
-            choice=_program.choice(arguments, globs, selection.kernels),
-            pinned=arguments.dir is not None,
+        request = replace(
+            _program.request_of(self.arguments, self.command, selection),
             dump=str(dump),
             overwrite=True,
-            timeout=arguments.timeout or timeout,
+            timeout=self.arguments.timeout or timeout,
             blocking=blocking,
-            quiet=True,
-            redirected=arguments.json,
-            command=arguments.command_line,
             stdin=self.stdin,
             used=self.used,
             environment=environment,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rewriter.cache import location
 from rewriter.cache.run import Request, run
@@ -79,8 +80,24 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Run a program with probes in the wrappers of its cache, and say what was found."""
     # Names say which launch was running when a program ends in one.
     selection = probes_for_cache(arguments, default="names,print")
+    request = replace(
+        request_of(arguments, command, selection),
+        blocking=arguments.blocking,
+        quiet=arguments.quiet or not names_probes(arguments),
+    )
+    probed = run_probed(request)
+    if arguments.json:
+        emit(run_document(probed))
+    report.show(probed)
+    return probed.code
+
+
+def request_of(
+    arguments: argparse.Namespace, command: Sequence[str], selection: Selection
+) -> Request:
+    """A run of a program with these probes, as the options say; what probes print is dropped."""
     globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
-    request = Request(
+    return Request(
         program=tuple(command),
         directory=location.directory(arguments.dir),
         selection=selection,
@@ -89,16 +106,9 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         dump=arguments.dump,
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,
-        blocking=arguments.blocking,
-        quiet=arguments.quiet or not names_probes(arguments),
         redirected=arguments.json,
         command=arguments.command_line,
     )
-    probed = run_probed(request)
-    if arguments.json:
-        emit(run_document(probed))
-    report.show(probed)
-    return probed.code
 
 
 def run_probed(request: Request) -> ProbedRun:

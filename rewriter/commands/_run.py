@@ -30,8 +30,8 @@ from rewriter.dump.where import where
 from rewriter.execution import replay
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.run_result import InterruptedRunError, RunResult
-from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
+from rewriter.execution.run_result import RunResult
+from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
 
@@ -121,11 +121,8 @@ def _act(
         output=HostOutput(quiet=arguments.json),
         report=steps(),
     )
-    try:
-        with _progress(artifact, chosen) as progress:
-            ran = run_wrapper(replace(request, progress=progress))
-    except InterruptedRunError as stopped:
-        ran = stopped.result
+    with _progress(artifact, chosen) as progress:
+        ran = run_wrapper(replace(request, progress=progress))
     done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
     done = _with_values(request, ran, done)
     if arguments.json:
@@ -173,15 +170,14 @@ def _with_values(request: RunRequest, ran: RunResult, done: Concluded) -> Conclu
             selection=selection,
             dump=dump,
             progress=None,
-            environment={**request.environment, "REWRITER_QUIET": "1"},
+            environment={**request.environment, **SILENT},
             output=HostOutput(quiet=True, muted=True),
             report=lambda text: None,
         )
         try:
-            run_wrapper(again)
+            if run_wrapper(again).interrupted:
+                return done
             judged = nonfinite.with_values(done.verdicts, dump, where=where, follow=follow)
-        except InterruptedRunError:
-            return done
         except RewriterError as error:
             message(f"warning: that run failed: {error.message}")
             return done
@@ -200,8 +196,8 @@ def command_to_repeat(arguments: argparse.Namespace) -> str:
 
 def environment_of(arguments: argparse.Namespace) -> dict[str, str]:
     """The variables that the options of a run set for its process."""
-    environment = blocking_environment() if arguments.blocking else {}
-    return environment | ({"REWRITER_QUIET": "1"} if arguments.quiet else {})
+    blocking = blocking_environment() if arguments.blocking else {}
+    return {**blocking, **(SILENT if arguments.quiet else {})}
 
 
 @dataclass(frozen=True)

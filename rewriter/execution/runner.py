@@ -47,6 +47,10 @@ _HINTS = {
 }
 
 
+# The environment of a run whose probes print nothing; its dump has everything.
+SILENT: Mapping[str, str] = {"REWRITER_QUIET": "1"}
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """One run of a wrapper. Its fields are the parameters of `run`, which explains them."""
@@ -123,7 +127,7 @@ def run(
     Raises `RewriterError` where the inputs do not fit, `InterruptedRunError` on Ctrl-C. A crash of
     the wrapper is a result.
     """
-    return run_wrapper(
+    result = run_wrapper(
         RunRequest(
             artifact if isinstance(artifact, Artifact) else open_artifact(artifact),
             selection,
@@ -142,10 +146,13 @@ def run(
             report=report,
         )
     )
+    if result.interrupted:
+        raise InterruptedRunError(result)
+    return result
 
 
 def run_wrapper(request: RunRequest) -> RunResult:
-    """Run a wrapper as a request says; see `run`."""
+    """As `run`, with the request as a value. An interrupted run is a result, too."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         prepared = _prepare(request, Path(scratch))
@@ -158,7 +165,7 @@ def run_wrapper(request: RunRequest) -> RunResult:
             output=request.output,
             progress=request.progress,
         )
-    result = collect(
+    return collect(
         request.wrapper.path,
         host,
         kept_dump(prepared.dump, request.inputs, request.seed),
@@ -166,9 +173,6 @@ def run_wrapper(request: RunRequest) -> RunResult:
         inputs=request.inputs,
         hints=_HINTS,
     )
-    if result.interrupted:
-        raise InterruptedRunError(result)
-    return result
 
 
 def _own_cache(request: RunRequest, scratch: Path) -> dict[str, str]:

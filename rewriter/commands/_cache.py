@@ -16,7 +16,7 @@ from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
-from rewriter.instrumentation.choosing import NO_MATCH
+from rewriter.instrumentation.matching import NO_MATCH
 from rewriter.instrumentation.types import Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table

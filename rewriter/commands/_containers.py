@@ -17,8 +17,8 @@ from rewriter.core.labels import labels
 from rewriter.core.terminal import message, say_text
 from rewriter.core.text import counted
 from rewriter.instrumentation import containers
-from rewriter.instrumentation.choosing import with_launches
 from rewriter.instrumentation.instrument import instrument_all
+from rewriter.instrumentation.matching import with_launches
 from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
 

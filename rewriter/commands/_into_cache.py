@@ -18,10 +18,10 @@ from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message
-from rewriter.instrumentation.choosing import with_launches
 from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument_all
+from rewriter.instrumentation.matching import with_launches
 from rewriter.instrumentation.types import Selection
 
 _KEY = re.compile(r"c[a-z2-7]{51}")

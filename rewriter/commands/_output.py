@@ -80,11 +80,11 @@ def warn_about(plan: Plan, name: str = "") -> None:
 
 def summary(result: Instrumented) -> str:
     """Which probes went around how many launches."""
-    from rewriter.instrumentation.probes import memory, phases
+    from rewriter.instrumentation.probes import memory_actions, phases
 
     plan, names = result.plan, ", ".join(result.selection.probes)
     if not phases(result.selection):
-        if memory(result.selection):
+        if memory_actions(result.selection):
             return f"{names} where memory is allocated, taken over and given up"
         return f"{names} at the start of each call"
     total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})

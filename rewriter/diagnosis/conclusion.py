@@ -21,7 +21,7 @@ from rewriter.dump.document_files import ENDED, document_text
 from rewriter.dump.documents import EndedFile, EndedStatus
 from rewriter.dump.recorded import was_running
 from rewriter.dump.rows import read
-from rewriter.instrumentation.probes import which
+from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
 
 # What a template of a command has where a verdict says more: options of the probes, and the
@@ -59,7 +59,7 @@ def _is_recorded(options: str, ran: Selection) -> bool:
     wanted = dict(zip(words[::2], words[1::2], strict=True))
     if not set(wanted["--probe"].split(",")) <= set(ran.probes):
         return False
-    if wanted.get("--args") == "all" and which(ran) != "all":
+    if wanted.get("--args") == "all" and args_mode(ran) != "all":
         return False
     if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
         return False

@@ -22,7 +22,7 @@ from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.planning import plan_probes
-from rewriter.instrumentation.probes import memory, registry
+from rewriter.instrumentation.probes import memory_actions, registry
 from rewriter.instrumentation.types import INPUTS, Instrumented, LineKey, Plan, Selection
 
 # What the wrapper is compiled with.
@@ -48,7 +48,7 @@ def plan_everything(wrapper: OpenWrapper, selection: Selection) -> Plan | None:
 
     None where there is no such plan: probes of memory.
     """
-    if memory(selection):
+    if memory_actions(selection):
         return None
     every = Selection(("print",), when="both", args="all", format=selection.format)
     dialect = dialect_of(wrapper, standalone=False)

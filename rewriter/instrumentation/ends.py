@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rewriter.core.types import Phase
-from rewriter.instrumentation import choosing
+from rewriter.instrumentation import matching
 from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
 
 _VIEW = re.compile(r"\.\d+$")  # a further view of the same variable
@@ -153,7 +153,7 @@ def _walk(scope: _Scope, events: Sequence[MemoryEvent]) -> None:
             scope.end_all()  # its names mean something else each time
             continue
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
-        written = [x for x in tensors if choosing.may_be_written(launch, x)]
+        written = [x for x in tensors if matching.may_be_written(launch, x)]
         buffers = {argument.buffer for argument in written}
         for argument in tensors:
             if argument.buffer not in buffers:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from rewriter.instrumentation import choosing
+from rewriter.instrumentation import matching
 from rewriter.locate.types import Argument, Launch, Located
 
 _MOST = 48  # buffers that wait: a launch measures 12, and what waits is gone through each time
@@ -144,6 +144,6 @@ def _written(launch: Launch, made: Mapping[int, set[str]]) -> set[str]:
     return {
         argument.buffer
         for argument in launch.args
-        if choosing.may_be_written(launch, argument)
+        if matching.may_be_written(launch, argument)
         and not (argument.role == "out" and argument.buffer in made[launch.index])
     }

@@ -21,7 +21,7 @@ class Selection:
 
     `kernels` are glob patterns over kernel names, `launches` ranges of indices; `None` is all.
     `when` of `None` leaves it to each probe, `args` of `None` to the rest of the selection (see
-    `probes.which`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
+    `args_mode`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
     `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
     and 0 are all. With `recheck`, a value that is known not to have been written since it was

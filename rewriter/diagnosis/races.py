@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rewriter.artifact.types import OpenWrapper
+from rewriter.core.labels import beginning
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
@@ -25,7 +26,7 @@ def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     beside = counted(collectives, "collective") if collectives else ""
     return Examined(
         ruled_out=f"a race: {' and '.join(filter(None, (what, beside)))} of "
-        f"{wrapper.path.name[:14]} wait for what they read, by its text"
+        f"{beginning(wrapper.path.name)} wait for what they read, by its text"
     )
 
 

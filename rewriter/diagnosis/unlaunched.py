@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
+from rewriter.core.labels import beginning
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.locate.types import KernelSource, Launch
@@ -73,8 +74,8 @@ def _finding(
         where = f", behind launch #{before.index} {before.kernel}"
     return Finding(
         "missing",
-        f"the kernel {kernel.name} is defined (line {line} of {wrapper.path.name[:14]}), and no "
-        f"launch runs it: its launch is missing{where}",
+        f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
+        f"no launch runs it: its launch is missing{where}",
         "shown by the text of the wrapper",
         artifact=wrapper.path.name,
         run=run,

@@ -178,8 +178,7 @@ def _last_written(run: RunDump, rows: list[EventRow]) -> Mapping[str, ValueRow]:
         if row.phase == "inputs":
             last[row.arg] = row
         elif row.is_result:
-            memory = run.launch_row(row.which[0]).buffers
-            last[memory.get(row.arg, dataflow.variable(row.arg))] = row
+            last[dataflow.buffer_of(run.launch_row(row.which[0]), row.arg)] = row
     return last
 
 

@@ -1,4 +1,4 @@
-"""Turns launches and probes into insertions. Values in, values out; nothing is edited here."""
+"""Plans which lines to insert for a selection. Nothing is edited here."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def plan_probes(
     key: str = "",
     guards: Guards = NO_GUARDS,
 ) -> Plan:
-    """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
+    """Plan the lines that instrumenting inserts into `source`.
 
-    One short line goes before and after each chosen launch, as its probes ask for, one at the
+    There is a short line before or after each chosen launch, as its probes need it, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
-    the facts of every probed launch. `operators` are what lay beside the source; the header has
-    their hash. `key` is what torch called the file, of a text in a container. `guards` are checked
-    with the inputs.
+    the facts of every probed launch. `operators` are from the file beside the source; the header
+    has their hash. `label` and `key` are those of `OptionsRecord`. `guards` are checked with the
+    inputs.
     """
     lines = Lines(source, dialect, is_dormant=selection.dormant)
     chosen = matching.choose(located.launches, selection)
@@ -92,7 +92,7 @@ def _flagged(
 
 
 class _NoLines:
-    """Takes the place of `Lines` where there is no source, and the table alone is made."""
+    """Stands in for `Lines` if there is no source, and only the table is made."""
 
     needs_releases = False
 
@@ -113,7 +113,7 @@ class _NoLines:
 
 
 def plan_table(name: str, sha256: str, located: Located, selection: Selection) -> Json:
-    """The table alone that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
+    """Only the table that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
     lines = _NoLines()
     chosen = matching.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
@@ -128,9 +128,9 @@ def plan_table(name: str, sha256: str, located: Located, selection: Selection) -
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The inputs that each call hands over at its start; no names if it hands over none.
+    """The inputs that each call passes to the probes at its start, if any.
 
-    `reads` tells whether probes read their values, `checks` whether they are held against `specs`.
+    `reads` says whether probes read the values, `checks` whether `specs` are checked.
     """
 
     reads: bool
@@ -141,7 +141,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Launches:
-    """The launches that get lines, with their rows in the header's table, and those that do not."""
+    """The launches that get lines, those that do not, and the rows for the table."""
 
     probed: tuple[Launch, ...]
     skipped: tuple[Skipped, ...]
@@ -153,7 +153,7 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
     checks = probes.checks_inputs(selection)
     reads = matching.asks_for_inputs(selection) and probes.reads_inputs(selection)
     if checks and selection.tensors is not None:
-        reads = False  # all of them are handed over to be checked
+        reads = False  # all inputs are passed, to be checked, so the choice cannot be kept
     inputs = _Inputs(reads, checks)
     has_weights = probes.args_mode(selection) == "ends" and not checks
     for entry in located.entries:
@@ -163,7 +163,7 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
         names = received if checks else matching.named_inputs(received, selection)
         given = bool(names) and at is not None and (reads or checks)
         lines.begin(entry, checks=given and checks)
-        # There is one table of inputs: a second entry is served if it has the same.
+        # The table has one list of inputs: a second entry needs the same ones.
         if given and names == (inputs.names or names):
             inputs = replace(inputs, names=names, specs=entry.input_specs)
             lines.inputs(entry, names, at or 0)
@@ -173,10 +173,10 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
 def _plan_memory(
     lines: Lines | _NoLines, events: Sequence[MemoryEvent], selection: Selection
 ) -> tuple[Json, ...]:
-    """Add the lines where memory comes from or goes to, as probes need them; the rows of those, and
-    of the lines that cannot be put in.
+    """Add the lines of memory events, as probes need them. Returns the rows of these events, also
+    of those whose line cannot be inserted.
 
-    What a reuse took over is only of interest where nothing reads it any more.
+    A reuse only matters if nothing reads the old value any more.
     """
     wanted = probes.memory_actions(selection)
     if "allocate" in wanted and lines.needs_releases:
@@ -199,7 +199,7 @@ def _plan_memory(
 def _not_yet_shown(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs
 ) -> dict[int, frozenset[str]]:
-    """What launches read that is shown nowhere else, by their indices."""
+    """By launch index, the expressions that it reads and that no other probed launch shows."""
     probed = [x for x in chosen if not x.insertion_point.obstacle and not x.is_last]
     return matching.not_yet_shown(located.launches, probed, _shown_inputs(located, inputs))
 
@@ -213,7 +213,7 @@ def _shown_inputs(located: Located, inputs: _Inputs) -> dict[str, set[str]]:
 def _ends(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs, selection: Selection
 ) -> dict[int, Recorded]:
-    """What `--args ends` records besides what launches write, if that is asked for."""
+    """What `--args ends` records in addition to the results of launches."""
     if probes.args_mode(selection) != "ends":
         return {}
     probed = {launch.index for launch in chosen if not launch.insertion_point.obstacle}
@@ -255,14 +255,15 @@ def _plan_launches(
             lines.checked(launch)
         rows.append(table.launch_row(launch, values, reads=any(phases.values())))
         probed.append(launch)
-    # `ends` finds launches that change what they are not given: so nothing waits for the next one.
+    # `--args ends` looks for launches that write memory they were not given, so no value can wait
+    # to be measured with those of the next launch.
     can_wait = probes.args_mode(selection) != "ends"
     waiting = together(located, handed) if can_wait else frozenset[int]()
     return _Launches(tuple(probed), tuple(skipped), _flagged(rows, "launch", "together", waiting))
 
 
 def _unchecked(located: Located, inputs: tuple[str, ...], guards: Guards) -> tuple[str, ...]:
-    """Why the inputs of an entry are not handed over, and which guards are not checked."""
+    """Why the inputs of entries are not checked, and which guards are not."""
     if not any(entry.inputs for entry in located.entries):
         return ("no entry gives names to any",)
     reasons = (
@@ -283,11 +284,11 @@ def _values(
     unseen: frozenset[str],
     more: Recorded,
 ) -> dict[Phase, tuple[Argument, ...]]:
-    """What each phase of a launch reads, each value once.
+    """The values to read at each phase of a launch, each once.
 
     `unseen` are the expressions that the launch reads and that are shown nowhere else, `more` what
-    `--args ends` adds. A phase without values because of what the user chose has a line only if a
-    probe needs one.
+    `--args ends` adds. If --roles or --tensors leave a phase without values, it has a line only if
+    a probe needs one.
     """
     mode = probes.args_mode(selection)
     chooses = selection.roles is not None or selection.tensors is not None
@@ -307,7 +308,7 @@ def _values(
         added = more.get(phase, {}) if reads else {}
         asked = {x: y for x, y in added.items() if matching.is_asked(y, phase, selection)}
         values = tuple(({argument.expr: argument for argument in readable} | asked).values())
-        # With `ends`, a line without values behind a launch says at least that the launch ran.
+        # With `ends`, a line without values after a launch still records that the launch ran.
         is_bare = phase == "after" if mode == "ends" else not chooses
         if values or phase in needed or is_bare:
             result[phase] = values
@@ -326,7 +327,8 @@ def _is_shown(
 
 
 def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:
-    """A pure output has no value before; a literal is in the source, but upstream prints it."""
+    """Whether an argument has a value to read. A pure output has none before the launch; a literal
+    is in the source already, but the upstream format prints it."""
     if argument.type == "other" or (phase == "before" and argument.role == "out"):
         return False
     if not expression(argument, phase):

@@ -1,7 +1,7 @@
-"""The probes there are, and when those of a selection act.
+"""The available probes, and when those of a selection act.
 
-A probe is one file in `rewriter/runtime/probes/`; its class says how it wants to be placed. Reading
-that imports no torch.
+A probe is one file in `rewriter/runtime/probes/`; attributes of its class say where its lines go.
+Reading them does not import torch.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "3": ("names",),
 }
 
-# What `--dormant` puts in where no probe is named: those that need nothing but what launches get.
+# The default of `--dormant`: the probes that need only the arguments of launches.
 SWITCHED = ("names", "print", "hash", "nan", "save", "sync", "time")
 
 
 @cache
 def registry() -> dict[str, type[Probe]]:
-    """Every probe by name, found by the files that stand in the package."""
+    """Every probe by name, found by the files of the package."""
     classes: dict[str, type[Probe]] = {}
     for module in pkgutil.iter_modules(package.__path__):
         probe = getattr(import_module(f"{package.__name__}.{module.name}"), "PROBE", None)
@@ -48,7 +48,7 @@ def registry() -> dict[str, type[Probe]]:
 
 
 def check(names: Iterable[str]) -> tuple[str, ...]:
-    """The probes of these names, each once, in a fixed order. Unknown ones are an error."""
+    """These names, each once, in a fixed order. Raises `RewriterError` for an unknown one."""
     known = registry()
     for name in (wanted := list(dict.fromkeys(names))):
         if name not in known:
@@ -123,5 +123,5 @@ def memory_actions(selection: Selection) -> frozenset[str]:
 
 
 def checks_inputs(selection: Selection) -> bool:
-    """Whether a selected probe looks at the inputs of a call, whatever launches are chosen."""
+    """Whether a selected probe checks the inputs of a call, whatever launches are chosen."""
     return any(probe.when == "inputs" for probe in _classes(selection))

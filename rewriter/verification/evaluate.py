@@ -1,4 +1,4 @@
-"""Evaluates nodes of a graph from values that are known, each operation with its rounding bound."""
+"""Evaluates nodes of a graph from known values, each operation with its rounding bound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 1 << 28  # elements of a result
 
 
 class Evaluator:
-    """The values of nodes, from those that are known; each is computed once."""
+    """Computes the values of nodes from known values, each once."""
 
     def __init__(
         self, graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int] | None = None
@@ -29,7 +29,7 @@ class Evaluator:
         self._sizes = dict(sizes or {})
 
     def computable(self, forbidden: frozenset[str] = frozenset()) -> set[str]:
-        """The nodes that the known values suffice for, less those of the operators forbidden."""
+        """The nodes that can be computed from the known values, without forbidden operators."""
         found = set(self._values)
         for node in self._graph.nodes.values():
             if node.operator not in (ATTRIBUTE, *forbidden) and all(
@@ -39,13 +39,13 @@ class Evaluator:
         return found
 
     def type_of(self, name: str) -> TensorType | None:
-        """What the graph says of a node or an input."""
+        """The type of a node or an input in the text of the graph."""
         node = self._graph.nodes.get(name)
         text = node.type if node is not None and node.type else self._graph.types.get(name, "")
         return tensor_type(text, self._sizes)
 
     def value(self, name: str) -> Any:
-        """The value of a node. Raises `UncheckedError` where it cannot be computed."""
+        """The value of a node. Raises `UncheckedError` if it cannot be computed."""
         wanted = [name]
         needed: set[str] = set()
         while wanted:
@@ -99,8 +99,8 @@ class Evaluator:
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
 
     def _is_on_gpu(self, node: FxNode) -> bool:
-        """Whether a device draws the numbers of a node, as its type says, or as the seeds do where
-        types have no device: in the graph of a package."""
+        """Whether a GPU draws the random numbers of a node. If its type has no device, as in the
+        graph of a package, the calls that make seeds decide."""
         device = node.type.rpartition("]")[2]
         if device:
             return device != "cpu"
@@ -109,7 +109,7 @@ class Evaluator:
 
 
 def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Any:
-    """The result of one operator. Raises `UncheckedError`, whatever the operator raises."""
+    """The result of one operator. Any error of the operator becomes an `UncheckedError`."""
     if isinstance(operator, str):  # a size
         tensor, index = args
         return int(tensor.value.shape[index])
@@ -118,7 +118,7 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any
 
 
 def attempt(operator: Any, compute: Callable[[], Any]) -> Any:
-    """What a function computes. Raises `UncheckedError`, whatever the function raises."""
+    """The result of a function. Any error in it becomes an `UncheckedError`."""
     try:
         with torch.no_grad():
             return compute()
@@ -130,7 +130,7 @@ def attempt(operator: Any, compute: Callable[[], Any]) -> Any:
 def _by_position(
     operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same arguments, with those by their places that may be: rules read them there."""
+    """The arguments, with keyword arguments made positional where possible, as rules expect."""
     named = dict(kwargs)
     for argument in operator._schema.arguments[len(args) :]:
         if argument.kwarg_only or argument.name not in named:
@@ -145,7 +145,7 @@ def operator_named(names: Iterable[str]) -> Any:
     if names[:2] == ["torch", "ops"]:
         names = names[2:]
     if len(names) > 1 and names[1].endswith("_") and names[0] == "aten":
-        names[1] = names[1].rstrip("_")  # what it writes in place is its result
+        names[1] = names[1].rstrip("_")  # an in-place operator returns what it writes
     path = ".".join(names)
     if path.endswith(("sym_size.int", "sym_size.default")):
         return "size"

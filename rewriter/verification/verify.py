@@ -1,4 +1,4 @@
-"""Walks through the calls of a dump with saved values, and judges each launch."""
+"""Goes through the calls of a dump with saved values, and checks each launch."""
 
 from __future__ import annotations
 
@@ -50,11 +50,10 @@ def verify(
     references: Sequence[Reference] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Judge every launch of a dump by what it claims to compute, on the values that it received.
+    """Check every launch of a dump: does it compute what it claims, on the values it received?
 
-    `graphs` are those of wrappers of which the dump does not know from what they were compiled,
-    `references` functions that say what kernels compute.
-    Raises `RewriterError` where there is no dump, or none that has values.
+    `graphs` are for wrappers whose graph is not in the dump, `references` are functions that define
+    what kernels compute. Raises `RewriterError` if there is no dump, or it has no values.
     """
     opened = open_dump(dump)
     if not any(run.saves for run in opened.runs):
@@ -82,7 +81,7 @@ class _Call:
         self._run, self._references = run, references
         self._wrapper = wrapper_of(run)
         text = graph_text(run, self._wrapper, given)
-        # What a dump does not say, as that of a C++ wrapper, may be allowed.
+        # A dump of a C++ wrapper does not say whether TF32 is allowed, so it may be.
         allowed = run.manifest.tf32
         self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
         self._without_graph = _OTHER_GRAPH if given is not None and not text else _NO_GRAPH
@@ -94,19 +93,19 @@ class _Call:
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = parse_inlined(text)
-        self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope, and its call
+        self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)
 
     def _graph(self, scope: str, iteration: int) -> WholeGraph | None:
-        """What is followed through one call of a function of the wrapper."""
+        """The graph of one call of a function of the wrapper, if it is known."""
         maker = self._makers.get(scope)
         if maker is not None and (scope, iteration) not in self._graphs:
             self._graphs[scope, iteration] = maker()
         return self._graphs.get((scope, iteration))
 
     def _whole(self, graph: FxGraph, text: str) -> dict[str, Callable[[], WholeGraph]]:
-        """What is followed through the functions of the wrapper, by their names: its entry, and
-        those of the graphs inside of its graph."""
+        """For each function of the wrapper whose graph is known, what makes its `WholeGraph`: the
+        entry, and the subgraphs of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
             return {}
         rows = [row for row in self._run.inputs if isinstance(row, (TensorRow, ScalarRow))]
@@ -249,7 +248,7 @@ class _Call:
         given: Mapping[str, TensorRow],
         written: Mapping[str, TensorRow],
     ) -> None:
-        """Have the graph know what a launch left that is judged otherwise."""
+        """Let the graph follow a launch that is checked against something else."""
         graph = self._graph(launch.scope, step.iteration)
         if graph is not None:
             with suppress(UncheckedError, RuntimeError):
@@ -258,7 +257,7 @@ class _Call:
     def _by_call(
         self, launch: Launch, given: Mapping[str, TensorRow], written: Mapping[str, TensorRow]
     ) -> list[Checked] | UncheckedError:
-        """The results against the operator that the launch calls."""
+        """Compare the results with the operator that the launch calls."""
         is_python = self._wrapper is not None and self._wrapper.language == "python"
         point = launch.insertion_point
         text = self._source[point.start : point.end].decode("utf-8", "replace")
@@ -289,10 +288,10 @@ class _Call:
 
 
 def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
-    """Of judgements of one launch by several ways, the one that holds.
+    """Of several checks of one launch, the one to trust.
 
-    Which argument is what is not written anywhere: one that says that all agree is right, unless it
-    says nothing of a result that another one finds wrong.
+    The mapping of arguments to nodes is a guess, and a wrong guess is unlikely to agree: so a check
+    that agrees wins, unless it does not cover a result that another check finds wrong.
     """
     wrong = {x.arg for one in judged for x in one.results if not x.comparison.agrees}
 
@@ -304,14 +303,14 @@ def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
 
 
 def _numbers(rows: Sequence[EventRow]) -> dict[str, int]:
-    """The integers that a launch was handed, by their expressions."""
+    """The integer arguments of a launch, by their expressions."""
     values = ((x.arg, x.value) for x in rows if isinstance(x, ScalarRow) and x.type == "int")
     return {x: int(n) for x, n in values if isinstance(n, str) and _INTEGER.fullmatch(n)}
 
 
 def _as_recorded(launch: Launch, run: RunDump) -> Launch:
-    """A launch with the operator and the roles that were recorded: those of a package lie in a file
-    beside its wrapper, which a dump does not have."""
+    """A launch with the recorded operator and roles. For a package, they are in a file beside the
+    wrapper, which a dump does not have."""
     step = next((x for x in run.steps if x.launch == launch.index), None)
     if launch.kind != "custom_op" or step is None or step.kernel == launch.kernel:
         return launch

@@ -1,4 +1,4 @@
-"""Races of a wrapper, as findings of a diagnosis: see `rewriter/locate/races.py`."""
+"""Turns the races of a wrapper into findings: see `rewriter/locate/races.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = "shown by the text of the wrapper"
 
 
 def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
-    """The races of a wrapper, for a diagnosis."""
+    """Findings for the races of a wrapper."""
     streams = {one.stream for one in wrapper.located.stream_actions}
     launches = wrapper.located.launches  # by lines of the wrapper without probes
     collectives = sum(map(is_collective, launches))

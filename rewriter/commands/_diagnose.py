@@ -1,4 +1,4 @@
-"""What `rewriter diagnose` does: the runs that are needed, what is looked into, and the page."""
+"""`rewriter diagnose`: makes the runs that are needed, has them examined, and prints the result."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
 
 _MOST = 3  # runs, unless values do not fit into one
-_PIECES = 8  # runs for values that do not
+_PIECES = 8  # runs if values do not fit into one
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
-    """Diagnose a wrapper, a package, or a dump that has been recorded."""
+    """Diagnose a wrapper, a package, or a dump."""
     if is_dump(Path(path)):
         refuse_run_options(arguments)
         return _act_dump(arguments, Path(path))
@@ -68,7 +68,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Diagnose a program, through the wrappers of its cache."""
+    """Diagnose a program, with probes in the wrappers of its cache."""
     _program.refuse_options_of_artifacts(arguments)
     program.require(command)
     right = _right(arguments)
@@ -100,7 +100,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[ProbedRun]:
-    """Runs for the values of launches that did not fit into the limit of one."""
+    """Further runs, for the values of launches that did not fit into --max-bytes."""
     for number in range(2, _PIECES + 1):
         left = None if ran.dump is None else values_needed.unsaved(ran.dump)
         chosen = selection.launches[0].start if selection.launches else -1
@@ -144,7 +144,7 @@ def _require_dump(right: Right, of: str, command: str) -> None:
 
 
 def _right(arguments: argparse.Namespace) -> Right:
-    """What the options say is right, read before anything is run."""
+    """Read the correct results that the options name, before anything is run."""
     if arguments.output is not None:
         files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
     given_graphs(arguments)
@@ -191,8 +191,11 @@ def _conclude(
     right: Right,
     artifact: Artifact | None = None,
 ) -> int:
-    """Run what else is needed, and print what came of all runs: the first that failed decides, if
-    one did. A program may fail in one run and not in another, as where its heap is damaged."""
+    """Make the remaining runs, and report on all of them.
+
+    If a run failed, the first one that did decides: a program with a damaged heap, for one, may
+    fail in one run and not in another.
+    """
     first = next((one for one in done if one.ended.code != 0), done[0])
     pieces = [one for one in done if one.dump is not None and one.has_values]
     if first.ended.interrupted:
@@ -212,12 +215,13 @@ def _conclude(
 
 
 def _guarded(arguments: argparse.Namespace, runs: Runs, crashed: ProbedRun) -> ProbedRun:
-    """A run with guard bands: a launch that stores outside of its buffers damages the heap of the
-    program, which then dies somewhere else."""
+    """A run with guard bands: a launch that stores outside of its buffers may damage the heap, so
+    that the program crashes somewhere else."""
     selection = select("bounds", calls=arguments.calls)
     why = "does a launch store outside of its buffers, so that the program dies later"
     limit = PATIENCE + LONGER * crashed.seconds
-    # With numbers in the bands: a kernel that reads a NaN there may store the same NaN again.
+    # Bands of finite numbers: a kernel that reads a NaN there may store it again, which goes
+    # unnoticed.
     return runs.run("bounds", selection, why, environment={VARIABLE: "1"}, timeout=limit)
 
 
@@ -248,7 +252,7 @@ def _report(
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
-    """The command that cuts the launch out that is wrong."""
+    """The command that makes a script of the wrong launch."""
     finding = diagnosis.finding
     if finding is None or finding.launch is None or finding.kind not in ("wrong", "differs"):
         return ""

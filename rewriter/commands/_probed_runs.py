@@ -34,13 +34,14 @@ _TUNED = "tuned.json"
 _LEAST_VALUES, _USUAL_VALUES = 256 << 20, 4 << 30  # bytes
 _NOTHING: Mapping[str, str] = {}
 
-# What a run may take whose memory may be damaged: so often what another one took, and seconds more.
+# The time limit of a run whose memory may be damaged: so many times that of another run, plus
+# seconds.
 LONGER, PATIENCE = 10, 60.0
 
 
 @dataclass(frozen=True)
 class ProbedRun:
-    """A run, the dump that it left, if it recorded anything, and what that says of its end."""
+    """A run, its dump, if anything was recorded, and the verdicts about it."""
 
     ended: ExitStatus
     dump: Path | None
@@ -65,12 +66,12 @@ class ProbedRun:
         return () if self.dump is None else nonfinite.examine(self.dump, where=where, follow=follow)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
-        """For each verdict, the command that would tell more."""
+        """For each verdict, the command that finds out more."""
         return tuple(next_command(self.template, one, selection) for one in verdicts)
 
 
 def values_limit(folder: Path) -> int:
-    """How many bytes of values one run may save into a folder."""
+    """The size limit for values that one run saves into a folder."""
     return max(_LEAST_VALUES, min(_USUAL_VALUES, shutil.disk_usage(folder).free // 2))
 
 
@@ -86,14 +87,14 @@ class Subject(Protocol):
         environment: Mapping[str, str] = _NOTHING,
         timeout: float | None = None,
     ) -> ProbedRun:
-        """Run it once, probed; `environment` is added to that of the process. `timeout` is how many
-        seconds it may take where its user gave no limit."""
+        """Run it once with probes; `environment` is added to that of the process. `timeout` is the
+        time limit if the user gave none."""
         ...
 
 
 @dataclass
 class Runs:
-    """Runs a subject, says before each run what is done and why, and keeps what was done."""
+    """Runs a subject, announces each run with its reason, and keeps a list of the runs."""
 
     subject: Subject
     folder: Path
@@ -112,7 +113,7 @@ class Runs:
     ) -> ProbedRun:
         number = len(self.done) + 1
         if number == 1:
-            (self.folder / _TUNED).unlink(missing_ok=True)  # of what was diagnosed there before
+            (self.folder / _TUNED).unlink(missing_ok=True)  # from an earlier diagnosis
         message(f"run {number} of at most {max(number, self.most)}: {why}")
         started = time.perf_counter()
         ran = self.subject.run(
@@ -178,7 +179,7 @@ class ProgramSubject:
     arguments: argparse.Namespace
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
-    used: Usage = field(default_factory=Usage)  # by the run before: caches that it moved to
+    used: Usage = field(default_factory=Usage)  # the caches that the run before used
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""A program of the user's with probes: `rewriter run -- COMMAND`, which is `rewriter cache run`."""
+"""Runs a program of the user with probes: `rewriter run -- COMMAND`, or `rewriter cache run`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rewriter.instrumentation.types import Selection
 
 
 def refuse_artifacts(words: Sequence[str]) -> None:
-    """Words in front of `--`, which would be artifacts."""
+    """Refuse words before `--`, which would be artifacts."""
     if words:
         raise RewriterError(
             "several-artifacts",
@@ -33,7 +33,7 @@ def refuse_artifacts(words: Sequence[str]) -> None:
 
 
 def no_program(words: Sequence[str]) -> RewriterError:
-    """Words of which none stands behind `--`."""
+    """The error if there is no program after `--`."""
     if not words:
         return RewriterError(
             "no-program",
@@ -50,8 +50,8 @@ def no_program(words: Sequence[str]) -> RewriterError:
 
 
 def refuse_options_of_artifacts(arguments: argparse.Namespace, names: Collection[str] = ()) -> None:
-    """Options that say how an artifact is run mean nothing for a program, nor do those in `names`
-    for a command that does not take them of one."""
+    """Refuse options of how an artifact is run, which mean nothing for a program, and the further
+    options in `names`."""
     _refuse(
         arguments,
         {"args", "constants", "imports", "seed", "models", *names},
@@ -61,7 +61,7 @@ def refuse_options_of_artifacts(arguments: argparse.Namespace, names: Collection
 
 
 def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
-    """Options that choose wrappers in a cache mean nothing for an artifact."""
+    """Refuse options that choose wrappers in a cache, which mean nothing for an artifact."""
     _refuse(
         arguments,
         {"since", "newest", "dir"},
@@ -77,8 +77,8 @@ def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str)
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers of its cache, and say what was found."""
-    # Names say which launch was running when a program ends in one.
+    """Run a program with probes in the wrappers of its cache, and report the results."""
+    # With `names`, a crash can be attributed to a launch.
     selection = probes_for_cache(arguments, default="names,print")
     request = replace(
         request_of(arguments, command, selection),

@@ -24,7 +24,7 @@ from rewriter.instrumentation.select import select
 
 @dataclass(frozen=True)
 class _Triaged:
-    """The run that told the launch, what it told, and the commands that would tell more."""
+    """The run with probes, its verdicts, and the commands that find out more."""
 
     result: RunResult
     verdicts: tuple[Verdict, ...]
@@ -73,10 +73,10 @@ def act(arguments: argparse.Namespace, path: str) -> int:
 def _probed(
     request: RunRequest, taken: Steps, *, blocking: bool
 ) -> tuple[RunResult, tuple[Verdict, ...]]:
-    """The run that tells the launch; where reading values hides the crash, one that reads none."""
+    """The run that finds the launch. If reading values hides the crash, another run reads none."""
     environment = {**SILENT, **(blocking_environment() if blocking else {})}
     overwrite = request.overwrite
-    for names in (_triage.telling(), ["names"]):
+    for names in (_triage.probes_for_crash(), ["names"]):
         result = _run(
             replace(
                 request,

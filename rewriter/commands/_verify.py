@@ -1,4 +1,4 @@
-"""The runs of `rewriter verify`, and what is printed of what they left."""
+"""The runs of `rewriter verify`, and its output."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class _Given(NamedTuple):
-    """What the user names that launches are checked against."""
+    """The graphs and references that the user names."""
 
     graphs: GivenGraphs | None
     references: Sequence[Reference]
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
-    """Run a wrapper or a package once, and judge its launches; or judge those of a dump."""
+    """Run a wrapper or a package once, and check its launches; or check those of a dump."""
     if is_dump(Path(path)):
         refuse_run_options(arguments)
         return _judge(arguments, Path(path), _given(arguments), OK)
@@ -64,7 +64,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers of its cache, and judge their launches."""
+    """Run a program with probes in the wrappers of its cache, and check their launches."""
     if hasattr(arguments, "args"):
         _program.refuse_options_of_artifacts(arguments)
     program.require(command)
@@ -112,7 +112,7 @@ def nothing_recorded(dump: Path | None = None) -> RewriterError:
 
 
 def _given(arguments: argparse.Namespace) -> _Given:
-    """Read before anything is run: a wrong name costs no run."""
+    """Read what the user names, before anything is run."""
     graphs = given_graphs(arguments)
     if not arguments.references:
         return _Given(graphs, ())
@@ -153,7 +153,7 @@ def given_graphs(arguments: argparse.Namespace) -> GivenGraphs | None:
 
 
 def register_operators(modules: Sequence[str]) -> None:
-    """Import what registers custom operators: they are evaluated in this process."""
+    """Import modules that register custom operators, which are evaluated in this process."""
     if not modules:
         return
     from rewriter.runtime.host.wrapper import ProblemError, import_operators

@@ -258,7 +258,7 @@ class ControlReader {
   std::size_t at_ = 0;
 };
 
-// Writes the state of the wrapper of this name to a file beside the control file: `tell` of
+// Writes the state of the wrapper of this name to a file beside the control file: `write_state` of
 // control.py. `add` writes the rest.
 template <class Add>
 void tell_control(const char* path, const std::string& wrapper, Add&& add) {

@@ -38,7 +38,7 @@ _ROOM = 64 << 10  # bytes: a disk with less of them is full, though small files 
 
 
 @dataclass(frozen=True)
-class ProbedRun:
+class ProgramRun:
     """A run of a program with probes, and the results of its dump: verdicts about a crash or NaN,
     and times of launches."""
 
@@ -62,13 +62,13 @@ class ProbedRun:
         return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
 
 
-def analyse(request: Request, run: CacheRun) -> ProbedRun:
+def analyse(request: Request, run: CacheRun) -> ProgramRun:
     """Read the dump of a run, and write its trace if launches were timed.
 
     If the dump cannot be read, this only warns: the rest of the report does not depend on it.
     """
     if run.dump is None:
-        return ProbedRun(request, run)
+        return ProgramRun(request, run)
     try:
         write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request, run)))
         verdicts: tuple[Verdict, ...] = ()
@@ -77,13 +77,13 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
         verdicts += nonfinite.examine(run.dump, where=where, follow=follow)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
-        return ProbedRun(request, run, verdicts, times, trace)
+        return ProgramRun(request, run, verdicts, times, trace)
     except RewriterError as error:
         message(f"warning: {error.message}")
-        return ProbedRun(request, run)
+        return ProgramRun(request, run)
 
 
-def show(probed: ProbedRun) -> None:
+def show(probed: ProgramRun) -> None:
     """The report, on standard error: standard output is the program's."""
     request, run = probed.request, probed.run
     warn(run)

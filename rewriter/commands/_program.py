@@ -11,7 +11,7 @@ from rewriter.cache import location
 from rewriter.cache.run import Request, run
 from rewriter.cache.select import Choice, seconds
 from rewriter.commands import _cache_run as report
-from rewriter.commands._cache_run import ProbedRun
+from rewriter.commands._cache_run import ProgramRun
 from rewriter.commands._documents.cache import run_document
 from rewriter.commands._output import emit
 from rewriter.commands._selection import check_variables, names_probes, refuse_idle
@@ -111,7 +111,7 @@ def request_of(
     )
 
 
-def run_probed(request: Request) -> ProbedRun:
+def run_probed(request: Request) -> ProgramRun:
     """Run a program with probes in the wrappers of its cache, and read the dump that it left."""
     return report.analyse(request, run(request, message))
 

@@ -19,7 +19,7 @@ from rewriter.cache.select import Choice
 from rewriter.cache.usage import Usage, Watch
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
-from rewriter.commands._cache_run import ProbedRun
+from rewriter.commands._cache_run import ProgramRun
 from rewriter.commands._documents.cache import run_document
 from rewriter.commands._documents.triage import ProgramTriageDocument
 from rewriter.commands._output import emit
@@ -120,7 +120,7 @@ def _probed(
     return probed.code or DIFFERS
 
 
-def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProbedRun | None) -> None:
+def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProgramRun | None) -> None:
     if arguments.json:
         run = None if probed is None else run_document(probed)
         emit(ProgramTriageDocument(steps=taken.entries, run=run))

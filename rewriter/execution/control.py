@@ -32,7 +32,7 @@ _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
-class Wrapper:
+class WrapperState:
     """The state of a wrapper in a process: which probes are `on`, and how many calls it `recorded`
     for its last request. `is_current` says whether that is the request in the file."""
 
@@ -46,11 +46,11 @@ class Wrapper:
 
 
 @dataclass(frozen=True)
-class State:
+class ControlState:
     """The request in the control file, and the wrappers of running processes."""
 
     request: Control | None
-    wrappers: tuple[Wrapper, ...]
+    wrappers: tuple[WrapperState, ...]
 
 
 def path_of(target: str) -> Path:
@@ -203,7 +203,7 @@ def _bad(path: Path, problem: ControlError) -> RewriterError:
     )
 
 
-def read(path: Path) -> State:
+def read(path: Path) -> ControlState:
     """The request in the file, and the state of the wrappers."""
     try:
         if path.exists() and not path.is_file():
@@ -216,17 +216,17 @@ def read(path: Path) -> State:
         raise _bad(path, problem) from problem
     except OSError as error:
         raise _bad(path, ControlError(error.strerror)) from error
-    return State(control, tuple(_wrappers(path, control)))
+    return ControlState(control, tuple(_wrappers(path, control)))
 
 
-def _wrappers(path: Path, control: Control | None) -> Iterator[Wrapper]:
+def _wrappers(path: Path, control: Control | None) -> Iterator[WrapperState]:
     host = socket.gethostname()
     for file in sorted(Path(f"{path}.d").glob("*.json")):
         try:
             facts = json_text.parse_object(file.read_bytes())
             if facts["format"] != STATUS:
                 continue
-            found = Wrapper(
+            found = WrapperState(
                 host=str(facts["host"]),
                 pid=int(facts["pid"]),
                 rank=int(facts["rank"]),
@@ -282,7 +282,7 @@ def copy(found: Iterable[tuple[int, Path]], folder: Path) -> None:
         raise
 
 
-def describe(path: Path, state: State) -> Iterator[str]:
+def describe(path: Path, state: ControlState) -> Iterator[str]:
     """The lines of `rewriter control`."""
     control = state.request
     if control is None:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from rewriter.artifact.locate_all import locate_all
 from rewriter.cache.slots import Cache, Slot
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.choosing import matches
+from rewriter.instrumentation.matching import matches
 
 _PREFIX = 6  # characters of a hash that may stand for it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

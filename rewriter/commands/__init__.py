@@ -44,7 +44,7 @@ def add_to(parser: Parser) -> None:
 
 
 def add_command(choice: object, name: str, summary: str, fill: Callable[[Parser], None]) -> None:
-    """Add one command; `fill` adds its options when they are needed."""
+    """Add one command; `fill` adds its options on demand."""
     text = f"{summary[0].upper()}{summary[1:]}."
     choice.add_parser(name, help=summary, description=text, fill=fill)  # type: ignore[attr-defined]
 

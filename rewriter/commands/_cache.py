@@ -1,4 +1,4 @@
-"""The text of `rewriter cache`."""
+"""The text output of `rewriter cache`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
-from rewriter.instrumentation.choosing import NO_MATCH
+from rewriter.instrumentation.matching import NO_MATCH
 from rewriter.instrumentation.types import Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table
@@ -25,14 +25,15 @@ _NAMED = 8  # wrappers in a message
 
 @dataclass(frozen=True)
 class OtherCache:
-    """A cache that is not where torch puts it: that of an `engine`, or of a program (empty)."""
+    """A cache in another place than torch's own: of a serving engine, or, if `engine` is empty, of
+    a program."""
 
     engine: str
     cache: Cache
 
 
 def show_others(others: Sequence[OtherCache]) -> None:
-    """The caches of serving engines, in a line each."""
+    """List the caches of serving engines, one per line."""
     for one in others[:_NAMED]:
         newest = one.cache.slots[0].modified
         message(
@@ -52,7 +53,7 @@ def show_used(
     gone: Sequence[Path],
     titles: Mapping[Path, str],
 ) -> None:
-    """The wrappers that a program used, with the pieces of the model that they are, if known."""
+    """List the wrappers that a program used, with their pieces of the model, if known."""
     head, *rows = _table(chosen, parts)
     if titles:
         head.append("piece of the model")
@@ -87,7 +88,7 @@ def show_listing(
 
 
 def _table(chosen: Chosen, parts: Mapping[str, Names]) -> list[list[str]]:
-    """The rows of wrappers, behind that of the heads."""
+    """The table of wrappers, with its header."""
     head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
     head += ["model"] if parts else []
     head += ["trained with"] if any(part.partner for part in parts.values()) else []
@@ -132,9 +133,9 @@ def show_status(cache: Cache, products: int, running: Running | None) -> None:
 def warn_about_all(
     placed: Sequence[Placed], refused: Sequence[Refused], broken: Sequence[tuple[str, str]]
 ) -> None:
-    """Name what has no probes though it was asked for."""
+    """Warn about chosen launches and wrappers that have no probes."""
     for one in placed:
-        # What is missing in one wrapper may be in another.
+        # Parts of the selection that match nothing here may match in another wrapper.
         warn_about(replace(one.result.plan, unmatched=()), f"{one.slot.name}: ")
     unmatched = [set(one.result.plan.unmatched) for one in placed]
     for part in sorted(set.intersection(*unmatched) if unmatched else ()):
@@ -170,7 +171,7 @@ def show_cleared(cleared: Cleared) -> None:
 
 
 def edited(left: Sequence[str]) -> str:
-    """What to do about wrappers that were left alone."""
+    """The message about wrappers that were edited, and so not restored."""
     return (
         f"edited since the probes went in, and left as it is: {listed(left)}; --overwrite gives "
         "the original back, and loses the edits"

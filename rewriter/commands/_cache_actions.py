@@ -1,4 +1,4 @@
-"""What the actions of `rewriter cache` do: one function each."""
+"""The actions of `rewriter cache`, one function each."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def act_list(arguments: argparse.Namespace) -> int:
 
 
 def _others() -> tuple[OtherCache, ...]:
-    """The caches of serving engines, the newest first. One that cannot be read is left out."""
+    """The caches of serving engines, newest first, except for those that cannot be read."""
     found = []
     for engine, directory in layouts.known():
         with suppress(RewriterError):
@@ -64,7 +64,7 @@ def _others() -> tuple[OtherCache, ...]:
 
 
 def _list_used(arguments: argparse.Namespace, command: Sequence[str], wanted: Choice) -> int:
-    """The wrappers that a program uses, in all of its caches: it runs once, as it is."""
+    """List the wrappers that a program uses, in all of its caches, by running it once unchanged."""
     directory = location.directory(arguments.dir)
     added = {} if arguments.dir is None else {location.VARIABLE: str(directory)}
     ended, used = discover(command, added, message, quiet=arguments.json)

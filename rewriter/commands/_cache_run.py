@@ -1,4 +1,4 @@
-"""What the dump of a program that ran with probes tells, and the text of it."""
+"""Analyses the dump of a program that ran with probes, and prints the results."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _ROOM = 64 << 10  # bytes: a disk with less of them is full, though small files 
 
 
 @dataclass(frozen=True)
-class ProbedRun:
-    """A run of a program with probes, and what its dump tells: where a program that did not end
-    well was, and how long launches took."""
+class ProgramRun:
+    """A run of a program with probes, and the results of its dump: verdicts about a crash or NaN,
+    and times of launches."""
 
     request: Request
     run: CacheRun
@@ -57,18 +57,18 @@ class ProbedRun:
 
     @property
     def following(self) -> tuple[str, ...]:
-        """For each verdict, the command that would tell more; empty if none would."""
+        """For each verdict, the command that finds out more; empty if there is none."""
         again, selection = template(self.request, self.run), self.request.selection
         return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
 
 
-def analyse(request: Request, run: CacheRun) -> ProbedRun:
+def analyse(request: Request, run: CacheRun) -> ProgramRun:
     """Read the dump of a run, and write its trace if launches were timed.
 
-    A dump that cannot be read is a warning: the rest of the report does not depend on it.
+    If the dump cannot be read, this only warns: the rest of the report does not depend on it.
     """
     if run.dump is None:
-        return ProbedRun(request, run)
+        return ProgramRun(request, run)
     try:
         write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request, run)))
         verdicts: tuple[Verdict, ...] = ()
@@ -77,13 +77,13 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
         verdicts += nonfinite.examine(run.dump, where=where, follow=follow)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
-        return ProbedRun(request, run, verdicts, times, trace)
+        return ProgramRun(request, run, verdicts, times, trace)
     except RewriterError as error:
         message(f"warning: {error.message}")
-        return ProbedRun(request, run)
+        return ProgramRun(request, run)
 
 
-def show(probed: ProbedRun) -> None:
+def show(probed: ProgramRun) -> None:
     """The report, on standard error: standard output is the program's."""
     request, run = probed.request, probed.run
     warn(run)
@@ -93,7 +93,7 @@ def show(probed: ProbedRun) -> None:
         message(*_times(probed.times))
     has_nan = any(verdict.ended is None for verdict in probed.verdicts)
     for finding in run.summary.findings:
-        # Of NaN there is a verdict, and of the infinities that they come from.
+        # NaN, and infinities that became NaN, are in a verdict.
         if finding.kind == "unexpected" or not has_nan:
             message(_finding(finding), style=level_style("error"))
     if run.interrupted:
@@ -116,7 +116,7 @@ def show(probed: ProbedRun) -> None:
 
 
 def warn(run: CacheRun) -> None:
-    """Say what has no probes, and what of the cache could not be given back."""
+    """Warn about launches without probes, and wrappers of the cache that could not be restored."""
     warn_about_all(run.placed, run.refused, run.broken)
     _warn_of_unprobed(run)
     for cleared in run.cleared:
@@ -125,12 +125,12 @@ def warn(run: CacheRun) -> None:
 
 
 def _calls(ran: CacheRun) -> list[Line]:
-    """How often each wrapper was called; those that were not only in sum."""
+    """A table of calls by wrapper; wrappers without calls are summed up."""
     calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.wrappers}
     asked = ran.placed[0].result.selection if ran.placed else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
-    # `record` keeps the last ones.
+    # The probe `record` keeps only the last calls.
     is_part = chosen or is_full or (asked is not None and "record" in asked.probes)
     rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
@@ -174,7 +174,7 @@ def _warn_of_unprobed(ran: CacheRun) -> None:
 
 
 def _times(times: Sequence[Timed]) -> list[Line]:
-    """The launches that took longest."""
+    """A table of the launches that took longest."""
     shown = tuple(times[:_SHOWN])
     rows = timing.lines(shown, name=short)
     lines: list[Line] = [*table(rows, stream="stderr")]
@@ -200,14 +200,14 @@ def _finding(finding: Anomaly) -> str:
 
 
 def template(request: Request, run: CacheRun) -> str:
-    """The command that would tell more, for any wrapper and probes."""
+    """The command to run the program again, with placeholders for the wrapper and the probes."""
     words = ["rewriter", "run"]
     caches = {one.slot.directory for one in run.placed if run.summary.calls.get(one.slot.path.name)}
     if not request.pinned and len(caches) == 1 and caches <= set(run.others):
         words += ["--dir", str(*caches)]
     elif request.pinned:
         words += ["--dir", str(request.directory)]
-    # A wrapper of several caches has to be looked for by running the program.
+    # With several caches, only running the program finds the one that has the wrapper.
     if len(caches) < 2 and not (caches - {request.directory, *run.others}):
         words += ["--wrapper", f"{WRAPPER}*"]
     words += [OPTIONS]

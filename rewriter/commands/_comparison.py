@@ -1,4 +1,4 @@
-"""How launches that were compared are shown: a table of them, and all figures of one."""
+"""Shows compared launches: a table of them, and the details of one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show_rows(launches: Iterable[LaunchComparison], everything: bool) -> None:
 
 
 def _style(row: int, column: int, cell: str) -> str:
-    """Which launches went wrong, and which only follow from them."""
+    """Mark launches that went wrong, and those downstream of them."""
     if _HEAD[column] != "why" or not row or not cell:
         return ""
     return level_style("warning" if cell.startswith("downstream") else "error")
@@ -69,7 +69,7 @@ _PLAIN = {
 
 
 def _figures(tensor: TensorComparison) -> Iterator[str]:
-    """All that is known of the difference of one value."""
+    """The details of how one value differs."""
     kind = _type(tensor)
     yield f"{tensor.a.role} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
     if tensor.note:

@@ -1,4 +1,4 @@
-"""`instrument` and `strip` of containers: files of torch's that hold wrappers as texts."""
+"""`instrument` and `strip` of containers: files of torch that hold the text of wrappers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rewriter.core.labels import labels
 from rewriter.core.terminal import message, say_text
 from rewriter.core.text import counted
 from rewriter.instrumentation import containers
-from rewriter.instrumentation.choosing import with_launches
 from rewriter.instrumentation.instrument import instrument_all
+from rewriter.instrumentation.matching import with_launches
 from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
 
@@ -55,7 +55,8 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
 
 
 def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
-    """What prints call each wrapper: the part of the model that runs it, with how many others."""
+    """The name of each wrapper in prints: the part of the model that runs it, and the number of
+    other parts."""
     names = labels([(wrapper.graph, wrapper.path.name) for wrapper in wrappers])
     result = []
     for wrapper, name in zip(wrappers, names, strict=True):
@@ -100,7 +101,7 @@ def _deliver(
     after: bytes,
     default: Path,
 ) -> Delivered:
-    """Write a container where the options say; the difference is that of its wrappers."""
+    """Write a container where the options say; --diff shows the changes of its wrappers."""
     assert artifact.container is not None
     before, path = artifact.container.contents.data, artifact.path
     changed = before != after
@@ -131,7 +132,7 @@ def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
 
 
 def _refuse_folder(arguments: argparse.Namespace, artifact: Artifact) -> None:
-    """Refuse to write beside an entry of a cache: torch takes every file there for an entry."""
+    """Refuse to write beside an entry of a cache: torch reads every file there as an entry."""
     if only_shows(arguments):
         return
     output = artifact.path if arguments.in_place or not arguments.output else arguments.output
@@ -151,7 +152,7 @@ def _description(artifact: Artifact) -> str:
 
 
 def _each(delivered: Delivered, wrapper: OpenWrapper, source: bytes) -> Delivered:
-    """What became of one wrapper of a container."""
+    """The result for one wrapper of a container."""
     diff = None if delivered.diff is None else unified(wrapper.name, wrapper.source, source)
     return replace(delivered, changed=wrapper.source != source, diff=diff)
 

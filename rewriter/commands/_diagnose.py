@@ -1,4 +1,4 @@
-"""What `rewriter diagnose` does: the runs that are needed, what is looked into, and the page."""
+"""`rewriter diagnose`: makes the runs that are needed, has them examined, and prints the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rewriter.commands._probed_runs import (
 )
 from rewriter.commands._run import open_named, open_plain
 from rewriter.commands._selection import environment_kernels
-from rewriter.commands._verify import given_graphs, is_dump, refuse_run_options
+from rewriter.commands._verify import given_graphs, is_dump, nothing_recorded, refuse_run_options
 from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -40,11 +40,11 @@ from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
 
 _MOST = 3  # runs, unless values do not fit into one
-_PIECES = 8  # runs for values that do not
+_PIECES = 8  # runs if values do not fit into one
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
-    """Diagnose a wrapper, a package, or a dump that has been recorded."""
+    """Diagnose a wrapper, a package, or a dump."""
     if is_dump(Path(path)):
         refuse_run_options(arguments)
         return _act_dump(arguments, Path(path))
@@ -68,7 +68,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Diagnose a program, through the wrappers of its cache."""
+    """Diagnose a program, with probes in the wrappers of its cache."""
     _program.refuse_options_of_artifacts(arguments)
     program.require(command)
     right = _right(arguments)
@@ -83,7 +83,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     first = runs.run("health", health, "does it end, and are the numbers finite")
     if first.dump is None:
         if first.ended.code == 0:
-            raise _nothing()
+            raise nothing_recorded()
         return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
         return _conclude(arguments, runs, [first], health, right)
@@ -100,7 +100,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[ProbedRun]:
-    """Runs for the values of launches that did not fit into the limit of one."""
+    """Further runs, for the values of launches that did not fit into --max-bytes."""
     for number in range(2, _PIECES + 1):
         left = None if ran.dump is None else values_needed.unsaved(ran.dump)
         chosen = selection.launches[0].start if selection.launches else -1
@@ -144,7 +144,7 @@ def _require_dump(right: Right, of: str, command: str) -> None:
 
 
 def _right(arguments: argparse.Namespace) -> Right:
-    """What the options say is right, read before anything is run."""
+    """Read the correct results that the options name, before anything is run."""
     if arguments.output is not None:
         files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
     given_graphs(arguments)
@@ -183,14 +183,6 @@ def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> 
     )
 
 
-def _nothing() -> RewriterError:
-    return RewriterError(
-        "nothing-saved",
-        "no launch was recorded",
-        hint="No chosen launch ran. Read the lines above, and check --kernels and --calls.",
-    )
-
-
 def _conclude(
     arguments: argparse.Namespace,
     runs: Runs,
@@ -199,14 +191,17 @@ def _conclude(
     right: Right,
     artifact: Artifact | None = None,
 ) -> int:
-    """Run what else is needed, and print what came of all runs: the first that failed decides, if
-    one did. A program may fail in one run and not in another, as where its heap is damaged."""
+    """Make the remaining runs, and report on all of them.
+
+    If a run failed, the first one that did decides: a program with a damaged heap, for one, may
+    fail in one run and not in another.
+    """
     first = next((one for one in done if one.ended.code != 0), done[0])
     pieces = [one for one in done if one.dump is not None and one.has_values]
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
-        raise _nothing()
+        raise nothing_recorded()
     if any(verdict.asynchronous for verdict in first.crashes):
         waiting = select("names,sync,inputs", kernels=selection.kernels)
         why = "which launch the device faults in: each is waited for"
@@ -220,12 +215,13 @@ def _conclude(
 
 
 def _guarded(arguments: argparse.Namespace, runs: Runs, crashed: ProbedRun) -> ProbedRun:
-    """A run with guard bands: a launch that stores outside of its buffers damages the heap of the
-    program, which then dies somewhere else."""
+    """A run with guard bands: a launch that stores outside of its buffers may damage the heap, so
+    that the program crashes somewhere else."""
     selection = select("bounds", calls=arguments.calls)
     why = "does a launch store outside of its buffers, so that the program dies later"
     limit = PATIENCE + LONGER * crashed.seconds
-    # With numbers in the bands: a kernel that reads a NaN there may store the same NaN again.
+    # Bands of finite numbers: a kernel that reads a NaN there may store it again, which goes
+    # unnoticed.
     return runs.run("bounds", selection, why, environment={VARIABLE: "1"}, timeout=limit)
 
 
@@ -256,7 +252,7 @@ def _report(
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
-    """The command that cuts the launch out that is wrong."""
+    """The command that makes a script of the wrong launch."""
     finding = diagnosis.finding
     if finding is None or finding.launch is None or finding.kind not in ("wrong", "differs"):
         return ""

@@ -1,4 +1,4 @@
-"""What is looked into by `rewriter diagnose`, once the runs are done."""
+"""The examinations of `rewriter diagnose`, once the runs are done."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ from rewriter.verification.types import Verification
 if TYPE_CHECKING:
     import torch
 
-EAGER = "eager"  # what `--against` calls the graph of a call, as torch's own operators compute it
-_SHOWN = 3  # findings with all that the launch was given
+EAGER = (
+    "eager"  # `--against eager`: compare calls with their graphs, evaluated by torch's operators
+)
+_SHOWN = 3  # findings that list the arguments of the launch
 
-Key = tuple[str, int, int]  # a launch of a run: the run, the launch, which time it ran
+Key = tuple[str, int, int]  # run, launch, iteration
 
 
 @dataclass(frozen=True)
 class Right:
-    """What is known to be right: the outputs of a file, and the dump of a run. `named` is what
-    `--against` names that is no dump: an artifact."""
+    """Correct results: the outputs in a file, and the dump of a run. `named` is an artifact that
+    `--against` names instead of a dump."""
 
     path: Path | None = None
     outputs: Sequence[torch.Tensor | None] = ()
@@ -57,9 +59,9 @@ def examined(
     artifact: Artifact | None = None,
     guarded: ProbedRun | None = None,
 ) -> Iterator[Examined]:
-    """All that is looked into. `first` is the run that decides, `pieces` are those with all values,
-    which it may be one of: several, where the values of all launches did not fit into one.
-    `guarded` is one with guard bands beside buffers."""
+    """Make all examinations. `first` is the run that decides. `pieces` are the runs with all
+    values, maybe including `first`; there are several if the values did not fit into one. `guarded`
+    is a run with guard bands."""
     values = pieces[0] if pieces else None
     crashes = first.crashes
     yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
@@ -73,7 +75,7 @@ def examined(
         compared = compare_outputs(open_dump(dump), right.outputs, right.path)
         yield compared.examined()
         if not compared.wrong and not first.nonfinite:
-            return  # they are right: nothing else is asked
+            return  # all is well: the user only asked for the outputs
     if right.dump is not None and dump is not None:
         yield _against(dump, right.dump)
     verification = None
@@ -81,7 +83,7 @@ def examined(
     if dumps:
         verification = _verify(arguments, dumps)
     if first.dump is not None:
-        # Where values were saved, it says more: which elements, and what they were made of.
+        # A run with saved values says more: which elements they are, and what they were made from.
         verdicts = (values.nonfinite if values is not None else ()) or first.nonfinite
         yield ruling.of_nonfinite(
             verdicts,
@@ -109,8 +111,8 @@ def _values(
     *,
     whole: bool,
 ) -> Iterator[Examined]:
-    """What the recorded values say. Of a run that was cut short, which is not `whole`, nothing is
-    suspect but that."""
+    """Examine the recorded values. In a run that was cut short, so not `whole`, unchecked launches
+    are no suspects."""
     yield examine_corruption(open_dump(dumps[0]))
     is_asked = arguments.against == EAGER
     if (is_asked or verification.finding is None) and whole and len(dumps) == 1:
@@ -135,7 +137,7 @@ def _against(dump: Path, reference: Path) -> Examined:
 
 
 def feeding(one: Examined, compared: ComparedCall) -> Examined:
-    """Without the launches that cannot have made an output wrong: they do not reach it."""
+    """The result without findings for launches that do not reach a wrong output."""
     feeds = compared.feeding
     if feeds is None:
         return one
@@ -143,7 +145,7 @@ def feeding(one: Examined, compared: ComparedCall) -> Examined:
     def reaches(run: str, launch: int | None, iteration: int) -> bool:
         return run != compared.run.name or launch is None or (launch, iteration) in feeds
 
-    # What is missing has no results.
+    # Other findings stay: a missing launch, for one, has no results that could reach an output.
     kept = [x for x in one.findings if x.kind != "wrong" or reaches(x.run, x.launch, x.iteration)]
     dropped = [
         f"{x.headline}: it does not reach an output that is wrong"
@@ -155,7 +157,7 @@ def feeding(one: Examined, compared: ComparedCall) -> Examined:
 
 
 def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examined]:
-    """What the texts of the wrappers say, of those that were called, or else of the artifact's."""
+    """Examine the texts of the wrappers that were called, or else of the artifact's wrappers."""
     runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
     known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
     package = None if artifact is None else artifact.package
@@ -180,7 +182,7 @@ def _readers(examined: Examined) -> tuple[int, ...]:
 
 
 def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str, ...]]:
-    """What the first launches that differ were given, and what they left."""
+    """The inputs and results of the first launches that differ."""
     opened = open_dump(dump)
     runs = {run.name: run for run in opened.runs}
     differing = [one for one in verification.checks if one.outcome == "differs"]

@@ -1,7 +1,8 @@
-"""`instrument CONTAINER --into-cache DIR`: the file stays as it is, and what torch runs has probes.
+"""`instrument CONTAINER --into-cache DIR`: leaves the file as it is, and puts the probes into a
+cache.
 
-torch runs the wrapper that its cache has under the key in the container. So the wrappers are put
-there, as torch would put them, and get probes there as with `rewriter cache instrument`.
+torch runs the wrapper that its cache has under the key in the container. So the wrappers are
+written there, as torch would do it, and get probes as with `rewriter cache instrument`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message
-from rewriter.instrumentation.choosing import with_launches
 from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument_all
+from rewriter.instrumentation.matching import with_launches
 from rewriter.instrumentation.types import Selection
 
 _KEY = re.compile(r"c[a-z2-7]{51}")
@@ -31,7 +32,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     """Put the wrappers of a container into a cache, with probes."""
     _refuse(arguments, artifact)
     directory = location.directory(arguments.into_cache)
-    # What cannot have probes is refused before a file is written.
+    # Refuse wrappers that cannot be instrumented before a file is written.
     labels = [""] * len(artifact.wrappers)
     pairs = with_launches(artifact.wrappers, instrument_all(artifact.wrappers, selection, labels))
     named = {_name(wrapper): wrapper for wrapper, _ in pairs}
@@ -79,7 +80,7 @@ def _refuse(arguments: argparse.Namespace, artifact: Artifact) -> None:
 
 
 def is_asked(arguments: argparse.Namespace, artifact: Artifact) -> bool:
-    """Whether the option is given. Raises `RewriterError` where it would do nothing."""
+    """Whether the option is given. Raises `RewriterError` if it would do nothing."""
     if arguments.into_cache and artifact.container is None:
         refuse_idle(
             {"--into-cache": arguments.into_cache},

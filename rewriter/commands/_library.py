@@ -1,4 +1,4 @@
-"""`rewriter list` and `rewriter run` on a library of AOTInductor without its source."""
+"""`rewriter list` and `rewriter run` on an AOTInductor library without its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rewriter.core.text import counted
 
 
 def show(arguments: argparse.Namespace, path: Path) -> int:
-    """What the symbols of a library tell."""
+    """List what the symbols of a library show."""
     given = {"--model": arguments.models, "--wrapper": arguments.wrappers}
     refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
     library = open_library(path)

@@ -1,4 +1,4 @@
-"""The options that several commands share. Adding them imports nothing that acts on them."""
+"""The options that several commands share. Adding them imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _INPUTS = (
 
 
 def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
-    """Add PROBES, the same for every command that takes them.
+    """Add the PROBES options, the same for every command that takes them.
 
-    One that `runs` artifacts has `--args` for their inputs, too: `add_run_options` adds it.
+    In commands that run artifacts (`runs`), `--args` also takes inputs; `add_run_options` adds it.
     """
     group = parser.group("probes")
     known = (f"{name}: {probe.summary}" for name, probe in probes.registry().items())
@@ -162,7 +162,8 @@ def add_model_option(parser: Parser) -> None:
 
 
 def add_wrapper_option(parser: Parser, *, programs: bool = False) -> None:
-    """Add the choice among the wrappers of a directory or a log, and of `programs`."""
+    """Add the choice among the wrappers of a directory or a log, and with `programs` of
+    programs."""
     of_a_program = "; for a program only a name, such as 'c24mei*'" if programs else ""
     parser.group(_WHICH).add_argument(
         "--wrapper",
@@ -176,7 +177,7 @@ def add_wrapper_option(parser: Parser, *, programs: bool = False) -> None:
 
 
 def add_package_options(parser: Parser) -> None:
-    """Add what only packages have: how they are built again, and checked."""
+    """Add the options for packages: how they are rebuilt and checked."""
     group = parser.group("packages (.pt2)")
     group.add_argument(
         "--route",
@@ -201,7 +202,7 @@ def add_package_options(parser: Parser) -> None:
 
 
 def add_blocking_option(parser: Parser) -> None:
-    """Add what makes faults of a GPU show where they happen."""
+    """Add the option that makes faults on a GPU show where they happen."""
     parser.group("the run").add_argument(
         "--blocking",
         action="store_true",
@@ -211,7 +212,7 @@ def add_blocking_option(parser: Parser) -> None:
 
 
 def time_limit(text: str) -> float:
-    """A number of seconds from the command line."""
+    """Parse a number of seconds."""
     seconds = float(text)
     if not (math.isfinite(seconds) and seconds > 0):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
@@ -239,8 +240,8 @@ def add_output_options(parser: Parser, default: str) -> None:
 
 
 def add_run_options(parser: Parser, *, programs: bool = False, probes: bool = False) -> None:
-    """Add what says how an artifact is run, and where the record goes; with `probes`, also which
-    arguments of launches they read."""
+    """Add the options of how an artifact is run, and of its dump; with `probes`, `--args` also says
+    which arguments of launches are read."""
     add_model_option(parser)
     add_wrapper_option(parser, programs=programs)
     group = parser.group("the run")
@@ -281,7 +282,7 @@ def add_run_options(parser: Parser, *, programs: bool = False, probes: bool = Fa
 
 
 def examples(prog: str) -> tuple[tuple[str, str], ...]:
-    """What a command that runs programs is for."""
+    """Examples for commands that run programs."""
     return (
         ("where does the first NaN come from?", f"{prog} -- python train.py"),
         ("look at one kernel", f"{prog} --kernels '*softmax*' --probe print -- python train.py"),
@@ -294,7 +295,7 @@ def examples(prog: str) -> tuple[tuple[str, str], ...]:
 
 
 def add_choice_options(parser: Parser) -> None:
-    """Add what chooses wrappers of a cache by their age."""
+    """Add the choice among wrappers of a cache by their age."""
     group = parser.group(WRAPPERS)
     group.add_argument(
         "--since", metavar="SPAN", help="only those written in this time, such as 10m, 2h, 3d"
@@ -312,8 +313,8 @@ def add_directory_option(parser: Parser) -> None:
 
 
 def add_program_options(parser: Parser, *, artifacts: bool = False) -> None:
-    """Add what only concerns programs: which wrappers of which cache have probes. A command that
-    runs `artifacts`, too, has `--wrapper` for both."""
+    """Add the choice of a cache and its wrappers, for programs. Commands that also run `artifacts`
+    have `--wrapper` already."""
     group = parser.group(WRAPPERS)
     if not artifacts:
         group.add_argument(
@@ -324,14 +325,14 @@ def add_program_options(parser: Parser, *, artifacts: bool = False) -> None:
             default=[],
             help="only wrappers of these names, such as 'c24mei*' (may be repeated; default: all)",
         )
-    # The same, with several in one word: how it was written first.
+    # The old spelling, which takes several names in one word.
     group.add_argument("--wrappers", dest="wrappers", action="append", help=argparse.SUPPRESS)
     add_choice_options(parser)
     add_directory_option(parser)
 
 
 def add_stop_options(parser: Parser) -> None:
-    """Add where the record goes, and when a run is stopped."""
+    """Add the time limit and the directory of the dump."""
     parser.group("the run").add_argument(
         "--timeout",
         metavar="SECONDS",

@@ -1,4 +1,4 @@
-"""Where results of commands go: to files, to standard output, as text or as JSON."""
+"""Writes the results of commands: to files or standard output, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def emit(document: Entry) -> None:
 
 
 def steps() -> Callable[[str], None]:
-    """Tells what long steps have done, with the seconds since now."""
+    """Makes a function that reports long steps, with the seconds since this call."""
     started = time.perf_counter()
 
     def report(text: str) -> None:
@@ -43,8 +43,8 @@ def steps() -> Callable[[str], None]:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar of launches on standard error, if it is a terminal: called with how many are done, of
-    how many."""
+    """A progress bar of launches on standard error, if that is a terminal. It is called with the
+    number of launches done, and their total."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -58,9 +58,9 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
 
 
 def warn_about(plan: Plan, name: str = "") -> None:
-    """Name every launch that is not instrumented, and every call that nobody recognised.
+    """Warn about every launch that is not instrumented, and every unrecognised call.
 
-    `name` goes before, where there are several wrappers.
+    `name` is a prefix for the messages, if there are several wrappers.
     """
     for skipped in plan.skipped:
         launch = skipped.launch
@@ -79,12 +79,12 @@ def warn_about(plan: Plan, name: str = "") -> None:
 
 
 def summary(result: Instrumented) -> str:
-    """Which probes went around how many launches."""
-    from rewriter.instrumentation.probes import memory, phases
+    """Says which probes were put around how many launches."""
+    from rewriter.instrumentation.probes import memory_actions, phases
 
     plan, names = result.plan, ", ".join(result.selection.probes)
     if not phases(result.selection):
-        if memory(result.selection):
+        if memory_actions(result.selection):
             return f"{names} where memory is allocated, taken over and given up"
         return f"{names} at the start of each call"
     total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
@@ -134,8 +134,8 @@ def deliver(
     """Write a result where the options say.
 
     `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
-    the difference, and unless a place is named writes nothing; `--check` never does. One for the
-    result takes the place of the `cache`, or goes beside the result.
+    the difference, and writes nothing unless an output is named; `--check` never writes. If there
+    is a `cache`, an updated one replaces it, or is written beside the result.
     """
     from rewriter.commands import _pairs
     from rewriter.core import files, text_diff
@@ -181,12 +181,12 @@ def unified(name: str, before: bytes, after: bytes) -> str:
 
 
 def from_here(path: Path) -> Path:
-    """A path as one would type it: below the working directory, without that."""
+    """A path relative to the working directory, if it is below that."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
-    """A verdict, its headline set off."""
+    """The lines of a verdict, with its headline highlighted."""
     from rewriter.diagnosis.verdict_text import describe
 
     first, *rest = describe(verdict, next_command=next_command).split("\n")

@@ -1,4 +1,4 @@
-"""`instrument` and `strip` of packages: what differs from files that are held as text."""
+"""`instrument` and `strip` of packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rewriter.rebuild.patch import Built, Probed
 
 
 def refuse_options(arguments: argparse.Namespace) -> None:
-    """An option for packages would do nothing to another artifact."""
+    """Refuse options for packages if the artifact is not a package."""
     names = ("route", "no_rebuild", "no_check", "imports", "models")
     _refuse(arguments, names, f"{arguments.artifact} is no package")
 
@@ -44,7 +44,7 @@ def _refuse(arguments: argparse.Namespace, names: Sequence[str], why: str) -> No
 
 
 def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
-    """Patch a package as the options say, and tell what was done."""
+    """Patch a package as the options say, and report it."""
     _refuse_output(arguments, artifact)
     if arguments.no_rebuild:
         _refuse(
@@ -95,7 +95,7 @@ def _build(
     backup = None
     with Transaction(output) as changes:
         if arguments.in_place:
-            # Before the package, so that whoever is stopped between the two finds it there.
+            # Staged before the package: if this is interrupted in between, the backup exists.
             backup = files.backup_path(output.resolve())
             mode = output.stat().st_mode
             shutil.copyfile(original.path, changes.stage(backup, mode=mode))
@@ -193,7 +193,7 @@ def _output(arguments: argparse.Namespace, path: Path) -> Path:
 
 
 def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
-    """Where `strip` writes. Sources become a package, whatever their directory is called."""
+    """Where `strip` writes. A directory of sources becomes a package."""
     if arguments.output:
         return Path(arguments.output)
     if package.is_sources:
@@ -202,7 +202,7 @@ def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
 
 
 def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:
-    """Make sure, before any work, that the original can be kept beside the package."""
+    """Check, before any work, that the original can be kept beside the package."""
     backup = files.backup_path(path.resolve())
     if backup.exists() and not (overwrite or _is_copy(backup, original)):
         raise RewriterError(

@@ -12,7 +12,7 @@ from rewriter.core.terminal import message
 
 
 def cache_with(wrapper: OpenWrapper) -> PrecompileCache | None:
-    """The cache that belongs to a wrapper, if any. Warns of one beside it that does not."""
+    """The cache that belongs to a wrapper, if any. Warns if the one beside it does not belong."""
     cache = cache_of(wrapper)
     if cache is None or cache.belongs_to(wrapper.source):
         return cache
@@ -25,14 +25,14 @@ def cache_with(wrapper: OpenWrapper) -> PrecompileCache | None:
 
 
 def replacements(cache: PrecompileCache | None, after: bytes, plain: bytes) -> list[Replacement]:
-    """What becomes of a cache whose code is replaced in place."""
+    """The replacement of a cache whose code is replaced in place."""
     if cache is None:
         return []
     return [Replacement(cache.path, cache.data, cache.for_code(after), cache.for_code(plain))]
 
 
 def path_beside(cache: PrecompileCache | None, target: Path) -> str | None:
-    """Where the cache for code is that is written to `target`."""
+    """The path of the cache for code that is written to `target`."""
     return None if cache is None else str(target.with_suffix(SUFFIX))
 
 

@@ -1,4 +1,4 @@
-"""A parser of arguments as users meet it: examples in the help, errors that say what was meant."""
+"""The argument parser: examples in the help, and suggestions in errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def only_artifact(arguments: argparse.Namespace, command: str) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """With a first column that holds the names of commands, and texts that keep their lines."""
+    """Fits the names of commands into the first column, and keeps line breaks in texts."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, max_help_position=26, **options)
@@ -50,12 +50,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of one command. `fill` adds its options once they are needed."""
+    """The parser of one command. `fill` adds its options on demand."""
 
     def __init__(self, *, fill: Callable[[Parser], None] | None = None, **options: Any) -> None:
         super().__init__(formatter_class=_Formatter, **options)
         self._fill = fill
-        self.takes = ""  # in the usage, for what argparse cannot say
+        self.takes = ""  # positional arguments in the usage, if argparse cannot express them
         self.examples: tuple[tuple[str, str], ...] = ()
 
     def filled(self) -> Parser:
@@ -66,13 +66,13 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def add_examples(self, *examples: tuple[str, str]) -> None:
-        """Add what stands at the end of the help: what a command is for, and the command."""
+        """Add examples to the end of the help: a description and a command each."""
         self.examples += examples
         shown = "\n".join(f"  # {what}\n  {command}" for what, command in self.examples)
         self.epilog = f"examples:\n{shown}".replace("%", "%%")
 
     def group(self, title: str) -> argparse._ArgumentGroup:
-        """The group of options with this title; it is made where there is none."""
+        """The group of options with this title, made on demand."""
         for group in self._action_groups:
             if group.title == title:
                 return group
@@ -93,17 +93,17 @@ class Parser(argparse.ArgumentParser):
         if not self.subparsers():
             self._refuse_unknown(words)
         elif not words:
-            # Nothing was asked for. The help is no result: standard error, as ruff, uv and click.
+            # Without a command, the help is an error message, as in ruff, uv and click.
             sys.stderr.write(self.format_help())
             raise SystemExit(BAD_INPUT)
         parsed, rest = super().parse_known_args(words, namespace)
         if rest:
-            # Here, as the usage of the parser above is another.
+            # Reported here, as the parent parser would show its own usage.
             self.error(f"unexpected argument {rest[0]!r}")
         return parsed, rest
 
     def format_usage(self) -> str:
-        """One line: the options have a list of their own."""
+        """One line: the options are listed below."""
         self.filled()
         if self.takes:
             return f"usage: {self.prog} [options] {self.takes}\n"
@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
         self._refuse(f"{value!r} is no command", value, known)
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
-        """Name an option that does not exist before argparse misses anything else."""
+        """Refuse an unknown option before argparse complains about something else."""
         known = self._option_string_actions
         for word in words:
             if word == "--":

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from rewriter.artifact.types import Artifact
-from rewriter.cache import location
-from rewriter.cache.run import Request
 from rewriter.cache.usage import Usage
 from rewriter.commands import _cache_run, _program
 from rewriter.commands._output import steps
@@ -28,23 +26,22 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.where import where
 from rewriter.execution.host_process import HostOutput
-from rewriter.execution.run_result import InterruptedRunError
-from rewriter.execution.runner import blocking_environment, run_wrapper
+from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
 
-_QUIET = {"REWRITER_QUIET": "1"}
 _TUNED = "tuned.json"
 _LEAST_VALUES, _USUAL_VALUES = 256 << 20, 4 << 30  # bytes
 _NOTHING: Mapping[str, str] = {}
 
-# What a run may take whose memory may be damaged: so often what another one took, and seconds more.
+# The time limit of a run whose memory may be damaged: so many times that of another run, plus
+# seconds.
 LONGER, PATIENCE = 10, 60.0
 
 
 @dataclass(frozen=True)
 class ProbedRun:
-    """A run, the dump that it left, if it recorded anything, and what that says of its end."""
+    """A run, its dump, if anything was recorded, and the verdicts about it."""
 
     ended: ExitStatus
     dump: Path | None
@@ -69,12 +66,12 @@ class ProbedRun:
         return () if self.dump is None else nonfinite.examine(self.dump, where=where, follow=follow)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
-        """For each verdict, the command that would tell more."""
+        """For each verdict, the command that finds out more."""
         return tuple(next_command(self.template, one, selection) for one in verdicts)
 
 
 def values_limit(folder: Path) -> int:
-    """How many bytes of values one run may save into a folder."""
+    """The size limit for values that one run saves into a folder."""
     return max(_LEAST_VALUES, min(_USUAL_VALUES, shutil.disk_usage(folder).free // 2))
 
 
@@ -90,14 +87,14 @@ class Subject(Protocol):
         environment: Mapping[str, str] = _NOTHING,
         timeout: float | None = None,
     ) -> ProbedRun:
-        """Run it once, probed; `environment` is added to that of the process. `timeout` is how many
-        seconds it may take where its user gave no limit."""
+        """Run it once with probes; `environment` is added to that of the process. `timeout` is the
+        time limit if the user gave none."""
         ...
 
 
 @dataclass
 class Runs:
-    """Runs a subject, says before each run what is done and why, and keeps what was done."""
+    """Runs a subject, announces each run with its reason, and keeps a list of the runs."""
 
     subject: Subject
     folder: Path
@@ -116,7 +113,7 @@ class Runs:
     ) -> ProbedRun:
         number = len(self.done) + 1
         if number == 1:
-            (self.folder / _TUNED).unlink(missing_ok=True)  # of what was diagnosed there before
+            (self.folder / _TUNED).unlink(missing_ok=True)  # from an earlier diagnosis
         message(f"run {number} of at most {max(number, self.most)}: {why}")
         started = time.perf_counter()
         ran = self.subject.run(
@@ -160,17 +157,14 @@ class ArtifactSubject:
             timeout=self.arguments.timeout or timeout,
             tuned=dump.parent / _TUNED,
             environment={
-                **_QUIET,
+                **SILENT,
                 **(blocking_environment() if blocking else {}),
                 **environment,
             },
             output=HostOutput(quiet=True),
             report=steps(),
         )
-        try:
-            result = run_wrapper(request)
-        except InterruptedRunError as stopped:
-            result = stopped.result
+        result = run_wrapper(request)
         recorded = result.dump if result.dump is not None and is_recorded(result.dump) else None
         if recorded is not None:
             write_conclusion(recorded, Conclusion(result.ended, blocking, template))
@@ -185,7 +179,7 @@ class ProgramSubject:
     arguments: argparse.Namespace
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
-    used: Usage = field(default_factory=Usage)  # by the run before: caches that it moved to
+    used: Usage = field(default_factory=Usage)  # the caches that the run before used
 
     def run(
         self,
@@ -196,21 +190,12 @@ class ProgramSubject:
         environment: Mapping[str, str] = _NOTHING,
         timeout: float | None = None,
     ) -> ProbedRun:
-        arguments = self.arguments
-        globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
-        request = Request(
-            program=tuple(self.command),
-            directory=location.directory(arguments.dir),
-            selection=selection,
-            choice=_program.choice(arguments, globs, selection.kernels),
-            pinned=arguments.dir is not None,
+        request = replace(
+            _program.request_of(self.arguments, self.command, selection),
             dump=str(dump),
             overwrite=True,
-            timeout=arguments.timeout or timeout,
+            timeout=self.arguments.timeout or timeout,
             blocking=blocking,
-            quiet=True,
-            redirected=arguments.json,
-            command=arguments.command_line,
             stdin=self.stdin,
             used=self.used,
             environment=environment,

@@ -1,16 +1,17 @@
-"""A program of the user's with probes: `rewriter run -- COMMAND`, which is `rewriter cache run`."""
+"""Runs a program of the user with probes: `rewriter run -- COMMAND`, or `rewriter cache run`."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rewriter.cache import location
 from rewriter.cache.run import Request, run
 from rewriter.cache.select import Choice, seconds
 from rewriter.commands import _cache_run as report
-from rewriter.commands._cache_run import ProbedRun
+from rewriter.commands._cache_run import ProgramRun
 from rewriter.commands._documents.cache import run_document
 from rewriter.commands._output import emit
 from rewriter.commands._selection import check_variables, names_probes, refuse_idle
@@ -22,7 +23,7 @@ from rewriter.instrumentation.types import Selection
 
 
 def refuse_artifacts(words: Sequence[str]) -> None:
-    """Words in front of `--`, which would be artifacts."""
+    """Refuse words before `--`, which would be artifacts."""
     if words:
         raise RewriterError(
             "several-artifacts",
@@ -32,7 +33,7 @@ def refuse_artifacts(words: Sequence[str]) -> None:
 
 
 def no_program(words: Sequence[str]) -> RewriterError:
-    """Words of which none stands behind `--`."""
+    """The error if there is no program after `--`."""
     if not words:
         return RewriterError(
             "no-program",
@@ -49,8 +50,8 @@ def no_program(words: Sequence[str]) -> RewriterError:
 
 
 def refuse_options_of_artifacts(arguments: argparse.Namespace, names: Collection[str] = ()) -> None:
-    """Options that say how an artifact is run mean nothing for a program, nor do those in `names`
-    for a command that does not take them of one."""
+    """Refuse options of how an artifact is run, which mean nothing for a program, and the further
+    options in `names`."""
     _refuse(
         arguments,
         {"args", "constants", "imports", "seed", "models", *names},
@@ -60,7 +61,7 @@ def refuse_options_of_artifacts(arguments: argparse.Namespace, names: Collection
 
 
 def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
-    """Options that choose wrappers in a cache mean nothing for an artifact."""
+    """Refuse options that choose wrappers in a cache, which mean nothing for an artifact."""
     _refuse(
         arguments,
         {"since", "newest", "dir"},
@@ -76,23 +77,13 @@ def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str)
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers of its cache, and say what was found."""
-    # Names say which launch was running when a program ends in one.
+    """Run a program with probes in the wrappers of its cache, and report the results."""
+    # With `names`, a crash can be attributed to a launch.
     selection = probes_for_cache(arguments, default="names,print")
-    globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
-    request = Request(
-        program=tuple(command),
-        directory=location.directory(arguments.dir),
-        selection=selection,
-        choice=choice(arguments, globs, selection.kernels),
-        pinned=arguments.dir is not None,
-        dump=arguments.dump,
-        overwrite=arguments.overwrite,
-        timeout=arguments.timeout,
+    request = replace(
+        request_of(arguments, command, selection),
         blocking=arguments.blocking,
         quiet=arguments.quiet or not names_probes(arguments),
-        redirected=arguments.json,
-        command=arguments.command_line,
     )
     probed = run_probed(request)
     if arguments.json:
@@ -101,7 +92,26 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     return probed.code
 
 
-def run_probed(request: Request) -> ProbedRun:
+def request_of(
+    arguments: argparse.Namespace, command: Sequence[str], selection: Selection
+) -> Request:
+    """A run of a program with these probes, as the options say; what probes print is dropped."""
+    globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
+    return Request(
+        program=tuple(command),
+        directory=location.directory(arguments.dir),
+        selection=selection,
+        choice=choice(arguments, globs, selection.kernels),
+        pinned=arguments.dir is not None,
+        dump=arguments.dump,
+        overwrite=arguments.overwrite,
+        timeout=arguments.timeout,
+        redirected=arguments.json,
+        command=arguments.command_line,
+    )
+
+
+def run_probed(request: Request) -> ProgramRun:
     """Run a program with probes in the wrappers of its cache, and read the dump that it left."""
     return report.analyse(request, run(request, message))
 

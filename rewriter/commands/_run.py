@@ -1,4 +1,4 @@
-"""Runs one wrapper or package for a command: the request, the run, and the command to repeat it."""
+"""`rewriter run` on a wrapper or a package: the request, the run, and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from rewriter.dump.where import where
 from rewriter.execution import replay
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.run_result import InterruptedRunError, RunResult
-from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
+from rewriter.execution.run_result import RunResult
+from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
 
-_SHORT = 60.0  # seconds: a run that takes no longer is made once more where that tells more
-_LONG = 20  # launches from which on a progress bar is worth its lines
+_SHORT = 60.0  # seconds; a run that takes no longer may be repeated to save values
+_LONG = 20  # launches; with fewer there is no progress bar
 
 
 def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
-    """The wrapper that the command line names. Of a program it says how that is run."""
+    """The wrapper that the command line names. If that is a program, the error says how to run
+    it."""
     try:
         artifact = open_artifact(path, models=arguments.models)
     except RewriterError as error:
@@ -52,7 +53,7 @@ def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
 
 
 def open_plain(arguments: argparse.Namespace, path: str) -> Artifact:
-    """The one wrapper that the command line names. Raises `RewriterError` where it has probes."""
+    """The only wrapper that the command line names. Raises `RewriterError` if it has probes."""
     artifact = open_named(arguments, path)
     if artifact.only.probes is not None:
         hint = "Name the plain file, or `rewriter strip` it first."
@@ -61,7 +62,7 @@ def open_plain(arguments: argparse.Namespace, path: str) -> Artifact:
 
 
 def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:
-    """A run without probes, as the options say; its output goes to standard error."""
+    """The request of a run without probes, as the options say. Output goes to standard error."""
     return RunRequest(
         artifact,
         args=_path(arguments.args),
@@ -77,7 +78,7 @@ def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:
 
 
 def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: bool) -> str:
-    """The command that runs the same once more, with other options for the probes, if any."""
+    """The command to repeat a run with other probe options; empty if there are no options."""
     if not options:
         return ""
     words = ["rewriter", "run", path]
@@ -92,7 +93,7 @@ def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: b
 
 
 def act(arguments: argparse.Namespace, path: str) -> int:
-    """Run one wrapper, or a call that a dump recorded, and say what its launches did."""
+    """Run one wrapper, or a call that a dump recorded, and report the results."""
     if not replay.is_dump(path):
         replay.require_call(path)
         return _act(arguments, path, open_named(arguments, path), None)
@@ -121,11 +122,8 @@ def _act(
         output=HostOutput(quiet=arguments.json),
         report=steps(),
     )
-    try:
-        with _progress(artifact, chosen) as progress:
-            ran = run_wrapper(replace(request, progress=progress))
-    except InterruptedRunError as stopped:
-        ran = stopped.result
+    with _progress(artifact, chosen) as progress:
+        ran = run_wrapper(replace(request, progress=progress))
     done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
     done = _with_values(request, ran, done)
     if arguments.json:
@@ -148,12 +146,14 @@ def _act(
 
 
 def _with_values(request: RunRequest, ran: RunResult, done: Concluded) -> Concluded:
-    """The same with one element followed backwards: where nothing was saved, and a run takes no
-    long time, the launches of the verdicts are run once more with their values saved."""
+    """The same, with one element of each NaN traced backwards. If its values were not saved and a
+    run is short, this repeats the run and saves the values of the launches in the verdicts."""
     verdicts = [one for one in done.verdicts if one.ended is None]
     wanted = [one for one in verdicts if one.held and not all(held.where for held in one.held)]
     chosen = request.selection
-    is_asked = chosen is not None and "nan" in chosen.probes  # others show what they were asked for
+    is_asked = (
+        chosen is not None and "nan" in chosen.probes
+    )  # with other probes, NaN are a side result
     if chosen is None or not is_asked or not wanted or ran.interrupted or ran.seconds > _SHORT:
         return done
     launches = sorted({one.launch for one in wanted if one.launch is not None})
@@ -173,15 +173,14 @@ def _with_values(request: RunRequest, ran: RunResult, done: Concluded) -> Conclu
             selection=selection,
             dump=dump,
             progress=None,
-            environment={**request.environment, "REWRITER_QUIET": "1"},
+            environment={**request.environment, **SILENT},
             output=HostOutput(quiet=True, muted=True),
             report=lambda text: None,
         )
         try:
-            run_wrapper(again)
+            if run_wrapper(again).interrupted:
+                return done
             judged = nonfinite.with_values(done.verdicts, dump, where=where, follow=follow)
-        except InterruptedRunError:
-            return done
         except RewriterError as error:
             message(f"warning: that run failed: {error.message}")
             return done
@@ -193,15 +192,15 @@ def _path(text: str | None) -> Path | None:
 
 
 def command_to_repeat(arguments: argparse.Namespace) -> str:
-    """The command line that runs the same once more: the dump is there by then."""
+    """The command line to repeat the run, which has to overwrite the dump."""
     overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
     return f"{arguments.command_line}{overwrite}"
 
 
 def environment_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables that the options of a run set for its process."""
-    environment = blocking_environment() if arguments.blocking else {}
-    return environment | ({"REWRITER_QUIET": "1"} if arguments.quiet else {})
+    """The environment variables that the options of a run set for its process."""
+    blocking = blocking_environment() if arguments.blocking else {}
+    return {**blocking, **(SILENT if arguments.quiet else {})}
 
 
 @dataclass(frozen=True)
@@ -221,8 +220,8 @@ def conclude(
     *,
     is_plain: bool = True,
 ) -> Concluded:
-    """Judge a run, and add to its dump what `report` needs to judge it again. Of what has probes
-    already, which is not `is_plain`, no command with other probes is suggested."""
+    """Make the verdicts of a run, and add to its dump what `report` needs to make them again. If
+    the wrapper had probes already (not `is_plain`), no command with other probes is suggested."""
     verdicts = judge(ran, blocking=arguments.blocking)
     trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
     template = again(arguments, path, OPTIONS, blocking=arguments.blocking) if is_plain else ""
@@ -233,7 +232,7 @@ def conclude(
 
 
 def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
-    """What the record of a run says: where it crashed, and where its first NaN is from."""
+    """The verdicts of a run: where it crashed, and where its first NaN is from."""
     if ran.dump is None:
         return ()
     crashed = examine(ran.dump, ran.ended, blocking=blocking) if ran.crashed else ()
@@ -244,7 +243,7 @@ def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
 def _progress(
     artifact: Artifact, chosen: Selection | None
 ) -> Iterator[Callable[[int], None] | None]:
-    """A bar of launches, unless they are few, or probes print to the same terminal."""
+    """A progress bar, unless there are few launches, or probes print to the same terminal."""
     total = 0 if chosen is None else len(artifact.launches)
     prints = chosen is not None and set(chosen.probes) & {"print", "names"}
     if total < _LONG or (prints and sys.stdout.isatty()):

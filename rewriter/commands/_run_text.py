@@ -1,4 +1,4 @@
-"""The text of `rewriter run` on an artifact."""
+"""The text output of `rewriter run` on an artifact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rewriter.locate.types import Launch
 
 
 def show(ran: RunResult) -> None:
-    # A table of times has the launches, too.
+    # The table of times lists the launches, too.
     if (rows := list(_rows(ran))) and (not ran.is_timed or any(row[3] for row in rows)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
         say(*table([head, *rows], finite_style))
@@ -36,7 +36,7 @@ def show(ran: RunResult) -> None:
 
 
 def show_replay(ran: RunResult, recorded: RecordedCall) -> None:
-    """Whether a recorded call returned the same once more."""
+    """Says whether a replayed call returned what was recorded."""
     if ran.crashed:
         return
     say(replay_line(f"{recorded.run.path}", ran.replayed))
@@ -48,7 +48,8 @@ def show_replay(ran: RunResult, recorded: RecordedCall) -> None:
 
 
 def replay_line(call: str, states: Sequence[Replayed]) -> str:
-    """How many outputs are the recorded ones, and which are not; by number, as they are listed."""
+    """Says how many outputs are equal to the recorded ones, and the numbers of those that are
+    not."""
     numbers: dict[Replayed, list[str]] = {"equal": [], "differs": [], "unknown": [], "value": []}
     for number, state in enumerate(states):
         numbers[state].append(str(number))
@@ -84,7 +85,7 @@ def tell(ran: RunResult, command: str, trace: Path | None) -> None:
 
 
 def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]:
-    """The text about a crash beside the verdicts; `probed` is a command that would give one."""
+    """The text about a crash, besides the verdicts; `probed` is a command that would get one."""
     how = "was stopped" if ran.interrupted else "did not end" if ran.timed_out else "crashed"
     lines = [f"{ran.path}: the wrapper {how}: {ran.ended}"]
     if not verdicts:
@@ -121,7 +122,7 @@ def _statistics(row: Json, number: Callable[[Any], str]) -> list[str]:
 
 
 def by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
-    """Each launch that ran, how often, and what its last run wrote."""
+    """Each launch that ran, how often, and the rows of what its last run wrote."""
     seen: dict[int, dict[int, list[Json]]] = {}
     for row in ran.events:
         if "launch" not in row:

@@ -1,4 +1,4 @@
-"""From the options to a choice of probes, or to a refusal of options that would do nothing."""
+"""Makes a selection of probes from the options, and refuses options that would do nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def selection(
         tensors=arguments.tensors,
         calls=_calls(arguments),
         last=0 if arguments.last is None else check_number("--keep", arguments.last),
-        # What is switched on shows what launches write, also beside what hunts a crash.
+        # Dormant probes include `sync`, which would make "all" the default.
         args=arguments.which or ("written" if is_dormant else None),
         recheck=arguments.recheck,
         max_bytes=arguments.max_bytes or "",
@@ -75,19 +75,19 @@ def selection(
 
 
 def _default(arguments: argparse.Namespace, name: str) -> str:
-    """The probe where none is named: what ends at a NaN, or says which are none, is about NaN."""
+    """The default probe: `record` for --on, `nan` for --stop and --allow."""
     if arguments.on:
         return "record"
     return "nan" if arguments.stop or arguments.allow else name
 
 
 def environment_kernels() -> str | None:
-    """The kernels that upstream's variable names."""
+    """The kernels in upstream's environment variable."""
     return os.environ.get(KERNELS_VARIABLE) or None
 
 
 def names_probes(arguments: argparse.Namespace) -> bool:
-    """Whether a probe was asked for, and not only the default one."""
+    """Whether the user asked for a probe, so that it is not the default."""
     asked = arguments.probe is not None or arguments.level is not None
     return asked or bool(probes.LEVELS[_environment_level()])
 
@@ -104,7 +104,7 @@ def _environment_level() -> str:
 
 
 def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
-    """Raise `RewriterError` where options have values that would change nothing.
+    """Raise `RewriterError` if options have values that would change nothing.
 
     `given` are those values by option, `why` the rest of a sentence: `a, b given, but …`.
     """
@@ -114,7 +114,7 @@ def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
 
 
 def _refuse_idle_options(arguments: argparse.Namespace) -> None:
-    """A filter without a probe would be dropped in silence."""
+    """Refuse filters without a probe, rather than ignore them."""
     given = {
         "--kernels": arguments.kernels,
         "--launches": arguments.launches,
@@ -180,8 +180,8 @@ def _indices(text: str) -> list[range]:
 
 
 def check_variables(chosen: Selection | None) -> None:
-    """Refuse variables that the probes could not use; in a program they only warn, and some of
-    them leave it without probes."""
+    """Refuse invalid environment variables. In the program, they would only cause warnings, and
+    some would leave it without probes."""
     if chosen is None:
         return
     check_calls(os.environ.get("REWRITER_CALLS", ""), option="REWRITER_CALLS is")

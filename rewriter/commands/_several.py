@@ -1,4 +1,4 @@
-"""`instrument` and `strip` of directories and logs: what several wrappers have in common."""
+"""`instrument` and `strip` of several wrappers at once, in directories and logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, an
 
 @dataclass(frozen=True)
 class Result:
-    """What becomes of a wrapper; `plain` is its source without probes."""
+    """The new source of a wrapper; `plain` is the one without probes."""
 
     wrapper: OpenWrapper
     after: bytes
@@ -46,7 +46,7 @@ class Result:
 
 
 def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
-    """Whether results go to a folder, or to several files, and not to one file."""
+    """Whether results go to a directory or several files, rather than to one file."""
     if artifact.package is not None:
         return False
     if len(artifact.wrappers) != 1 or artifact.damaged or artifact.directory is not None:
@@ -60,7 +60,7 @@ def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
 
 
 def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
-    """Refuse what cannot be delivered, before work is done for it."""
+    """Refuse outputs that cannot be written, before any work."""
     with among_others():
         artifact.require_sound()
     if arguments.output == "-":
@@ -89,7 +89,7 @@ def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
 
 @contextmanager
 def among_others() -> Iterator[None]:
-    """Say of an error of one wrapper that the others can do without it."""
+    """Add to errors of one wrapper a hint that it can be left out."""
     try:
         yield
     except RewriterError as error:
@@ -102,7 +102,7 @@ def deliver(
 ) -> list[Delivered]:
     """Write results where the options say: all, or none if one cannot be written.
 
-    What is loaded as a whole is copied as a whole.
+    If torch loads the directory as a whole, all of it is copied.
     """
     caches = [_pairs.cache_with(one.wrapper) for one in results]
     diffs = [
@@ -176,7 +176,7 @@ def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
 
 
 def _replacements(artifact: Artifact, results: Sequence[Result]) -> list[Replacement]:
-    """The files that change, each once: several wrappers may stand in one."""
+    """The files that change, each once: a file may hold several wrappers."""
     groups: dict[Path, list[Result]] = {}
     for one in results:
         groups.setdefault(one.file, []).append(one)
@@ -195,14 +195,14 @@ def _replacements(artifact: Artifact, results: Sequence[Result]) -> list[Replace
 
 
 def _name(artifact: Artifact, result: Result) -> str:
-    """Where a result goes below the directory for all: of a copy, where it comes from."""
+    """The path of a result below the output directory; in a copy, the path of the original."""
     if artifact.directory is None:
         return result.wrapper.name
     return result.file.relative_to(artifact.path).as_posix()
 
 
 def _operators(wrapper: OpenWrapper, name: str) -> list[tuple[str, bytes]]:
-    """The meanings of a wrapper's operators, which are looked for beside it."""
+    """The operators file of a wrapper, which has to be beside it."""
     beside = wrapper.path.with_suffix(".json")
     if not wrapper.operators or not beside.is_file():
         return []
@@ -210,7 +210,7 @@ def _operators(wrapper: OpenWrapper, name: str) -> list[tuple[str, bytes]]:
 
 
 def _require_apart(folder: Path, results: Sequence[Result]) -> None:
-    """Refuse to write over what the results are made from."""
+    """Refuse to overwrite the wrappers that the results are made from."""
     sources = {one.wrapper.path.resolve() for one in results}
     for one in results:
         if (folder / one.wrapper.name).resolve() in sources:

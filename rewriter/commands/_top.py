@@ -13,7 +13,7 @@ from rewriter.version import __version__
 
 
 def parser() -> Parser:
-    """The whole command line. A command's options are added once they are needed."""
+    """The parser of the whole command line. Options of a command are added on demand."""
     top = Parser(
         prog="rewriter",
         description="Instrument what PyTorch Inductor already generated.",
@@ -26,13 +26,13 @@ def parser() -> Parser:
     return top
 
 
-@cache  # who runs many commands in one process makes it once
+@cache  # some callers run many commands in one process
 def _parser() -> Parser:
     return parser()
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """What a command line asks for, and the line itself; `act` of the result does it."""
+    """Parse a command line, and add the line itself; `act` of the result runs the command."""
     arguments = _parser().parse_args(words)
     arguments.words = tuple(words)
     arguments.command_line = shlex.join(["rewriter", *words])

@@ -1,4 +1,5 @@
-"""What both halves of `rewriter triage` say: the steps, and the ends that name no launch."""
+"""What `rewriter triage` prints for artifacts and programs alike: steps, and results without a
+launch."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ class TriageStep:
 
 
 class Steps:
-    """Says each step as it is done."""
+    """Prints each step as it is done."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._say: Callable[[str], None] = message if quiet else say
         self.done: list[TriageStep] = []
 
     def add(self, name: str, ended: ExitStatus | None, seconds: float, note: str = "") -> bool:
-        """Add a run; `None` for one that came to its end. Whether it crashed."""
+        """Add a run; `ended` is `None` if it came to its end. Returns whether it crashed."""
         how = "ran to its end" if ended is None else str(ended)
         if ended is not None and not ended.stopped:
             how = f"crashed: {how}"
@@ -64,7 +65,7 @@ class Steps:
 
     @property
     def crashed(self) -> bool:
-        """Whether any of them did."""
+        """Whether any run crashed."""
         return any(step.crashed for step in self.done)
 
     @property
@@ -72,13 +73,13 @@ class Steps:
         return tuple(step.entry for step in self.done)
 
 
-def telling() -> list[str]:
-    """The probes that tell the launch."""
+def probes_for_crash() -> list[str]:
+    """The probes that find the launch that crashes."""
     return [name for name in ("names", "sync", "inputs") if name in probes.registry()]
 
 
 def interrupted(taken: Steps, *, json: bool) -> int:
-    """The end of a triage that was interrupted before a run had probes."""
+    """Ends a triage that was interrupted before a run had probes."""
     _emit_nothing(taken, json=json)
     message(
         "interrupted before a run had probes; for what hangs, --timeout SECONDS ends each run, and "
@@ -88,7 +89,7 @@ def interrupted(taken: Steps, *, json: bool) -> int:
 
 
 def nothing(taken: Steps, *, json: bool) -> int:
-    """The end where there is nothing to find."""
+    """Ends a triage in which nothing crashed."""
     _emit_nothing(taken, json=json)
     if not json:
         say(f"it ran; nothing crashed in {counted(len(taken.done), 'run')}")

@@ -17,16 +17,14 @@ from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, wri
 from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.execution.host_process import HostOutput
-from rewriter.execution.run_result import InterruptedRunError, RunResult
-from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
+from rewriter.execution.run_result import RunResult
+from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.select import select
-
-_QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
 
 
 @dataclass(frozen=True)
 class _Triaged:
-    """The run that told the launch, what it told, and the commands that would tell more."""
+    """The run with probes, its verdicts, and the commands that find out more."""
 
     result: RunResult
     verdicts: tuple[Verdict, ...]
@@ -75,10 +73,10 @@ def act(arguments: argparse.Namespace, path: str) -> int:
 def _probed(
     request: RunRequest, taken: Steps, *, blocking: bool
 ) -> tuple[RunResult, tuple[Verdict, ...]]:
-    """The run that tells the launch; where reading values hides the crash, one that reads none."""
-    environment = {**_QUIET, **(blocking_environment() if blocking else {})}
+    """The run that finds the launch. If reading values hides the crash, another run reads none."""
+    environment = {**SILENT, **(blocking_environment() if blocking else {})}
     overwrite = request.overwrite
-    for names in (_triage.telling(), ["names"]):
+    for names in (_triage.probes_for_crash(), ["names"]):
         result = _run(
             replace(
                 request,
@@ -99,10 +97,7 @@ def _probed(
 
 
 def _run(request: RunRequest) -> RunResult:
-    try:
-        return run_wrapper(replace(request, report=steps()))
-    except InterruptedRunError as stopped:
-        return stopped.result
+    return run_wrapper(replace(request, report=steps()))
 
 
 def _end(result: RunResult) -> ExitStatus | None:

@@ -1,4 +1,4 @@
-"""`rewriter triage DUMP`: where a program ended that left a dump, whoever ran it."""
+"""`rewriter triage DUMP`: where the program that left a dump ended."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def act(arguments: argparse.Namespace, path: str) -> int:
             say(f"  written because of {trigger}; see it with: rewriter report {shlex.quote(path)}")
     if known is not None:
         return OK if known.ended.code == 0 else DIFFERS
-    # That a record ends between two calls, or while the program goes on, is no sign of a crash.
+    # A dump that ends between two calls, or of a running program, does not indicate a crash.
     has_crash = any(verdict.state != "over" for verdict in verdicts)
     return DIFFERS if has_crash and not conclusion.ended.running else OK

@@ -1,4 +1,5 @@
-"""`rewriter triage -- COMMAND`: the steps for a program. The last goes through Inductor's cache."""
+"""`rewriter triage -- COMMAND`: the steps for a program. The last one puts probes into its
+cache."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from rewriter.cache.select import Choice
 from rewriter.cache.usage import Usage, Watch
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
-from rewriter.commands._cache_run import ProbedRun
+from rewriter.commands._cache_run import ProgramRun
 from rewriter.commands._documents.cache import run_document
 from rewriter.commands._documents.triage import ProgramTriageDocument
 from rewriter.commands._output import emit
@@ -34,7 +35,8 @@ from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
 
-# Why a CUDA graph is not captured where each launch is waited for, and where memory is not cached.
+# Messages if a CUDA graph cannot be captured because launches are waited for, or memory is not
+# cached.
 _NOT_CAPTURED = ("capturing", "during capture", "not allocated in pool")
 
 
@@ -44,7 +46,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     taken = Steps(quiet=arguments.json)
     given = StandardInput()
     with tempfile.TemporaryDirectory(prefix="rewriter-watch-") as place:
-        # What it uses is known then, and it need not run once more to learn that.
+        # Watch which caches it uses, which would take another run later.
         watch = Watch(Path(place), Path(place))
         added = watch.environment(os.environ)
         plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, added)
@@ -63,7 +65,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         return _triage.nothing(taken, json=arguments.json)
     waits = blocking is not None
     if blocking is not None and _is_not_captured(blocking):
-        # A CUDA graph cannot be captured like that, and leaves marks at its launches itself.
+        # A CUDA graph cannot be captured in blocking mode. Its marks show the launch anyway.
         waits = plain is not None and _is_not_captured(plain)
     return _probed(arguments, command, given, taken, used, blocking=waits)
 
@@ -82,15 +84,15 @@ def _probed(
     *,
     blocking: bool,
 ) -> int:
-    """The run that tells the launch."""
-    words = ["rewriter", "run", "--probe", ",".join(_triage.telling())]
+    """The run that finds the launch."""
+    words = ["rewriter", "run", "--probe", ",".join(_triage.probes_for_crash())]
     words += ["--quiet"] + ["--blocking"] * blocking + ["--overwrite"] * arguments.overwrite
     words += ["--timeout", f"{arguments.timeout:g}"] if arguments.timeout else []
     words += ["--dump", arguments.dump] if arguments.dump else []
     words += ["--json"] * arguments.json + ["--", *command]
     taken.say(f"{len(taken.done) + 1}. {shlex.join(words)}")
     try:
-        selection = select(_triage.telling(), kernels=environment_kernels())
+        selection = select(_triage.probes_for_crash(), kernels=environment_kernels())
         probed = run_probed(
             Request(
                 program=tuple(command),
@@ -118,7 +120,7 @@ def _probed(
     return probed.code or DIFFERS
 
 
-def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProbedRun | None) -> None:
+def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProgramRun | None) -> None:
     if arguments.json:
         run = None if probed is None else run_document(probed)
         emit(ProgramTriageDocument(steps=taken.entries, run=run))
@@ -132,9 +134,9 @@ def _start(
     name: str,
     added: Mapping[str, str],
 ) -> ExitStatus | None:
-    """Run the program as it is; how it ended, `None` if it came to its end."""
+    """Run the program unchanged. Returns how it ended, `None` if it came to its end."""
     started = time.perf_counter()
-    shown = not taken.crashed  # it is the same the second time
+    shown = not taken.crashed  # a second run prints the same
     standard_error = StandardError(shown=shown)
     try:
         with standard_error.reading():

@@ -1,4 +1,4 @@
-"""The runs of `rewriter verify`, and what is printed of what they left."""
+"""The runs of `rewriter verify`, and its output."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rewriter.cache import location
-from rewriter.cache.run import Request
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program
 from rewriter.commands._documents.verify import verify_document
@@ -21,8 +19,7 @@ from rewriter.core.terminal import level_style, message, say, table
 from rewriter.dump.reading import is_recorded
 from rewriter.execution import program
 from rewriter.execution.host_process import HostOutput
-from rewriter.execution.run_result import InterruptedRunError
-from rewriter.execution.runner import run_wrapper
+from rewriter.execution.runner import SILENT, run_wrapper
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.verification import text
@@ -32,18 +29,16 @@ if TYPE_CHECKING:
     from rewriter.verification.given_graphs import GivenGraphs
     from rewriter.verification.references import Reference
 
-_QUIET = {"REWRITER_QUIET": "1"}
-
 
 class _Given(NamedTuple):
-    """What the user names that launches are checked against."""
+    """The graphs and references that the user names."""
 
     graphs: GivenGraphs | None
     references: Sequence[Reference]
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
-    """Run a wrapper or a package once, and judge its launches; or judge those of a dump."""
+    """Run a wrapper or a package once, and check its launches; or check those of a dump."""
     if is_dump(Path(path)):
         refuse_run_options(arguments)
         return _judge(arguments, Path(path), _given(arguments), OK)
@@ -53,53 +48,34 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     request = replace(
         request_of(arguments, artifact),
         selection=_selection(arguments),
-        environment=_QUIET,
+        environment=SILENT,
         output=HostOutput(quiet=True),
         report=steps(),
     )
-    try:
-        ran = run_wrapper(request)
-    except InterruptedRunError as stopped:
-        ran = stopped.result
+    ran = run_wrapper(request)
     if ran.interrupted:
         return INTERRUPTED
     if ran.crashed:
         message(f"it did not run to its end: {ran.ended}")
         message(f"find out why: rewriter triage {path}")
     if ran.dump is None or not is_recorded(ran.dump):
-        raise _nothing(ran.dump)
+        raise nothing_recorded(ran.dump)
     return _judge(arguments, ran.dump, claims, DIFFERS if ran.crashed else OK)
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers of its cache, and judge their launches."""
+    """Run a program with probes in the wrappers of its cache, and check their launches."""
     if hasattr(arguments, "args"):
         _program.refuse_options_of_artifacts(arguments)
     program.require(command)
     claims = _given(arguments)
-    selection = _selection(arguments)
-    globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
-    probed = _program.run_probed(
-        Request(
-            program=tuple(command),
-            directory=location.directory(arguments.dir),
-            selection=selection,
-            choice=_program.choice(arguments, globs, selection.kernels),
-            pinned=arguments.dir is not None,
-            dump=arguments.dump,
-            overwrite=arguments.overwrite,
-            timeout=arguments.timeout,
-            quiet=True,
-            redirected=arguments.json,
-            command=arguments.command_line,
-        )
-    )
+    probed = _program.run_probed(_program.request_of(arguments, command, _selection(arguments)))
     report.show(probed)
     if probed.run.interrupted:
         return INTERRUPTED
     dump = probed.run.dump
     if dump is None or not is_recorded(dump):
-        raise _nothing(dump)
+        raise nothing_recorded(dump)
     return _judge(arguments, dump, claims, DIFFERS if probed.run.ended.code != 0 else OK)
 
 
@@ -125,7 +101,8 @@ def _selection(arguments: argparse.Namespace) -> Selection:
     )
 
 
-def _nothing(dump: Path | None) -> RewriterError:
+def nothing_recorded(dump: Path | None = None) -> RewriterError:
+    """The error of a run that recorded no launch."""
     where = "" if dump is None else f" in {dump}"
     return RewriterError(
         "nothing-saved",
@@ -135,7 +112,7 @@ def _nothing(dump: Path | None) -> RewriterError:
 
 
 def _given(arguments: argparse.Namespace) -> _Given:
-    """Read before anything is run: a wrong name costs no run."""
+    """Read what the user names, before anything is run."""
     graphs = given_graphs(arguments)
     if not arguments.references:
         return _Given(graphs, ())
@@ -176,7 +153,7 @@ def given_graphs(arguments: argparse.Namespace) -> GivenGraphs | None:
 
 
 def register_operators(modules: Sequence[str]) -> None:
-    """Import what registers custom operators: they are evaluated in this process."""
+    """Import modules that register custom operators, which are evaluated in this process."""
     if not modules:
         return
     from rewriter.runtime.host.wrapper import ProblemError, import_operators

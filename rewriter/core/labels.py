@@ -16,6 +16,11 @@ def short(name: str | PurePath) -> str:
     return PurePath(name).stem[:_LONG]
 
 
+def beginning(name: str) -> str:
+    """The beginning of a file's name in a sentence about a wrapper."""
+    return name[:_LONG]
+
+
 def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
     """A label for each wrapper, given by its graph and its name: `forward`, or `forward cbgu5p`
     where there are several of that graph. Empty for one alone."""

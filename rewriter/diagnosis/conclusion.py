@@ -1,7 +1,7 @@
-"""How a program ended that left a dump: written beside the manifest by the command that ran it.
+"""Records in a dump how its program ended.
 
-The program itself cannot tell. With it, a report of the dump says of a crash what the terminal
-said, and which command tells more.
+The command that ran the program writes this beside the manifest, as a crashed program cannot. With
+it, a report of the dump can show a crash and the next command just as the terminal did.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from rewriter.dump.document_files import ENDED, document_text
 from rewriter.dump.documents import EndedFile, EndedStatus
 from rewriter.dump.recorded import was_running
 from rewriter.dump.rows import read
-from rewriter.instrumentation.probes import which
+from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
 
-# What a template of a command has where a verdict says more: options of the probes, and the
-# beginning of a wrapper's name.
+# Placeholders in the template of a command: probe options, and the beginning of a wrapper's name.
 OPTIONS, WRAPPER = "{options}", "{wrapper}"
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """How it ended, whether each launch was waited for, and the command that runs it again."""
+    """How a program ended, whether each launch was waited for, and the command to run it again."""
 
     ended: ExitStatus
     blocking: bool = False
@@ -43,8 +42,10 @@ _RUNNING = Conclusion(ExitStatus(None, message="the program was running", runnin
 
 
 def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
-    """The command that would tell more than a verdict; empty if none would. `ran` are the probes
-    that left the record: what they recorded is not asked for again."""
+    """The command that finds out more than a verdict says; empty if there is none.
+
+    `ran` are the probes that made the dump: no command asks for what they have recorded already.
+    """
     options = verdict.wants[0]
     if not options or not template or (ran is not None and _is_recorded(options, ran)):
         return ""
@@ -54,12 +55,12 @@ def next_command(template: str, verdict: Verdict, ran: Selection | None = None) 
 
 
 def _is_recorded(options: str, ran: Selection) -> bool:
-    """Whether probes recorded all that a run with these options would."""
+    """Whether a run with these options would record nothing new."""
     words = shlex.split(options)
     wanted = dict(zip(words[::2], words[1::2], strict=True))
     if not set(wanted["--probe"].split(",")) <= set(ran.probes):
         return False
-    if wanted.get("--args") == "all" and which(ran) != "all":
+    if wanted.get("--args") == "all" and args_mode(ran) != "all":
         return False
     if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
         return False
@@ -72,7 +73,7 @@ def _is_recorded(options: str, ran: Selection) -> bool:
 
 
 def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
-    """Add it to a dump. Where that cannot be written, a report does without."""
+    """Add a conclusion to a dump. If it cannot be written, reports go without it."""
     content = EndedFile(
         ended=ended_status(conclusion.ended),
         blocking=conclusion.blocking,
@@ -93,7 +94,7 @@ def ended_status(status: ExitStatus) -> EndedStatus:
 
 
 def read_conclusion(dump: Path) -> Conclusion | None:
-    """What a dump, or the dump around one of its parts, says of the end; `None` if nothing."""
+    """The conclusion of a dump, given by its path or that of a part; `None` if it has none."""
     for folder in (dump, *dump.absolute().parents[:2]):
         try:
             content = json_text.parse_object(limits.read(folder / ENDED, limits.JSON_BYTES))
@@ -104,12 +105,12 @@ def read_conclusion(dump: Path) -> Conclusion | None:
 
 
 def without_conclusion(dump: Path) -> Conclusion:
-    """What is known of the end of a program whose dump does not say it."""
+    """The conclusion for a dump without one."""
     return _RUNNING if was_running(dump) else _UNKNOWN
 
 
 def _conclusion(content: EndedFile) -> Conclusion:
-    """Raises `KeyError` where a signal has no name on this system."""
+    """Raises `KeyError` if this system has no signal of that name."""
     ended = content.ended
     return Conclusion(
         ExitStatus(

@@ -1,9 +1,9 @@
-"""Finds values that change between launches, though no launch was to write them.
+"""Finds values that change between launches, though no launch should have written to them.
 
-Each value is recorded where it is written, and again where it is read: by each launch, or, with
-`--args ends`, behind the last one. Where the two differ something else wrote to its memory: another
-launch out of bounds, whoever had memory that was freed or reused too early, or a kernel that was
-still running.
+Each value is recorded where it is written, and again where it is read: by each launch, or with
+`--args ends` after the last one. If the two differ, something else wrote to its memory: a launch
+out of bounds, the owner of memory that was freed or reused too early, or a kernel that was still
+running.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import finding_at
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.value_pairs import ValueRecord, can_be_paired, pairs, root_of, same_bits
+from rewriter.diagnosis.value_pairs import ValueRecord, can_be_paired, pairs, same_bits
+from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -25,9 +26,9 @@ _NAMED = 6  # launches
 
 @dataclass(frozen=True)
 class Changed:
-    """A value that changed though no launch was to write it: how it was recorded `before` and
-    `after`. `between` are the launches that may have changed it. Where a value is recorded only at
-    both of its ends, the launch at the second one is among them."""
+    """A value that changed though no launch should have written it, as recorded `before` and
+    `after`. `between` are the launches that may have changed it; with `--args ends`, they include
+    the launch after which it was recorded again."""
 
     run: RunDump
     before: ValueRecord
@@ -54,8 +55,8 @@ class Changed:
 
     @property
     def is_open(self) -> bool:
-        """Whether recording it behind each launch, and reading inputs again at the start of a call,
-        would tell more."""
+        """Whether another run would narrow it down: one that records the value after each launch,
+        and reads inputs again at the start of a call."""
         is_input = self.before.step.launch is None
         return self.after.row.phase == "after" and (is_input or len(self.between) > 1)
 
@@ -72,21 +73,21 @@ def changed_values(dump: Dump) -> tuple[list[Changed], int]:
             if same is False:
                 found.setdefault(after.row.arg, Changed.of(run, before, after))
                 if after.row.phase == "before" or len(found) == _MOST_FINDINGS:
-                    break  # what comes after it follows from it
+                    break  # later differences may follow from this one
         changed += found.values()
     return changed, compared
 
 
 def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
-    """The launches that received another value than was written; `watched` is the dump of a further
-    run, in which the values that changed were recorded behind each launch."""
+    """Findings for launches that received another value than was written. `watched` is the dump of
+    another run, in which the values that changed were recorded after each launch."""
     changed, compared = changed_values(dump)
     again = {} if watched is None else {one.key: one for one in changed_values(watched)[0]}
     findings, notes = [], []
     for one in changed:
         if one.key not in again and watched is not None and one.before.step.launch is None:
-            # An input that torch knows of no write to is not measured again at the start of a call:
-            # what changed it may have run between two calls.
+            # An input is not measured again at the start of a call if torch knows of no write to
+            # it, so code between two calls may have changed it.
             notes.append(f"{one.name} of {one.run.name} did not change when watched: no finding")
             continue
         findings.append(_finding(again.get(one.key, one)))
@@ -99,7 +100,7 @@ def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
 
 
 def _finding(one: Changed) -> Finding:
-    """What is known of who changed a value, and how sure that is."""
+    """What may have changed a value, and how certain that is."""
     run, before, after, name = one.run, one.before, one.after, one.name
     step, phase = after.step, after.row.phase
     first = "the inputs" if before.step.launch is None else f"#{before.step.launch}"
@@ -154,7 +155,7 @@ def _is_given(run: RunDump, step: RunStep, name: str) -> bool:
     wrapper = wrapper_of(run)
     if wrapper is None or step.launch is None:
         return False
-    buffer = root_of(run.launch_row(step.launch), name)
+    buffer = dataflow.buffer_of(run.launch_row(step.launch), name)
     known = (x.args for x in wrapper.located.launches if x.index == step.launch)
     return any({x.name, x.buffer} & {name, buffer} for args in known for x in args)
 

@@ -9,13 +9,13 @@ from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Diagnosis, Finding, Suspect
 from rewriter.dump.names import listed
 
-_OTHERS = 5  # findings behind the first that are listed
+_OTHERS = 5  # findings listed after the first one
 _SUSPECTS = 8
-_WRAPPERS = 3  # for which one suspicion was ruled out, that are listed
+_WRAPPERS = 3  # facts listed for one suspicion that was ruled out
 
 
 def page(diagnosis: Diagnosis, *, title: str = "diagnosis") -> list[str]:
-    """All of it; the first line is the sentence."""
+    """The whole page; the first line is the headline."""
     lines = [f"{title}: {diagnosis.headline}"]
     if diagnosis.finding is not None:
         lines += [f"  {line}" for line in diagnosis.finding.text]
@@ -31,7 +31,7 @@ def page(diagnosis: Diagnosis, *, title: str = "diagnosis") -> list[str]:
 
 
 def _grouped(sentences: Sequence[str]) -> Iterator[str]:
-    """What was ruled out, each suspicion once, for however many wrappers."""
+    """What was ruled out, each suspicion once, however many wrappers there are."""
     groups: dict[str, list[str]] = {}
     for sentence in sentences:
         suspicion, _, known = sentence.partition(": ")
@@ -56,7 +56,7 @@ def _others(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:
-    """Launches that nobody could check, those that feed what is wrong first."""
+    """Launches that could not be checked, first those that feed a wrong output."""
     if not suspects:
         return
     yield "not checked:"

@@ -1,8 +1,8 @@
-"""Follows one element of a tensor backwards, through saved values: what a launch read to make it.
+"""Follows one element of a tensor backwards, through the saved values that it was computed from.
 
-What a launch reads for one element of its result is not in a dump. It is known where reading is
-elementwise (the same index, or one that broadcasts to it), over a row (a reduction), or over a row
-and a column (a product of matrices); else nothing is said of an argument. Imports torch.
+A dump does not say which elements a launch reads for one element of its result. They are known if
+the launch is elementwise (the same index, or one that broadcasts to it), a reduction (a row), or a
+matrix product (a row and a column); other arguments are left out. Imports torch.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import torch
 
 _MOST = 8  # steps
-_LARGE = 1 << 28  # elements from which on a tensor is not looked through
+_LARGE = 1 << 28  # elements; larger tensors are not searched
 _VIEW = re.compile(r"reinterpret_tensor\w*\(\w*, \(([\d, ]*)\), \(([\d, ]*)\), (\d+)\)")
 _WORD = re.compile(r"[a-z0-9]+")
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "linear"}
-# Kernels with one of these in their names read rows, too.
+# Kernels with one of these words in their names read whole rows, too.
 _ROWS = {"softmax", "norm", "mean", "var", "std", "logsumexp", "sum", "amax", "amin", "max", "min"}
 
 Index = tuple[int, ...]
@@ -37,7 +37,7 @@ Index = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Given:
-    """What a launch was given under a name: its saved value, and where that is from."""
+    """A named input of a launch: its saved value, and where that is from."""
 
     name: str
     row: TensorRow
@@ -48,8 +48,8 @@ class _Given:
 def follow(
     run: RunDump, flow: Flow, node: FlowNode, row: TensorRow, what: NonFinite
 ) -> tuple[ElementStep, ...]:
-    """The first element of a result that is NaN ("nan") or infinite ("inf"), and what it was made
-    of, back to the launch that made it of finite numbers. Empty where it was not saved."""
+    """The first element of a result that is NaN ("nan") or infinite ("inf"), and the elements that
+    it was made from, back to a launch that made it from finite numbers. Empty if not saved."""
     value = _saved(run, row)
     if value is None:
         return ()
@@ -77,7 +77,7 @@ def follow(
 def _following(
     flow: Flow, given: list[_Given], reads: list[ElementRead]
 ) -> tuple[FlowNode, TensorRow, Index] | None:
-    """The element to go on with: the first one that was read and is not finite."""
+    """The next element to follow: the first one that was read and is not finite."""
     values = {one.name: one for one in given}
     for read in reads:
         one = values[read.name]
@@ -91,13 +91,13 @@ def _following(
 
 
 def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[_Given]:
-    """What a launch was given of floating-point numbers, as far as it was saved."""
+    """The floating-point inputs of a launch that were saved."""
     rows = {row.arg: row for row in dataflow.tensors(dataflow.reads(flow.rows(node)))}
     for name, sources in node.given.items():
         source = sources[0] if len(sources) == 1 else None
         row = rows.get(name)
         if row is None and source is not None:
-            row = flow.origin(source)  # what it updates, as its maker left it
+            row = flow.origin(source)  # an updated argument, as it was written before
         if row is None or not row.is_floating:
             continue
         value = _saved(run, row)
@@ -136,7 +136,7 @@ def _reads(
 
 
 def _product(index: Index, shape: Index, given: list[_Given]) -> Iterator[ElementRead]:
-    """The row and the column whose product an element is, and what is added to that."""
+    """The row and the column that an element is the product of, and the addends."""
     rows, columns = shape[-2:] if len(shape) > 1 else (0, 0)
     batch = index[:-2]
     factors = [one for one in given if one.value.dim() == len(shape) > 1]
@@ -154,7 +154,7 @@ def _product(index: Index, shape: Index, given: list[_Given]) -> Iterator[Elemen
 
 
 def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:
-    """The place in a tensor of the shape `own` that broadcasts to `index` of another shape."""
+    """The index in a tensor of shape `own` that broadcasts to `index` of another shape."""
     if len(own) > len(shape):
         return None
     skipped = len(shape) - len(own)
@@ -164,7 +164,8 @@ def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:
 
 
 def _reduced(index: Index, shape: Index, own: Index) -> tuple[int | None, ...] | None:
-    """The places in a tensor of the shape `own` that are reduced to `index`: `None` is all."""
+    """The indices in a tensor of shape `own` that are reduced to `index`; `None` is a whole
+    dimension."""
     if len(own) == len(shape):
         if all(whole in (1, size) for whole, size in zip(shape, own, strict=True)):
             return tuple(
@@ -181,8 +182,8 @@ def _reduced(index: Index, shape: Index, own: Index) -> tuple[int | None, ...] |
 
 
 def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
-    """Many elements in short: how many, the smallest and the largest, how many are not finite.
-    The index is that of the first one that is not finite."""
+    """A summary of many elements: their number and range, and how many are not finite. The index is
+    that of the first one that is not finite."""
     row = one.value[tuple(slice(None) if at is None else at for at in place)].reshape(-1)
     counts = {"nan": int(row.isnan().sum()), "inf": int(row.isinf().sum())}
     finite = row[row.isfinite()]
@@ -201,7 +202,7 @@ def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
 
 
 def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
-    """The saved value of a row, `None` where there is none that can be read."""
+    """The saved value of a row, `None` if it cannot be read."""
     if row.size > _LARGE or (tensor := load_row(run.path, row)) is None:
         return None
     import torch
@@ -209,7 +210,7 @@ def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
     tensor = tensor.detach()
     if tensor.is_complex() or not tensor.is_floating_point():
         return None
-    # The formats of 8 bits lack most operations.
+    # torch lacks most operations for 8-bit floats.
     return tensor.to(torch.float32) if tensor.element_size() == 1 else tensor
 
 

@@ -1,7 +1,7 @@
-"""What a dump tells of one launch: its arguments as they were, and who wrote them.
+"""What a dump says about one launch: its arguments as they were, and what wrote them.
 
-Nothing is executed: the record is read, and where it holds names alone, the copy of the wrapper
-that lies beside it.
+Nothing is executed. Where the rows hold only names, the rest is read from the dump's copy of the
+wrapper.
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ class Evidence:
     def on_gpu(self, arguments: Iterable[VerdictArgument]) -> bool:
         devices = {x.tensor.device for x in arguments if x.tensor is not None}
         devices.add(self._dump.manifest.device or "")
-        # A launch that a GPU runs, whatever the record says of its arguments.
+        # The kind decides where no argument was recorded.
         return bool(devices - {"cpu", ""}) or self.facts.kind in vocabulary().gpu_kinds
 
     def arguments(self) -> Iterator[VerdictArgument]:
-        """What it was given as it was then; what else it has, as far as that is known."""
+        """The arguments that were recorded before the launch, then the others that are known."""
         given = dataflow.reads(self.rows)
         sources = self._sources() if given else {}
         for row in given:
             producer = None
             if isinstance(row, TensorRow):
-                producer = sources.get(row.arg) or self._producer(row.arg, self._root(row))
+                producer = sources.get(row.arg) or self._producer(
+                    row.arg, dataflow.buffer_of(self.facts, row.arg)
+                )
             model = in_model(self._run, row.arg)
             saved = self._saved(row.arg, producer)
             yield VerdictArgument(row.arg, row.role, row, producer, model=model, saved=saved)
@@ -65,12 +67,13 @@ class Evidence:
                 yield VerdictArgument(name, role, after, producer, model=model, saved=saved)
 
     def _saved(self, name: str, producer: Producer | None) -> SavedValue | None:
-        """What an input is in the forward of a backward."""
+        """The variable of the forward that an input of a backward was saved from."""
         is_input = producer is not None and producer.launch is None
         return self._forward.saved(dataflow.variable(name)) if is_input else None
 
     def _known(self) -> Iterator[tuple[str, str, str, bool]]:
-        """The arguments that the wrapper, or else its table, names: role, name, buffer, tensor?"""
+        """The arguments in the text of the wrapper, or else in its table: role, name, buffer, and
+        whether it is a tensor."""
         launch = self._static.get(self._step.launch or 0)
         if launch is not None and launch.kernel == self._step.kernel:
             for argument in launch.args:
@@ -83,14 +86,13 @@ class Evidence:
         for role, name, *_ in chain(*labels):
             if name not in seen:
                 seen.add(name)
-                root = self.facts.buffers.get(name, dataflow.variable(name))
-                yield role, name, root, True
+                yield role, name, dataflow.buffer_of(self.facts, name), True
 
     def _after(self, name: str) -> ValueRow | None:
         return next((x for x in dataflow.results(self.rows) if x.arg == name), None)
 
     def _sources(self) -> dict[str, Producer]:
-        """The producers that the values of the record show, by the argument's name."""
+        """The producers by argument, as far as the recorded values show them."""
         nodes = self._flow.nodes
         producers = {}
         node = nodes[self._step.position]
@@ -100,7 +102,7 @@ class Evidence:
         return producers
 
     def _producer(self, name: str, root: str) -> Producer | None:
-        """Who wrote to that memory last, by the names in the wrapper."""
+        """The last writer of a buffer before this step, by the names in the wrapper."""
         for step in reversed(self._run.steps[: self._step.position]):
             rows = self._run.rows(step)
             if step.launch is None:
@@ -108,10 +110,10 @@ class Evidence:
                 if row is not None:
                     return self._made(step, row)
             elif root in self._writes(step, rows):
-                memory = self._run.launch_row(step.launch).buffers
+                facts = self._run.launch_row(step.launch)
                 wrote = dataflow.tensors(dataflow.results(rows))
-                roots = ((memory.get(x.arg, dataflow.variable(x.arg)), x) for x in wrote)
-                return self._made(step, next((x for at, x in roots if at == root), None))
+                same = (x for x in wrote if dataflow.buffer_of(facts, x.arg) == root)
+                return self._made(step, next(same, None))
         return Producer(None) if root in self._inputs else None
 
     def _writes(self, step: RunStep, rows: Sequence[EventRow]) -> set[str]:
@@ -122,11 +124,7 @@ class Evidence:
         facts = self._run.launch_row(step.launch)
         names = {row.arg for row in dataflow.results(rows)}
         names |= {name for role, name, *_ in facts.after or () if role != "in"}
-        return {facts.buffers.get(name, dataflow.variable(name)) for name in names}
-
-    def _root(self, row: TensorRow) -> str:
-        name = dataflow.variable(row.arg)
-        return self.facts.buffers.get(name, name)
+        return {dataflow.buffer_of(facts, name) for name in names}
 
     def _made(self, step: RunStep, row: ValueRow | None) -> Producer:
         return Producer.of(dataflow.recorded(self._run, step), row)
@@ -171,8 +169,8 @@ def finding_at(
 
 
 def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
-    """The launches of the wrapper that was called, and the names of its inputs, as far as the dump
-    has a copy of it."""
+    """The launches and the input names of the wrapper that was called; empty if the dump has no
+    copy of it."""
     wrapper = wrapper_of(run)
     if wrapper is None:
         return {}, ()
@@ -180,15 +178,16 @@ def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
         inputs = {name for entry in wrapper.located.entries for name in entry.inputs}
         return {launch.index: launch for launch in wrapper.launches}, tuple(inputs)
     except RewriterError:
-        # What the record says has to do.
+        # The copy is damaged: use the dump's rows alone.
         return {}, ()
 
 
 def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
-    """The tensors that a launch was given and nobody recorded, as --roles and --tensors choose.
+    """The tensors that a launch was given and that were not recorded, because of --roles or
+    --tensors.
 
-    Of what the dump has no copy of the wrapper of, those that its table names; empty where nothing
-    was recorded at all.
+    Without a copy of the wrapper, they are taken from its table. Empty if nothing was recorded for
+    the launch at all.
     """
     step, rows = node.step, dataflow.values(flow.rows(node))
     launch = located(run)[0].get(-1 if step.launch is None else step.launch) if rows else None
@@ -201,7 +200,7 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
 
 
 def evidence_of(dump: Dump, run: RunDump, launch: int, iteration: int = 0) -> tuple[str, ...]:
-    """What a recorded launch was given and what it left, in words."""
+    """The inputs and results of a recorded launch, as lines of text."""
     step = next((x for x in run.steps if (x.launch, x.iteration) == (launch, iteration)), None)
     if step is None:
         return ()

@@ -1,9 +1,8 @@
-"""The outputs of a run against those that a person says are right, and the launches that feed what
-is wrong.
+"""Compares the outputs of a run with correct ones (--expected), and finds what feeds wrong ones.
 
-The file is what `torch.save` wrote of a tensor, or of a list of them: the outputs of the call, in
-their order. `None` in the list stands for one that is not compared. A list may be shorter than what
-the call returns, as a forward also returns what its backward needs.
+The file is what `torch.save` wrote of a tensor, or of a list of tensors: the outputs of the call in
+order. `None` in the list skips an output. The list may be shorter than what the call returns, as a
+forward also returns what its backward needs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LISTED = 4
 
 @dataclass(frozen=True)
 class ComparedOutput:
-    """One output: its label, such as `0: buf14`, how many elements are wrong, and the worst."""
+    """One output: its label, such as `0: buf14`, the number of wrong elements, and the worst."""
 
     label: str
     wrong: int
@@ -43,7 +42,7 @@ class ComparedOutput:
 @dataclass(frozen=True)
 class ComparedCall:
     """The outputs of one call. `feeding` are the steps, by launch and iteration, whose results
-    reach one that is wrong; `None` where the flow of values is not known in full."""
+    reach a wrong output; `None` if the flow of values is not completely known."""
 
     run: RunDump
     outputs: tuple[ComparedOutput, ...]
@@ -54,7 +53,7 @@ class ComparedCall:
         return tuple(one for one in self.outputs if one.wrong)
 
     def examined(self) -> Examined:
-        """What it comes to."""
+        """The finding about wrong outputs, or what is ruled out."""
         compared = counted(len(self.outputs), "output")
         if not self.wrong:
             what = f"wrong outputs: {compared} of {self.run.name} agree with what is expected"
@@ -73,13 +72,13 @@ class ComparedCall:
 
 
 def load_expected(path: Path) -> list[torch.Tensor | None]:
-    """The outputs that are right. Raises `RewriterError` where the file holds something else."""
+    """Load the correct outputs. Raises `RewriterError` if the file holds something else."""
     import torch
 
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        # A damaged file makes an unpickler raise anything.
+        # The unpickler may raise any exception on a damaged file.
         raise _bad(path, "torch.load cannot read it") from error
     values = [loaded] if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(values, (list, tuple)) or not all(
@@ -94,9 +93,9 @@ def load_expected(path: Path) -> list[torch.Tensor | None]:
 def compare_outputs(
     dump: Dump, expected: Sequence[torch.Tensor | None], path: Path
 ) -> ComparedCall:
-    """The first call whose outputs have the sizes of those that are right, compared with them.
+    """Compare the first call whose outputs have the sizes of the correct ones.
 
-    Raises `RewriterError` where no call has them.
+    Raises `RewriterError` if there is no such call.
     """
     seen = []
     for run in sorted(dump.runs, key=lambda run: (run.number, run.rank)):
@@ -142,7 +141,7 @@ def _compared(
 
 
 def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedOutput:
-    """Element by element, with the looser tolerance of the two types."""
+    """Compare element by element, with the looser tolerance of the two types."""
     import torch
 
     names = tuple(str(one.dtype).removeprefix("torch.") for one in (got, want))
@@ -179,7 +178,7 @@ def _number(tensor: torch.Tensor, flat: torch.Tensor) -> str:
 def _feeding(
     nodes: Sequence[FlowNode], last: FlowNode, labels: Sequence[str]
 ) -> frozenset[tuple[int, int]] | None:
-    """The launches whose results reach these outputs, by the flow of values."""
+    """The launches whose results reach these outputs; `None` if that is not completely known."""
     waiting: list[ValueOrigin] = [x for label in labels for x in last.given.get(label, ())]
     if not all(last.given.get(label) for label in labels):
         return None
@@ -191,7 +190,7 @@ def _feeding(
         steps.add(step)
         node = nodes[step]
         if node.step.launch is not None and not all(node.given.values()):
-            return None  # nobody knows who wrote what it was given
+            return None  # some of its inputs are of unknown origin
         waiting += node.origins
     launches = (nodes[step].step for step in steps)
     return frozenset((one.launch, one.iteration) for one in launches if one.launch is not None)

@@ -1,6 +1,6 @@
-"""What a diagnosis comes to, as values: its findings, the runs that it took, and what is ruled out.
+"""The result of a diagnosis: findings, the runs that were made, and what is ruled out.
 
-No I/O. `ruling.py` makes them of what was observed, `diagnosis_text.py` puts them into words.
+No I/O. `ruling.py` makes these values, `diagnosis_text.py` prints them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from rewriter.core.text import counted
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import label
 
-# `crash`, `hang`: where the process ended, or was stopped. `nan`: who made the first NaN. `wrong`:
-# it does not compute what it claims. `differs`: it parts from the reference. `unwritten`: it reads
-# what nothing has written. `stale`: it reads what another value took the memory of. `freed`: it
-# reads what was deleted. `missing`: a kernel, or a node of the graph, that no launch computes.
-# `order`: it reads what a later launch computes. `race`: nothing makes it wait for another stream
-# that writes, or reads, the same memory. `bounds`: it stores, or reads, outside of its buffers.
-# `corrupted`: what it received is not what was
-# written. `inputs`: an input is not what the wrapper was compiled for. `outputs`: they are wrong,
-# and no launch is known to be.
+# What is wrong with a launch:
+# `crash`, `hang`: the process ended there, or was stopped at its time limit.
+# `nan`: it made the first NaN.
+# `wrong`: it does not compute what it claims.
+# `differs`: it is the first one that differs from the reference.
+# `unwritten`, `stale`, `freed`: it reads memory that was not written, was taken over, or deleted.
+# `missing`: no launch runs this kernel, or computes this node of the graph.
+# `order`: it reads what a later launch computes.
+# `race`: it does not wait for another stream that writes, or reads, the same memory.
+# `bounds`: it stores, or reads, outside of its buffers.
+# `corrupted`: what it received is not what was written.
+# Or with a call: `inputs`: an input is not what the wrapper was compiled for. `outputs`: they are
+# wrong, but no launch is known to be.
 FindingKind = Literal[
     "crash", "hang", "nan", "wrong", "differs", "unwritten", "stale", "freed", "missing", "order",
     "race", "bounds", "corrupted", "inputs", "outputs",
 ]  # fmt: skip
-# How sure it is: shown by values or by the text; likely; or one of several that it may be.
+# How certain a finding is; `possible` is one of several that may be to blame.
 Certainty = Literal["shown", "likely", "possible"]
 
 
@@ -36,11 +40,11 @@ Certainty = Literal["shown", "likely", "possible"]
 class Finding:
     """Something that is wrong.
 
-    `launch` is `None` where it is about the inputs of a call, or its outputs. `what` is the rest of
-    the sentence about it, all of it if it is `whole`; `shown` says by what it is known. `lines` are
-    those of the model, `text` is the page: what was seen, the arguments, who wrote them. `others`
-    are further launches that it is about. `lasting` says that it is more than what this launch does
-    to the memory that it reads, `symptom` that it may follow from another finding.
+    `launch` is `None` if it is about the inputs or outputs of a call. `what` continues a sentence
+    that begins with the launch, or is a complete sentence if `whole`; `shown` says what shows it.
+    `lines` are lines of the model, `text` is the evidence: values, arguments, what wrote them.
+    `others` are further launches involved. `lasting` stale reads do harm beyond this launch. A
+    `symptom` may follow from another finding.
     """
 
     kind: FindingKind
@@ -76,7 +80,7 @@ class Finding:
 
     @property
     def headline(self) -> str:
-        """One sentence: which launch, where, what is wrong, by what it is known, and how sure."""
+        """One sentence: which launch, where, what is wrong, what shows it, how certain it is."""
         sure = {"shown": "", "likely": "likely: ", "possible": "possibly: "}[self.certainty]
         if self.whole:
             model = f" ({listed(self.lines)})" if self.lines else ""
@@ -88,8 +92,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A launch that could not be checked, with the reason. `feeds` says whether what it writes
-    reaches an output that is wrong, `None` where that is not known."""
+    """A launch that could not be checked, with the reason. `feeds` says whether its results reach a
+    wrong output, `None` if that is not known."""
 
     run: str
     artifact: str
@@ -108,7 +112,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class DiagnosisStep:
-    """One thing that was done: what, why, how it ended, and the dump that it left."""
+    """One run of a diagnosis: its probes, its reason, how it ended, and its dump."""
 
     what: str
     why: str
@@ -119,9 +123,8 @@ class DiagnosisStep:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All of it. The first of `findings` is the headline. `ruled_out` has a sentence for each
-    suspicion that was looked into and dropped, `notes` what is to be known beside it, `next` the
-    command that would tell more."""
+    """A complete diagnosis. The first of `findings` is the headline. `ruled_out` has a sentence for
+    each suspicion that was examined and dropped, `next` is the command that finds out more."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[str, ...]
@@ -143,14 +146,14 @@ class Diagnosis:
 
 
 def _position(finding: Finding) -> int:
-    """Where in its call: the inputs before all launches, the outputs behind them."""
+    """The position in the call: inputs come before all launches, outputs after them."""
     if finding.launch is not None:
         return finding.launch
     return -1 if finding.kind in ("inputs", "nan") else sys.maxsize
 
 
-# Which of two findings about the same launch says more: what it does to memory before what it
-# computes, that before what became of it.
+# The order of findings about the same launch, from cause to effect: memory faults, then what it
+# computes, then what became of it.
 _ORDER: Sequence[FindingKind] = (
     "freed", "order", "missing", "unwritten", "stale", "race", "bounds", "corrupted", "wrong",
     "differs",
@@ -159,8 +162,8 @@ _ORDER: Sequence[FindingKind] = (
 
 
 def ranked(findings: Sequence[Finding], order: Sequence[str]) -> tuple[Finding, ...]:
-    """The findings, the cause before what follows from it: the earliest launch first, in the calls
-    as `order` has their names; what is only a symptom, or possible, last."""
+    """The findings, causes first: the earliest launch first, symptoms and possible findings last.
+    `order` are the names of the calls as they ran."""
     calls = {name: number for number, name in enumerate(order)}
     sure: Sequence[Certainty] = ("shown", "likely", "possible")
 

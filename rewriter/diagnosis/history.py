@@ -1,4 +1,4 @@
-"""Which call of which wrapper a run of a dump is, in words, and what the calls before it had."""
+"""Names the calls of a dump, such as "4th call of the forward graph", and finds earlier values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 
-_LOOKED_AT = 8  # calls before one
+_LOOKED_AT = 8  # earlier calls
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 
 
@@ -22,14 +22,14 @@ def ordinal(number: int) -> str:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A value as an earlier call had it: `call` counts from 1, `row` is that of the dump."""
+    """The value of an argument in an earlier call; `call` counts from 1."""
 
     call: int
     row: TensorRow
 
 
 class CallHistory:
-    """The calls of a dump, those of one wrapper in one process together, in order."""
+    """The calls of a dump, in order, by wrapper and process."""
 
     def __init__(self, dump: Dump) -> None:
         self._of: dict[tuple[object, ...], list[RunDump]] = defaultdict(list)
@@ -37,8 +37,8 @@ class CallHistory:
             self._of[_which(run)].append(run)
 
     def number(self, run: RunDump) -> int:
-        """Which call of the wrapper it is, from 1."""
-        # Where only some calls are recorded, the record says which.
+        """The number of a call of its wrapper, from 1."""
+        # The row has it if only some calls were recorded.
         if isinstance(run.facts.call, int):
             return run.facts.call + 1
         return self._of[_which(run)].index(run) + 1
@@ -48,26 +48,26 @@ class CallHistory:
         from rewriter.execution.dumped_wrappers import wrapper_of
 
         wrapper = wrapper_of(run)
-        # Of a model that was compiled ahead of time there is one graph.
+        # A model that was compiled ahead of time has only one graph.
         named = wrapper is not None and wrapper.is_module
         graph = f"{wrapper.graph} graph" if wrapper is not None and named else "wrapper"
         return f"{ordinal(self.number(run))} call of the {graph}"
 
     def before(self, run: RunDump) -> Sequence[RunDump]:
-        """The calls of the same wrapper before this one, the last few of those recorded."""
+        """The last few recorded calls of the same wrapper before this one."""
         calls = self._of[_which(run)]
         at = calls.index(run)
         return calls[max(0, at - _LOOKED_AT) : at]
 
     def follows(self, run: RunDump) -> bool:
-        """Whether the call right before this one was recorded, if there was one."""
+        """Whether the call right before this one was recorded, or there was none."""
         before = self.before(run)
         return self.number(run) - 1 == (self.number(before[-1]) if before else 0)
 
     def history(
         self, run: RunDump, launch: int | None, iteration: int
     ) -> dict[str, tuple[Earlier, ...]]:
-        """What a launch was given in the calls before, by the argument's name, oldest first."""
+        """The inputs of a launch in earlier calls, by argument, oldest first."""
         given: dict[str, list[Earlier]] = defaultdict(list)
         for earlier in self.before(run):
             number = self.number(earlier)

@@ -1,9 +1,9 @@
-"""Whether each launch reads what was written before, by the text of a wrapper.
+"""Checks, in the text of a wrapper, that each launch reads memory that holds its value.
 
-A wrapper says when memory is allocated, taken over by another buffer, and deleted. A launch that
-reads memory that nothing has written, or what another buffer took the memory of, or what was
-deleted, is wrong whatever it computes: a launch is missing, two have changed places, or memory is
-reused or freed too early. Inductor writes none of it, and nothing has to run to see it.
+The text says when a buffer is allocated, when another one takes over its memory, and when it is
+deleted. A launch that reads a buffer before it is written, or after it was taken over or deleted,
+is wrong whatever it computes: a launch is missing, two are in the wrong order, or memory is reused
+or freed too early. Inductor generates none of these, and finding them runs nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
+from rewriter.core.labels import beginning
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
@@ -32,8 +33,8 @@ _KINDS: Mapping[Hazard, FindingKind] = {
     "stale": "stale",
     "freed": "freed",
 }
-# Operators that take the shape of their first argument, and draw or fill values: `x.normal_()` of
-# what nobody wrote becomes `aten.normal_functional`.
+# Operators that use only the shape of their first argument. `torch.empty(n).normal_()` becomes
+# `aten.normal_functional`.
 _TAKES_SHAPE = re.compile(
     r"(?:torch\.ops\.aten\.|aoti_torch_[a-z]+_)"
     r"(?:new_\w+|\w+_like|normal_functional|bernoulli[._]p|uniform|exponential|geometric|cauchy|"
@@ -50,17 +51,16 @@ def examine_lifetimes(
     lines: Mapping[int, tuple[SourceLine, ...]] = {},
     extra: Mapping[str, bytes] = {},
 ) -> Examined:
-    """The launches of a wrapper that read memory without a value of its own.
+    """Findings for the launches of a wrapper that read unwritten, taken over or deleted memory.
 
-    `empty` are the buffers that have no elements, as a record says: nothing writes those. `graph`
-    is the text of the graph that the wrapper was compiled from, if it is known: a model may return
-    memory that it does not write. `extra` are the sources of kernels in other files, as in a
-    package.
+    `empty` are buffers that a dump shows to have no elements: nothing writes those. `graph` is the
+    text of the graph that the wrapper was compiled from, if it is known: a model may return memory
+    that it does not write. `extra` are the sources of kernels in other files, as in a package.
     """
     launches = wrapper.located.launches  # by lines of the wrapper without probes
     sources = _sources(wrapper, launches, extra)
     wrong = {
-        # What follows from the first of several readers is not said of each.
+        # Of several launches that read the same bad memory, the first one is the finding.
         (argument.hazard, variable(argument.name), launch.scope): (launch, argument)
         for launch in reversed(launches)
         if not launch.repeats
@@ -77,13 +77,13 @@ def examine_lifetimes(
         return Examined(tuple(findings))
     return Examined(
         ruled_out="memory read before it is written, or after it is reused or freed: by its text, "
-        f"{counted(len(launches), 'launch')} of {wrapper.path.name[:14]} read what was written "
-        "before"
+        f"{counted(len(launches), 'launch')} of {beginning(wrapper.path.name)} read what was "
+        "written before"
     )
 
 
 def _outdated(wrapper: OpenWrapper) -> frozenset[str]:
-    """What the wrapper returns after another buffer took its memory over."""
+    """The buffers that the wrapper returns after another one took over their memory."""
     return frozenset(
         name
         for entry in wrapper.located.entries
@@ -95,7 +95,7 @@ def _outdated(wrapper: OpenWrapper) -> frozenset[str]:
 def _sources(
     wrapper: OpenWrapper, launches: Sequence[Launch], extra: Mapping[str, bytes]
 ) -> Mapping[str, str]:
-    """The kernels' sources, where they are needed: to see whether memory is read first."""
+    """The sources of the kernels, if an argument needs them: see `reads_first`."""
     if not any(one.hazard == "updated" for launch in launches for one in launch.args):
         return {}
     try:
@@ -123,8 +123,8 @@ def _wrong(
 
 
 def reads_first(text: str, position: int) -> bool:
-    """Whether a kernel reads what its parameter points to before it writes there, by the order of
-    its text. False where that does not tell."""
+    """Whether a kernel reads the memory of a parameter before it writes to it, by the order of its
+    text. False if the text does not show it."""
     for parameters in (kernels.triton(text), kernels.cpp(text)):
         if parameters is None or position >= len(parameters):
             continue
@@ -146,7 +146,7 @@ def _reads_first(body: str, name: str) -> bool:
     if first is None:
         return False
     stores = rf"\bstore\w*\({any_of}|^\s*{any_of}\[[^=]*\] = "
-    # What is added to is read.
+    # Atomic additions read, too.
     loads = (
         rf"\bload\w*\({any_of}|= {any_of}\[|= static_cast<\w+>\({any_of}\["
         rf"|\batomic_\w+\(&?{any_of}"
@@ -190,23 +190,21 @@ def _finding(
         kind,
         what,
         _SHOWN,
-        "shown",
-        wrapper.path.name,
-        run,
-        launch.index,
-        0,
-        launch.kernel,
-        launch.line,
-        lines.get(launch.index, ()),
-        tuple(text),
-        others,
+        artifact=wrapper.path.name,
+        run=run,
+        launch=launch.index,
+        kernel=launch.kernel,
+        line=launch.line,
+        lines=lines.get(launch.index, ()),
+        text=tuple(text),
+        others=others,
         lasting=kind == "stale"
         and (name in outdated or bool(_written_over(launches, launch, argument))),
     )
 
 
 def _written_over(launches: Sequence[Launch], launch: Launch, argument: Argument) -> list[Launch]:
-    """The launches before this one that wrote to the memory of what it reads by another name."""
+    """The earlier launches that wrote, under another name, to the memory that this launch reads."""
     name = variable(argument.name)
     before = [one for one in launches if one.index < launch.index and one.scope == launch.scope]
     own = [x.index for x in before for y in x.args if y.role != "in" and variable(y.name) == name]
@@ -226,7 +224,7 @@ def _reads_stale(launch: Launch, name: str) -> bool:
 
 
 def _writes(launch: Launch, argument: Argument) -> bool:
-    """Whether a launch writes what another one reads, and does not only read it itself."""
+    """Whether a launch writes the buffer of another launch's argument."""
     same = (
         one
         for one in launch.args
@@ -239,8 +237,8 @@ def _writes(launch: Launch, argument: Argument) -> bool:
 def _returned(
     wrapper: OpenWrapper, run: str, known: Collection[str], graph: str
 ) -> Iterator[Finding]:
-    """What it returns without a value; not of those that are known to be wrong, or to be empty, or
-    that the model itself leaves as they are."""
+    """Findings for returned buffers without a value, except for those in `known`, and those that
+    the model itself returns without writing them."""
     parsed = parse(graph) if graph else None
     for entry in wrapper.located.entries:
         names = entry.returned or entry.outputs
@@ -261,7 +259,7 @@ def _returned(
             }[kind]
             yield Finding(
                 kind,
-                f"the wrapper {wrapper.path.name[:14]} returns {name}, and {how}",
+                f"the wrapper {beginning(wrapper.path.name)} returns {name}, and {how}",
                 _SHOWN,
                 artifact=wrapper.path.name,
                 run=run,

@@ -1,21 +1,20 @@
-"""Tells from a dump where its first NaN is from: which launch made it, of what, and whether of
-infinities that an earlier launch made; or where infinities are from that nothing absorbed.
+"""Verdicts about the first NaN in a dump: which launch made it, from what, and what to note.
 
-An infinity by itself is no fault: attention masks with it. It is the cause of a NaN where the
-launch that made the NaN read it, as far as the data flow tells, and a launch had computed it from
-finite numbers (`rewriter.dump.infinities`). What `--allow` named is no finding.
+`nonfinite_origin.py` finds the launch. Without a NaN, the verdict is about the first infinities
+that a launch computed and no later one absorbs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
+from rewriter.diagnosis.nonfinite_origin import Origin, infinite_origin_of, origin_of
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import (
     ElementStep,
@@ -25,54 +24,31 @@ from rewriter.diagnosis.verdict import (
     Verdict,
     VerdictArgument,
 )
-from rewriter.dump import dataflow, infinities
+from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
-from rewriter.dump.rows import EventRow, TensorRow, finite
 from rewriter.dump.rows import NonFinite as What
-from rewriter.runtime.allowed import Allowed
+from rewriter.dump.rows import TensorRow, finite
 
-_ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
-_ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
-# Says where in the tensor of a row the values lie: `where` of `rewriter.dump.where`, which imports
+# Says where in the tensor of a row the values are: `where` of `rewriter.dump.where`, which imports
 # torch.
 Where = Callable[[Path, TensorRow, What], str]
 # Follows one element backwards: `follow` of `rewriter.diagnosis.element`, which imports torch.
 Follow = Callable[[RunDump, Flow, FlowNode, TensorRow, What], tuple[ElementStep, ...]]
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the first NaN of a run is, or the first infinities that nothing absorbs (`infinite`):
-    the step, and how it is known.
-
-    `overflow` is the step that made infinities which became it, `None` if there is none; `allowed`
-    the one that made NaN which are allowed there, where the step only passes those on; `given` are
-    inputs of the call whose infinities became it.
-    """
-
-    state: NonFiniteState
-    node: FlowNode
-    rows: tuple[TensorRow, ...]
-    overflow: FlowNode | None = None
-    overflow_rows: tuple[TensorRow, ...] = ()
-    allowed: FlowNode | None = None
-    given: tuple[TensorRow, ...] = ()
-
-
 def examine(
     dump: Path, *, where: Where | None = None, follow: Follow | None = None
 ) -> tuple[Verdict, ...]:
-    """The verdict of the first NaN in a dump: one, or two where infinities were its cause, the
-    earlier launch first. Without a NaN, that of the first infinities which a launch computed and
-    no later one absorbs. Empty if there is none either. `Verdict.origin` tells what was made from
-    what came in and what was passed on.
+    """The verdict about the first NaN in a dump. There are two, the earlier launch first, if
+    infinities were its cause. Without a NaN, the verdict is about the first infinities that a
+    launch computed and no later one absorbs; without those, there is none.
 
-    What the dump's `--allow` named is no finding, and where its program was ended by `--stop` the
-    verdict is that of what ended it. Of saved values, `where` says where in a tensor they lie, and
-    `follow` follows one of them backwards.
+    Values that the dump's `--allow` names are skipped. If `--stop` ended the program, the verdict
+    is about the NaN that ended it. For saved values, `where` locates them in a tensor, and `follow`
+    traces one of them backwards.
 
-    Raises `RewriterError` where the dump is not as a runtime writes it.
+    Raises `RewriterError` if the dump is not as a runtime writes it.
     """
     if not is_recorded(dump):
         return ()
@@ -86,21 +62,23 @@ def of_dump(
     follow: Follow | None = None,
     among: Sequence[RunDump] | None = None,
 ) -> tuple[Verdict, ...]:
-    """As `examine`, of a dump that was opened: the first call, in order, that has a NaN, of all or
-    of those named."""
+    """As `examine`, for an open dump: the first call that has a NaN, of all calls or of `among`."""
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     for look in (origin_of, infinite_origin_of):
         for run in runs:
             if (origin := look(run, dump.allowed)) is not None:
-                return _Witness(dump, run, origin, where, follow).verdicts()
+                return _OriginVerdicts(dump, run, origin, where, follow).verdicts()
     return ()
 
 
 def with_values(
     verdicts: Sequence[Verdict], dump: Path, *, where: Where, follow: Follow
 ) -> tuple[Verdict, ...]:
-    """The same verdicts with where the values lie and with one element followed backwards, by the
-    dump of another run of the same that saved what their launches read and wrote."""
+    """The same verdicts, with the places of the values and one element traced backwards.
+
+    `dump` is of another run of the same wrapper, which saved what the launches of the verdicts read
+    and wrote.
+    """
     if not is_recorded(dump):
         return tuple(verdicts)
     (run, *_) = open_dump(dump).runs
@@ -118,109 +96,15 @@ def _with_values(
     rows = {row.arg: row for row in dataflow.tensors(dataflow.results(flow.rows(node)))}
     same = [(x, rows[x.name]) for x in verdict.held if x.name in rows]
     if any(row.count(held.what) != held.count for held, row in same) or not same:
-        return verdict  # it draws random numbers
+        return verdict  # the two runs differ: the wrapper draws random numbers
     held = tuple(replace(x, where=where(run.path, row, x.what)) for x, row in same)
     first, row = same[0]
     followed = follow(run, flow, node, row, first.what) if verdict.launch is not None else ()
     return replace(verdict, held=held, followed=followed)
 
 
-def overflow_of(run: RunDump) -> Origin | None:
-    """The origin of the first NaN of one call if that is infinities which a launch computed."""
-    if not _ANY_INFINITY.search(run.event_bytes()):
-        return None
-    origin = origin_of(run, Allowed(run.manifest.allow))
-    return None if origin is None or origin.overflow is None else origin
-
-
-def infinite_origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
-    """Where the first infinities of one call are that a launch computed and none absorbs."""
-    if not _ANY_INFINITY.search(run.event_bytes()):
-        return None
-    flow = Flow(run)
-    for node in infinities.remaining(flow, len(run.steps), allowed):
-        return Origin("infinite", node, infinities.held(flow, node, allowed))
-    return None
-
-
-def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
-    """Where the first NaN of one call is, `None` if it has none."""
-    # Most files have none, and they may be long.
-    if not _ANY_NAN.search(run.event_bytes()):
-        return None
-    flow = Flow(run)
-    for node in flow.nodes[: len(run.steps)]:
-        rows = flow.rows(node)
-        kernel = "" if node.step.launch is None else node.step.kernel
-        written = _holding(dataflow.results(rows), "nan", kernel, allowed)
-        read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
-        if node.step.launch is None:
-            if written:
-                return Origin("given", node, written)
-            continue
-        passed = [_allowed_maker(flow, node, row, allowed) for row in read]
-        if read and None in passed:
-            return Origin("read", node, read)
-        if written and passed:
-            return Origin("passed", node, written, allowed=passed[0])
-        if written:
-            return _written(run, flow, node, rows, written)
-    return None
-
-
-def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:
-    """Who made the NaN that a launch read, if they are allowed there."""
-    makers = []
-    for source in node.given.get(row.arg.partition("[")[0], node.given.get(row.arg, ())):
-        maker, made = flow.nodes[source.step], flow.origin(source)
-        if made is None or not made.nan:
-            continue
-        kernel = "" if maker.step.launch is None else maker.step.kernel
-        if not allowed.covers(kernel, made.arg):
-            return None
-        makers.append(maker)
-    return makers[0] if makers else None
-
-
-def _written(
-    run: RunDump,
-    flow: Flow,
-    node: FlowNode,
-    rows: Sequence[EventRow],
-    held: tuple[TensorRow, ...],
-) -> Origin:
-    measured = any(row.is_measured for row in dataflow.tensors(dataflow.reads(rows)))
-    known = measured or _is_known(flow, node, rows)
-    known = known and not unrecorded(run, flow, node)
-    origin = Origin("made" if known else "wrote", node, held)
-    maker = next(infinities.makers(flow, node), None)
-    if maker is None:
-        return replace(origin, given=tuple(infinities.given(flow, node)))
-    return replace(origin, overflow=maker, overflow_rows=infinities.held(flow, maker))
-
-
-def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
-    """Whether all that it was given is known from who wrote it, where nothing was read before."""
-    given = dataflow.given(rows)
-    for row in given:
-        sources = [flow.origin(x) for x in node.given.get(row.arg, ())]
-        if not sources or any(written is None or not written.is_measured for written in sources):
-            return False
-    return bool(given)
-
-
-def _holding(
-    rows: Sequence[EventRow], what: What, kernel: str, allowed: Allowed
-) -> tuple[TensorRow, ...]:
-    return tuple(
-        row
-        for row in dataflow.tensors(rows)
-        if row.count(what) and not allowed.covers(kernel, row.arg)
-    )
-
-
-class _Witness:
-    """Puts together what is known of an origin."""
+class _OriginVerdicts:
+    """Makes the verdicts of one origin."""
 
     def __init__(
         self,
@@ -317,7 +201,7 @@ class _Witness:
                 yield VerdictArgument(name, row.role, row)
 
     def _notes(self, verdict: Verdict) -> Iterator[str]:
-        """Whether the NaN was made or came in, and what catches the eye in what was read."""
+        """Whether the launch made the NaN or received it, and what is suspicious in its inputs."""
         read = [(x, row) for x in verdict.arguments if x.role != "out" and (row := x.measured)]
         infinite = [(x, row) for x, row in read if row.inf]
         if verdict.state == "made":
@@ -380,7 +264,7 @@ class _Witness:
 
 
 def _constant(argument: VerdictArgument, row: TensorRow) -> str:
-    """The note about infinities that nobody computed."""
+    """The note about infinities that no launch computed."""
     made = argument.producer
     whence = "of unknown origin" if made is None else str(made)
     return (
@@ -391,7 +275,7 @@ def _constant(argument: VerdictArgument, row: TensorRow) -> str:
 
 
 def _overflow(rows: Sequence[TensorRow]) -> Iterator[str]:
-    """How near the finite elements of a result come to the largest of their type."""
+    """How close the finite elements of a result come to the largest number of their type."""
     for row in rows:
         largest, size = LARGEST.get(row.dtype), row.magnitude
         if largest and size is not None and size >= largest / 100:
@@ -402,7 +286,7 @@ def _overflow(rows: Sequence[TensorRow]) -> Iterator[str]:
 
 
 def _masked(verdict: Verdict) -> Iterator[str]:
-    """Whether a softmax was given rows that are masked in full: their maxima are -Inf."""
+    """A note if a softmax read fully masked rows: their maxima are -Inf."""
     if verdict.state not in ("made", "wrote") or "softmax" not in verdict.kernel:
         return
     for argument in verdict.arguments:
@@ -414,7 +298,7 @@ def _masked(verdict: Verdict) -> Iterator[str]:
             )
 
 
-# What a kernel computes, by its name and its operators, and where that is NaN.
+# Functions in the names of kernels and operators, and when their result is NaN.
 _DOMAINS = (
     (("log", "log2", "log10"), "a logarithm of a negative number is NaN"),
     (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
@@ -423,7 +307,7 @@ _DOMAINS = (
 
 
 def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]) -> Iterator[str]:
-    """Where the kernel computes what is NaN for some of what it read."""
+    """Notes about functions of the kernel that are NaN for some of the values it read."""
     if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
         return
     words = {

@@ -1,4 +1,4 @@
-"""Outputs that are wrong: against those that a person says are right, and against the graph."""
+"""Findings about the outputs of calls that differ from what the whole graph computes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LISTED = 4
 
 
 def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool = True) -> Examined:
-    """What calls returned, against their graphs as a whole. `alone`: no launch is wrong by itself.
-    Where it `is_asked` for, it is said why a call was not compared."""
+    """The result of `check_outputs`. `alone` says that no single launch was found wrong. If the
+    user asked for this check (`is_asked`), notes say why calls were not compared."""
     findings = [one for call in calls if call.wrong for one in _findings(call, alone=alone)]
     if findings:
         return Examined(tuple(findings))
@@ -52,14 +52,14 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         "the call",
         "shown by the whole graph",
         "likely",
-        call.artifact,
-        call.run,
-        first.launch,
-        first.iteration,
-        first.kernel,
-        first.line,
-        first.lines,
-        tuple(_lines(call.of)),
+        artifact=call.artifact,
+        run=call.run,
+        launch=first.launch,
+        iteration=first.iteration,
+        kernel=first.kernel,
+        line=first.line,
+        lines=first.lines,
+        text=tuple(_lines(call.of)),
     )
     return [launch, outputs]
 

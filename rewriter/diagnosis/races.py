@@ -1,8 +1,9 @@
-"""Races of a wrapper, as findings of a diagnosis: see `rewriter/locate/races.py`."""
+"""Turns the races of a wrapper into findings: see `rewriter/locate/races.py`."""
 
 from __future__ import annotations
 
 from rewriter.artifact.types import OpenWrapper
+from rewriter.core.labels import beginning
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
@@ -12,7 +13,7 @@ _SHOWN = "shown by the text of the wrapper"
 
 
 def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
-    """The races of a wrapper, for a diagnosis."""
+    """Findings for the races of a wrapper."""
     streams = {one.stream for one in wrapper.located.stream_actions}
     launches = wrapper.located.launches  # by lines of the wrapper without probes
     collectives = sum(map(is_collective, launches))
@@ -25,7 +26,7 @@ def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     beside = counted(collectives, "collective") if collectives else ""
     return Examined(
         ruled_out=f"a race: {' and '.join(filter(None, (what, beside)))} of "
-        f"{wrapper.path.name[:14]} wait for what they read, by its text"
+        f"{beginning(wrapper.path.name)} wait for what they read, by its text"
     )
 
 

@@ -1,4 +1,4 @@
-"""A run against one that is right: the first launch at which the two part."""
+"""Findings of a comparison with a correct run: the first launches whose results differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rewriter.diagnosis.verdict_text import model_lines
 
 
 def of_comparison(comparison: Comparison, artifact: str) -> Examined:
-    """What a comparison with a reference comes to."""
+    """The findings of a comparison, or what it rules out."""
     if comparison.equal:
         counts = describe.count(comparison)
         return Examined(
@@ -46,14 +46,13 @@ def _finding(launch: LaunchComparison, artifact: str) -> Finding:
         if place.launch is not None
         else "the inputs of the call differ from those of the reference",
         "shown by the reference",
-        "shown",
-        artifact,
-        place.run,
-        place.launch,
-        place.iteration,
-        place.kernel,
-        place.line,
-        place.lines,
-        tuple(text),
+        artifact=artifact,
+        run=place.run,
+        launch=place.launch,
+        iteration=place.iteration,
+        kernel=place.kernel,
+        line=place.line,
+        lines=place.lines,
+        text=tuple(text),
         whole=place.launch is None,
     )

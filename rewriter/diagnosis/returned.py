@@ -1,5 +1,4 @@
-"""What the memory of the outputs of a call holds: what one launch wrote, or several that each wrote
-a part of it, as those of `cat` do."""
+"""The launches that wrote the outputs of a call: one each, or several with a part each (`cat`)."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 
 @dataclass(frozen=True)
 class Output:
-    """An output that launches wrote, or an input. `holds` is what it is made of. `may_hold` is what
-    was written before that, of which nobody knows whether it was written over."""
+    """An output, or an input that launches write. `holds` are the results in it, `may_hold` earlier
+    results of which it is not known whether they were overwritten."""
 
     name: str
     holds: tuple[ValueOrigin, ...]
@@ -28,8 +27,8 @@ def outputs_of(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
     if last is None:
         return
     wrapper = wrapper_of(run)
-    # Who takes the memory of another buffer over writes all of it; others are views of parts. None
-    # where the dump has no wrapper that tells them apart.
+    # A buffer that takes over the memory of another one is written as a whole; other names are
+    # views of parts. None if the dump has no wrapper, so that the two cannot be told apart.
     whole = None
     if wrapper is not None:
         makes = ("allocate", "reuse")
@@ -49,7 +48,7 @@ def outputs_of(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
 
 
 def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
-    """The inputs that launches write, which the caller has as well."""
+    """The inputs that launches write; the caller sees the result."""
     last = dataflow.outputs(nodes)
     scope = None if last is None else last.place.scope
     inputs = {row.arg for row in dataflow.tensors(run.inputs)}
@@ -57,9 +56,9 @@ def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
     for node in nodes:
         if node.step.launch is None or node.place.scope != scope:
             continue
-        memory = run.launch_row(node.step.launch).buffers
+        facts = run.launch_row(node.step.launch)
         for name, slot in node.slots.items():
-            root = memory.get(dataflow.variable(name), dataflow.variable(name))
+            root = dataflow.buffer_of(facts, name)
             if root in inputs:
                 written.setdefault(root, []).append(ValueOrigin(node.step.position, slot))
     for name, origins in written.items():

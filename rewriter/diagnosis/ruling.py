@@ -1,4 +1,4 @@
-"""From what was looked into to a diagnosis: what each examination found, and what it ruled out."""
+"""Puts the results of all examinations together: findings, ranked, and what was ruled out."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _AGAINST = {
     "operator": "shown by the operator that it calls, on the values that it received",
     "": "shown by what it claims to compute",
 }
-_SUSPECTED = 3  # launches that may be at fault, and are named
-_REASONS = 6  # why launches could not be checked, that are listed
+_SUSPECTED = 3  # unchecked launches that are named if outputs are wrong
+_REASONS = 6  # reasons for unchecked launches that are listed
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What one examination came to. `ruled_out` is a sentence about what it found to be right,
-    empty where it says nothing."""
+    """The result of one examination. `ruled_out` is a sentence about what it found to be right;
+    empty if there is nothing to say."""
 
     findings: tuple[Finding, ...] = ()
     ruled_out: str = ""
@@ -46,9 +46,12 @@ class Examined:
 def without_effect(
     examined: Examined, verification: Verification, *, right: bool, wrong: bool = False
 ) -> Examined:
-    """Memory that is taken over while it is read, element by element, changes nothing: where all
-    outputs are `right`, or where the one launch that reads it computes what it should and no
-    output is known to be `wrong`."""
+    """The result without stale reads that did no harm, which become notes.
+
+    Memory may be taken over while a launch reads it element by element. That is harmless if all
+    outputs are `right`, or if only this launch reads it, it computes what it should, and no output
+    is known to be `wrong`.
+    """
     agree = {(one.artifact, one.launch) for one in verification.checks if one.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
@@ -67,7 +70,7 @@ def without_effect(
 
 
 def merged(verifications: Sequence[Verification]) -> Verification:
-    """One of several, that each have the values of other launches of the same run."""
+    """One verification out of several of a program, each with the values of other launches."""
     checks: dict[tuple[str, str, int, int], LaunchCheck] = {}
     for verification in verifications:
         for one in verification.checks:
@@ -84,7 +87,7 @@ def rule(
     steps: Sequence[DiagnosisStep] = (),
     next_command: str = "",
 ) -> Diagnosis:
-    """Put together what all examinations came to. `order` has the calls' names as they ran."""
+    """The diagnosis of all examinations. `order` are the names of the calls as they ran."""
     parts = tuple(examined)
     suspects = tuple(one for part in parts for one in part.suspects)
     findings = _without_symptoms([one for part in parts for one in part.findings])
@@ -101,8 +104,8 @@ def rule(
 
 
 def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
-    """Where outputs are wrong and no launch is named: those that could not be checked, and may feed
-    what is wrong."""
+    """Possible findings if outputs are wrong and no launch is to blame: the unchecked launches that
+    may reach these outputs."""
     left = sorted(
         (one for one in suspects if one.feeds is not False), key=lambda one: not one.feeds
     )
@@ -113,30 +116,30 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
             f"{feeds}could not be checked: {one.reason}",
             f"one of {counted(len(left), 'launch')} that may be at fault",
             "possible",
-            one.artifact,
-            one.run,
-            one.launch,
-            one.iteration,
-            one.kernel,
-            one.line,
-            one.lines,
+            artifact=one.artifact,
+            run=one.run,
+            launch=one.launch,
+            iteration=one.iteration,
+            kernel=one.kernel,
+            line=one.line,
+            lines=one.lines,
         )
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
-    """Outputs are wrong where a launch is, and a process dies at what its text already shows, or of
-    what a launch did to memory."""
+    """The findings, with those marked as symptoms that follow from another one: outputs are wrong
+    because a launch is, and a process dies because of a fault in its text or of damaged memory."""
     named = any(one.launch is not None and one.certainty != "possible" for one in findings)
     by_text = any(one.kind in ("freed", "order", "missing", "unwritten") for one in findings)
     stale = any(one.kind == "stale" for one in findings)
-    # Such as an allocator's that finds its own memory overwritten, long after.
+    # The process may die much later, such as in an allocator whose memory was overwritten.
     damaged = any(
         one.kind in ("bounds", "corrupted") and one.certainty == "shown" for one in findings
     )
 
     def is_symptom(one: Finding) -> bool:
         if one.certainty == "likely" and (by_text or stale):
-            return True  # what the text shows is surer
+            return True  # findings by the text are more certain
         if one.kind == "crash":
             return by_text or damaged
         return one.kind in ("outputs", "inputs") and named
@@ -147,7 +150,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
 def of_end(
     ended: ExitStatus | None, verdicts: Sequence[Verdict], following: Sequence[str] = ()
 ) -> Examined:
-    """How the process ended: where it crashed, or was stopped at its time limit."""
+    """How the process ended: the launch where it crashed or was stopped at its time limit."""
     if ended is None or ended.code == 0:
         return Examined(ruled_out="a crash or a hang: it ran to its end")
     kind: FindingKind = "hang" if ended.timed_out else "crash"
@@ -171,7 +174,7 @@ def _end(ended: ExitStatus) -> str:
 
 
 def of_inputs(dump: Dump) -> Examined:
-    """Inputs that are not what the wrapper was compiled for: by type, shape, stride, device."""
+    """Inputs whose type, shape, stride or device is not what the wrapper was compiled for."""
     findings, calls = [], 0
     for run in dump.runs:
         calls += bool(run.inputs)
@@ -202,7 +205,7 @@ def of_nonfinite(
     is_random: bool,
     following: Sequence[str] = (),
 ) -> Examined:
-    """Where the first NaN is from, and whether the launch that made it computes what it should."""
+    """Where the first NaN is from, and whether the launch that made it is itself wrong."""
     if not verdicts:
         what = f"NaN: no value of {counted(launches, 'launch')} has one" if launches else ""
         return Examined(ruled_out=what)
@@ -257,14 +260,14 @@ def _of_verdict(
         verdict.headline,
         shown,
         "shown" if certain else "likely",
-        verdict.artifact,
-        verdict.run,
-        verdict.launch,
-        verdict.iteration,
-        verdict.kernel if verdict.launch is not None else "",
-        verdict.line,
-        verdict.lines,
-        tuple(line.removeprefix("  ") for line in rest),
+        artifact=verdict.artifact,
+        run=verdict.run,
+        launch=verdict.launch,
+        iteration=verdict.iteration,
+        kernel=verdict.kernel if verdict.launch is not None else "",
+        line=verdict.line,
+        lines=verdict.lines,
+        text=tuple(line.removeprefix("  ") for line in rest),
         whole=True,
     )
 
@@ -275,18 +278,24 @@ def of_verification(
     *,
     whole: bool = True,
 ) -> Examined:
-    """Launches that do not compute what they claim, and those that could not be checked: of a run
-    that came to its end, which is `whole`."""
+    """Launches that do not compute what they claim, and, if the run came to its end (`whole`),
+    those that could not be checked."""
     checks = verification.checks
     findings = tuple(_of_check(check, evidence) for check in checks if check.outcome == "differs")
     suspects = tuple(
         Suspect(
-            one.run, one.artifact, one.launch, one.iteration, one.kernel, one.line, one.reason,
+            run=one.run,
+            artifact=one.artifact,
+            launch=one.launch,
+            iteration=one.iteration,
+            kernel=one.kernel,
+            line=one.line,
+            reason=one.reason,
             lines=one.lines,
         )
         for one in checks
         if one.outcome == "unchecked" and whole
-    )  # fmt: skip
+    )
     agree = verification.count("agrees")
     ruled_out = ""
     if agree:
@@ -323,14 +332,13 @@ def _of_check(
         "wrong",
         what,
         _AGAINST[check.route],
-        "shown",
-        check.artifact,
-        check.run,
-        check.launch,
-        check.iteration,
-        check.kernel,
-        check.line,
-        check.lines,
-        (*verification_text.evidence(check), *more),
-        check.together,
+        artifact=check.artifact,
+        run=check.run,
+        launch=check.launch,
+        iteration=check.iteration,
+        kernel=check.kernel,
+        line=check.line,
+        lines=check.lines,
+        text=(*verification_text.evidence(check), *more),
+        others=check.together,
     )

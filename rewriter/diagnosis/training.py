@@ -1,8 +1,8 @@
-"""Values of a backward that its forward kept: which call of it that was, and who wrote them there.
+"""Traces inputs of a backward to the call of the forward that saved them, and to their producers.
 
-The names of the dump say which variable of the forward an input is. Several calls of the forward
-may come before a backward, in any order: it is the last one whose values agree with what the
-backward was given, as far as both were recorded.
+The names in the dump say which variable of the forward an input is. Several calls of the forward
+may precede a backward. The matching one is the last call whose values agree with the inputs of the
+backward, as far as both were recorded.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Forward:
 
     @cached_property
     def run(self) -> RunDump | None:
-        """The call of the forward, if it was recorded and is known."""
+        """The call of the forward, if it was recorded."""
         return next((run for run in self._candidates() if self._agrees(run)), None)
 
     @property
     def is_missing(self) -> bool:
-        """Whether no call of the forward was recorded, although it is known which wrapper it is."""
+        """Whether the wrapper of the forward is known, but none of its calls was recorded."""
         names = self._backward.names
         return names.direction == "backward" and bool(names.partner) and not [*self._candidates()]
 
     def saved(self, name: str) -> SavedValue | None:
-        """What an input of the backward was in the forward."""
+        """The variable of the forward that became an input of the backward."""
         variable = self._backward.names.saved.get(name)
         if variable is None or self.run is None:
             return None
@@ -57,7 +57,7 @@ class Forward:
                 yield run
 
     def _agrees(self, forward: RunDump) -> bool:
-        """Whether nothing that was recorded of both differs."""
+        """Whether no value that both recorded differs."""
         flow = Flow(forward)
         for name, variable in self._backward.names.saved.items():
             given, made = self._given.get(name), _last(flow, variable)
@@ -70,7 +70,7 @@ class Forward:
 
     @cached_property
     def _given(self) -> dict[str, TensorRow]:
-        """What the backward was given, by name."""
+        """The inputs of the backward, by name."""
         return _inputs(self._backward)
 
     @cached_property
@@ -79,7 +79,7 @@ class Forward:
         return Flow(self.run)
 
     def _producer(self, variable: str) -> Producer | None:
-        """Who wrote a variable of the forward, by its record, or else by its text."""
+        """The producer of a variable of the forward, by its rows, or else by its text."""
         nodes = self._flow.nodes
         if (outputs := dataflow.outputs(nodes)) is not None:
             for label in outputs.given:
@@ -106,7 +106,7 @@ class Forward:
 
 
 def _inputs(run: RunDump) -> dict[str, TensorRow]:
-    """The inputs of a call, as far as they were recorded."""
+    """The recorded inputs of a call."""
     return {row.arg: row for row in dataflow.tensors(run.inputs)}
 
 
@@ -115,7 +115,7 @@ def _written(launch: Launch) -> set[str]:
 
 
 def _last(flow: Flow, variable: str) -> TensorRow | None:
-    """A variable as the call returned it; an input as it was given."""
+    """The last recorded value of a variable: as the call returned it, or as an input."""
     for node in flow.nodes:
         for row in node.returned:
             if isinstance(row, TensorRow) and dataflow.output_variable(row.arg) == variable:

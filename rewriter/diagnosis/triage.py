@@ -1,7 +1,7 @@
-"""Tells from the dump of a program that died which launch was running, with what, and from whom.
+"""Finds in a dump which launch was running when the program ended, its inputs, and what wrote them.
 
-Nothing is executed: the record is read, and where it holds names alone, the copy of the wrapper
-that lies beside it.
+Nothing is executed. Where the rows hold only names, the rest is read from the dump's copy of the
+wrapper.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from rewriter.dump.documents import LaunchRow
 from rewriter.dump.graph_marks import GraphMark
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 
-# In the text of an exception.
+# Texts in an exception about a failed allocation.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
-# A fault of the host, whatever the device was doing.
+# Signals for faults of the host: the device is not to blame.
 _OF_THE_HOST = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
 def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
-    """The verdicts of a program that ended like this: one for each process or thread whose record
-    stops at a launch, the likeliest culprit first. Empty where the dump names no launch.
+    """The verdicts about a program that ended like this: one for each process or thread whose rows
+    stop at a launch, the likeliest culprit first. Empty if the dump has no launch.
 
     `blocking` says that each launch was waited for (`CUDA_LAUNCH_BLOCKING=1`).
 
-    Raises `RewriterError` where the dump is not as a runtime writes it.
+    Raises `RewriterError` if the dump is not as a runtime writes it.
     """
     return of_dump(open_dump(dump), ended, blocking=blocking) if is_recorded(dump) else ()
 
 
 def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
-    """As `examine`, of a dump that was opened."""
+    """As `examine`, for an open dump."""
     stops: list[_Stop] = []
     marks = graph_marks.read(opened.path) if ended.signal not in _OF_THE_HOST else ()
     for process in _processes(opened):
@@ -60,7 +60,7 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
 
 
 def _among_streams(verdict: Verdict, streams: int) -> Verdict:
-    """A verdict that says on how many streams of the graph a launch was running."""
+    """The verdict, with a note if launches were running on several streams of the graph."""
     if verdict.state != "replayed" or streams < 2:
         return verdict
     note = f"{streams} streams of the graph were in a launch: the fault is in one of these."
@@ -68,7 +68,7 @@ def _among_streams(verdict: Verdict, streams: int) -> Verdict:
 
 
 def _among_threads(verdict: Verdict, within: int) -> Verdict:
-    """A verdict that says how many threads of its process were within a call."""
+    """The verdict, with a note if several threads of its process were in a call."""
     if within < 2 or verdict.state not in ("running", "after"):
         return verdict
     note = (
@@ -80,7 +80,7 @@ def _among_threads(verdict: Verdict, within: int) -> Verdict:
 
 @dataclass(frozen=True)
 class _Stop:
-    """Where the record of one process ends. `time` is that of its last event."""
+    """Where the rows of one thread end. `time` is that of its last event."""
 
     run: RunDump
     step: RunStep
@@ -108,7 +108,7 @@ def _time(run: RunDump) -> int:
 
 
 def _stop(runs: Sequence[RunDump]) -> _Stop | None:
-    """Where a thread stopped: at its first fault, or else in its last call."""
+    """Where a thread stopped: at the first recorded fault, or else in its last call."""
     for run in runs:
         faults = (row for row in run.errors() if row.which[0] is not None)
         if (row := next(faults, None)) is not None:
@@ -126,7 +126,7 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
 
 
 def _replays(process: Sequence[Sequence[RunDump]], marks: Sequence[GraphMark]) -> Iterator[_Stop]:
-    """The launches that replays of a process began and did not end, one for each stream."""
+    """The launches that graph replays of a process began and did not end, one for each stream."""
     for run in (run for runs in process for run in runs):
         for mark in marks:
             if (mark.pid, mark.run) != (run.facts.pid, run.name) or mark.running is None:
@@ -137,7 +137,7 @@ def _replays(process: Sequence[Sequence[RunDump]], marks: Sequence[GraphMark]) -
 
 
 def _is_last(stop: _Stop) -> bool:
-    """Whether no launch comes after it in a call: one that is not probed may."""
+    """Whether it is the last launch of a call, also of those without probes."""
     if stop.step.launch != max(stop.run.table, default=None) or stop.facts.repeats:
         return False
     launches, _ = located(stop.run)
@@ -145,13 +145,13 @@ def _is_last(stop: _Stop) -> bool:
 
 
 def _candidates(stops: Sequence[_Stop]) -> list[_Stop]:
-    """Of the threads of a process, the one that was heard of last, and those within a call."""
+    """Of the threads of a process, the one with the last event, and all that are within a call."""
     last = max(stops, key=lambda stop: stop.time, default=None)
     return [stop for stop in stops if stop is last or stop.state not in ("over", "begun")]
 
 
 def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:
-    """Which of several ranks only wait: they are in a collective, and others are elsewhere."""
+    """Mark ranks that only wait: they are in a collective that other ranks have not reached."""
 
     def waits(stop: _Stop) -> bool:
         return stop.state in ("running", "begun") and stop.facts.kind == "collective"
@@ -170,10 +170,10 @@ def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:
 
 
 def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
-    """The likeliest culprit first, without those who cannot be one."""
+    """The likeliest culprit first, without threads that cannot be to blame."""
     over = {stop.run.rank: stop for stop in sorted(stops, key=lambda stop: stop.time)}
     if any(stop.state not in ("over", "waiting") for stop in stops):
-        # Who was through with its launches is not the one that died.
+        # A thread between calls is not to blame if another one is within a call.
         over = {}
     kept = [x for x in stops if x.state != "over" or over.get(x.run.rank) is x]
     order: tuple[StoppedState, ...] = (
@@ -194,8 +194,8 @@ def _verdict(
     made = Verdict.of(dump, stop.run, dataflow.recorded(stop.run, stop.step), stop.state, arguments)
     on_gpu = evidence.on_gpu(arguments)
     pinned = "sync" in made.probes or stop.state in ("faulted", "waiting", "replayed")
-    # What was read before a launch stays on the device until it is over: after a fault, the
-    # record may lack the launch that was running.
+    # Values measured before a launch stay on the device until the launch is over, so after a fault
+    # the rows of the launch that was running may be missing; a blocking run rules that out.
     pinned = pinned or (blocking and stop.state in ("running", "begun"))
     made = replace(
         made,
@@ -245,7 +245,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
 
 
 def _ending(status: ExitStatus) -> Iterator[str]:
-    """What is worth knowing of this way to end, if anything."""
+    """A note about the way the program ended, if there is one."""
     if status.stopped:
         return
     if status.signal == signal.SIGKILL:
@@ -261,7 +261,7 @@ def _ending(status: ExitStatus) -> Iterator[str]:
 
 
 def _values(verdict: Verdict) -> Iterator[str]:
-    """What catches the eye in what the launch was given."""
+    """Notes about suspicious inputs of the launch."""
     sizes = [size for x in verdict.arguments if x.tensor for size in x.tensor.shape]
     indexes = any(
         word in name.lower()

@@ -1,7 +1,7 @@
-"""Kernels that a wrapper defines and never launches.
+"""Finds kernels that a wrapper defines and never launches.
 
-Inductor defines no kernel that it does not launch, but for the choices of a multi-kernel: a kernel
-without a launch is one whose launch is missing.
+Inductor launches every kernel that it defines, except for the choices of a multi-kernel. So if a
+kernel has no launch, the launch is missing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
+from rewriter.core.labels import beginning
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.locate.types import KernelSource, Launch
@@ -23,15 +24,15 @@ _CHOICES = re.compile(rb"multi_kernel\([^\]]*\]")
 def examine_kernels(
     wrapper: OpenWrapper, *, run: str = "", readers: Sequence[int] = ()
 ) -> Examined:
-    """The kernels of a wrapper that no launch runs. `readers` are launches that read what nothing
-    has written: before the first of them a launch is missing."""
+    """Findings for the kernels of a wrapper that no launch runs. `readers` are launches that read
+    unwritten memory: the missing launch belongs before the first of them."""
     try:
         kernels = find_kernels(wrapper)
-    except RewriterError:  # it is located without them
+    except RewriterError:  # locating launches does not need the kernels
         return Examined()
     launches = wrapper.located.launches  # by lines of the wrapper without probes
     launched = {launch.kernel for launch in launches}
-    # Calls that nobody recognised may launch anything, and a multi-kernel chooses among its own.
+    # Unrecognised calls may launch any kernel, and a multi-kernel launches one of its choices.
     unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")
     unknown += " ".join(call.text for call in wrapper.unrecognised)
     idle = [
@@ -50,7 +51,7 @@ def examine_kernels(
 
 
 def _is_chosen(kernel: KernelSource, kernels: Sequence[KernelSource], unknown: str) -> bool:
-    """Whether another definition, or a call that was not recognised, names it."""
+    """Whether another kernel, a multi-kernel, or an unrecognised call names it."""
     name = re.compile(rf"\b{re.escape(kernel.name)}\b")
     others = (one.text for one in kernels if one.name != kernel.name)
     return bool(name.search(unknown)) or any(name.search(text) for text in others)
@@ -73,8 +74,8 @@ def _finding(
         where = f", behind launch #{before.index} {before.kernel}"
     return Finding(
         "missing",
-        f"the kernel {kernel.name} is defined (line {line} of {wrapper.path.name[:14]}), and no "
-        f"launch runs it: its launch is missing{where}",
+        f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
+        f"no launch runs it: its launch is missing{where}",
         "shown by the text of the wrapper",
         artifact=wrapper.path.name,
         run=run,
@@ -88,7 +89,7 @@ def _finding(
 def _launched_before(
     kernel: KernelSource, kernels: Sequence[KernelSource], launches: Sequence[Launch]
 ) -> Launch | None:
-    """The last launch of a kernel that is defined before: they are defined as they are launched."""
+    """The last launch of a kernel that is defined earlier: kernels are defined in launch order."""
     above = {one.name for one in kernels if one.start < kernel.start}
     below = {one.name for one in kernels if one.start > kernel.start}
     first = next((one.index for one in launches if one.kernel in below), len(launches))

@@ -1,7 +1,7 @@
-"""Finds, in the record of a call, pairs of recordings of one value that have to be equal.
+"""Finds pairs of rows in a recorded call that are of the same value, and so must be equal.
 
-A value is recorded where it is written, and again where a launch reads it. Between the two nothing
-that was recorded writes to its memory.
+A value is recorded where it is written, and again where a launch reads it. The two make a pair if
+no recorded launch in between writes to its memory.
 """
 
 from __future__ import annotations
@@ -63,12 +63,6 @@ def same_bits(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
     return bool(torch.equal(*tensors))
 
 
-def root_of(facts: LaunchRow, name: str) -> str:
-    """The buffer that owns the memory of a value of a launch."""
-    variable = dataflow.variable(name)
-    return facts.buffers.get(variable, variable)
-
-
 class _Tracker:
     """Goes through the steps of a call, and keeps the last recording of each variable."""
 
@@ -81,13 +75,13 @@ class _Tracker:
         self._takes_over = _taken_over(self._text)
         # By scope, and the name under which the memory was allocated.
         self._last: dict[tuple[str, str], ValueRecord] = {}
-        self._arriving: set[str] = set()  # what a collective was given: its values come later
+        self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
 
     def pairs(self) -> Iterator[tuple[ValueRecord, ValueRecord]]:
         for step in self._run.steps:
             facts = self._run.launch_row(step.launch)
             if facts.repeats:
-                self._last.clear()  # names mean another value each time
+                self._last.clear()  # in a loop, a name has another value each time
             else:
                 yield from self._pairs_at(step, facts)
 
@@ -99,7 +93,7 @@ class _Tracker:
             self._arriving.update(dataflow.variable(row.arg) for row in rows)
         scope = "" if step.launch is None else facts.scope
         views = _views(self._launches.get(-1 if step.launch is None else step.launch), facts)
-        roots = {row.arg: root_of(facts, row.arg) for row in rows}
+        roots = {row.arg: dataflow.buffer_of(facts, row.arg) for row in rows}
         writes = {roots[row.arg] for row in rows if row.role != "in"}
         before = {row.arg: row for row in rows if row.phase == "before"}
         for row in rows:
@@ -109,7 +103,7 @@ class _Tracker:
             is_known = root not in self._arriving
             if is_read and is_known and name in before and _alike(before[name], row):
                 yield ValueRecord(step, before[name]), now
-            # A view may show a part of its variable, and names tell of whole variables.
+            # A view may show only a part of its variable; the rest matches whole variables.
             if (name, row.phase) in views:
                 continue
             key = self._key(facts, name)
@@ -132,8 +126,8 @@ class _Tracker:
                 self._last[scope, self._key(facts, row.arg)] = ValueRecord(step, row)
 
     def _key(self, facts: LaunchRow, name: str) -> str:
-        """The name under which the memory of a variable was allocated. What a launch has no buffer
-        of is a variable of another function, where the same names are other variables."""
+        """The name under which the memory of a variable was allocated. A name without a buffer in
+        the launch's row belongs to another function, and is left as it is."""
         seen = {name} if name in facts.buffers else set()
         while seen and (before := self._takes_over.get(name)) is not None and before not in seen:
             seen.add(before)
@@ -143,12 +137,11 @@ class _Tracker:
     def _forget(self, facts: LaunchRow, written: set[str]) -> None:
         """Drop the recordings of memory that was written."""
         for scope, name in list(self._last):
-            variable = dataflow.variable(name)
-            if {name, facts.buffers.get(variable, variable)} & written:
+            if {name, dataflow.buffer_of(facts, name)} & written:
                 del self._last[scope, name]
 
     def _is_updated(self, before: RunStep, step: RunStep, name: str) -> bool:
-        """Whether a line in between, which is no launch, updates a buffer: `buf0.zero_()`."""
+        """Whether a statement in between that is not a launch updates a buffer: `buf0.zero_()`."""
         first = self._run.launch_row(before.launch).line
         last = self._run.launch_row(step.launch).line
         updates = re.compile(rf"\b{re.escape(name)}\b.*\w_\(|\w_\(.*\b{re.escape(name)}\b")
@@ -156,8 +149,8 @@ class _Tracker:
 
 
 def _taken_over(text: Sequence[str]) -> dict[str, str]:
-    """Which variable each one took the memory of as a whole: `buf5 = buf4; del buf4  # reuse`, or
-    `buf1 = buf0`."""
+    """For each variable, the one whose whole memory it took over: `buf5 = buf4; del buf4  # reuse`,
+    or `buf1 = buf0`."""
     assignment = re.compile(r"(?m)^\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?(?:;|$)")
     found = assignment.findall("\n".join(text))
     return {name: before for name, before in found if name != before}
@@ -171,7 +164,7 @@ def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:
     given = {one.name for one in launch.args if not one.is_whole}
     handed: tuple[tuple[Phase, object], ...] = (("before", facts.before), ("after", facts.after))
     for phase, labels in handed:
-        # A label without an expression is of the whole variable, however the launch is given it.
+        # A label without an expression means the whole variable, even if the launch gets a view.
         rows = labels if isinstance(labels, tuple) else ()
         whole = {name for _, name, *expression in rows if not expression}
         found |= {(name, phase) for name in given - whole}

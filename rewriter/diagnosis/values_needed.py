@@ -1,4 +1,4 @@
-"""Which calls of a program are recorded with all values, by what a record of their health says."""
+"""Decides which calls and launches to record with all values, by a first dump without them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rewriter.core.dtypes import element_size
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, open_dump
 
-_MOST = 4  # calls of a wrapper, beside its last
-_FACTOR = 4  # what is read is saved before and after, what is written afterwards, too
+_MOST = 4  # calls of a wrapper
+_FACTOR = 4  # inputs are saved before and after a launch, and results as well
 
 
 def launches(dump: Path) -> int:
-    """How many launches a dump has recorded."""
+    """The number of recorded launches."""
     return sum(step.launch is not None for run in open_dump(dump).runs for step in run.steps)
 
 
 def calls(dump: Path, limit: int) -> str:
-    """The calls whose values are needed, as `--calls` takes them: that with the first NaN, or the
-    first ones, as many as `limit` bytes hold, and the last."""
+    """The calls to record, as `--calls` takes them: the one with the first NaN, or else the first
+    calls that fit into `limit` bytes, and the last one."""
     runs = sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank))
     numbers: dict[tuple[object, ...], list[int]] = defaultdict(list)
     size = 0
@@ -41,8 +41,7 @@ def calls(dump: Path, limit: int) -> str:
 
 
 def unsaved(dump: Path) -> range | None:
-    """The launches from the first one of which a value did not fit into the limit, `None` if all
-    did."""
+    """The launches from the first one whose values exceeded --max-bytes, `None` if none did."""
     first, last = None, 0
     for run in open_dump(dump).runs:
         for step in run.steps:
@@ -72,6 +71,6 @@ def _has_nan(run: RunDump) -> bool:
 
 
 def _bytes(run: RunDump) -> int:
-    """The bytes of what a call was given and what its launches wrote."""
+    """The bytes of the values of a call."""
     rows = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
     return sum(row.size * element_size(row.dtype) for row in rows)

@@ -1,6 +1,6 @@
-"""What is known of a fault: which launch, with what, from whom. `verdict_text.py` says it.
+"""A verdict: the launch at fault, its arguments, and what wrote them. `verdict_text.py` prints it.
 
-`triage.py` makes verdicts of crashes from a dump, `nonfinite.py` those of NaN.
+`triage.py` makes the verdicts of crashes, `nonfinite.py` those of NaN.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from rewriter.dump.rows import TensorRow, ValueRow
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier
 
-# `running`: it began and did not end. `faulted`: the device was found faulty right after it.
-# `begun`: it began, and nothing is recorded of how launches end. `earlier`: the device was faulty
-# before it, and no probe says since when. `after`: it ended, and nothing was recorded since.
-# `over`: the same, and it is the last launch of a call. `waiting`: it waits for other ranks, which
-# are elsewhere. `replayed`: it began in the replay of a CUDA graph, and did not end.
+# The launch where the rows stop.
+# `running`: it began and did not end. `begun`: it began, and ends of launches are not recorded.
+# `faulted`: the device was faulty right after it. `earlier`: the device was faulty before it, and
+# it is not known since when. `after`: it ended, and nothing was recorded since. `over`: the same,
+# and it is the last launch of a call. `waiting`: it waits for other ranks, which are elsewhere.
+# `replayed`: it began in the replay of a CUDA graph, and did not end.
 StoppedState = Literal[
     "running", "begun", "faulted", "earlier", "after", "over", "waiting", "replayed"
 ]
-# `overflowed`: it made infinities that became NaN later. `made`: it made the first NaN, of values
-# that had none. `wrote`: it wrote the first NaN, and what it was given was not recorded. `read`: it
-# read the first NaN, and who wrote that was not recorded. `given`: an input of the call has them.
-# `passed`: it passed on NaN that are allowed where they were made. `infinite`: without any NaN, it
-# made infinities that nothing absorbs.
+# The launch where the first NaN appears.
+# `overflowed`: it made infinities that became NaN later. `made`: it made the NaN from inputs
+# without any. `wrote`: it wrote the NaN, and its inputs were not recorded. `read`: it read the NaN,
+# and what wrote it was not recorded. `given`: an input of the call has the NaN. `passed`: it passed
+# on NaN that --allow permits only where they were made. `infinite`: there is no NaN, but it made
+# infinities that no later launch absorbs.
 NonFiniteState = Literal["overflowed", "made", "wrote", "read", "given", "passed", "infinite"]
-# Where values that are not finite are from: `unknown` where what the launch was given was not
-# recorded.
+# Where the NaN or infinities are from; `unknown` if the inputs of the launch were not recorded.
 NonFiniteOrigin = Literal["made here", "passed on", "came in", "unknown"]
 _ORIGINS: dict[str, NonFiniteOrigin] = {
     "overflowed": "made here",
@@ -50,13 +51,13 @@ _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 
 
 def lacks_operator(message: str) -> bool:
-    """Whether the text of an exception is about a custom operator that nobody registered."""
+    """Whether the text of an exception is about a custom operator that is not registered."""
     return any(text in message for text in _NO_OPERATOR)
 
 
 @dataclass(frozen=True)
 class Producer:
-    """What wrote a value last: a launch, or nobody, where it is an input of the call (`None`)."""
+    """The last writer of a value: a launch, or `None` for an input of the call."""
 
     launch: int | None
     iteration: int = 0
@@ -84,8 +85,8 @@ class Producer:
 
 @dataclass(frozen=True)
 class SavedValue:
-    """What a backward is given that its forward kept: `variable` of the call `run`, and who wrote
-    that there, `None` where nobody knows."""
+    """An input of a backward that its forward saved: `variable` of the call `run`, and what wrote
+    it there, `None` if that is not known."""
 
     run: str
     variable: str
@@ -101,10 +102,10 @@ class SavedValue:
 
 @dataclass(frozen=True)
 class VerdictArgument:
-    """An argument of the launch; `row` is what the dump says of it, `None` if it is not there.
+    """An argument of the launch; `row` is its row in the dump, `None` if it has none.
 
-    `earlier` is what the same argument was in calls before, the oldest first; `after` is what the
-    launch left in one that it updates.
+    `earlier` is the same argument in earlier calls, oldest first; `after` is its value after the
+    launch, if the launch updates it.
     """
 
     name: str
@@ -113,22 +114,22 @@ class VerdictArgument:
     producer: Producer | None = None
     earlier: tuple[Earlier, ...] = ()
     after: ValueRow | None = None
-    model: str = ""  # what an input is in the model, if that is known
-    saved: SavedValue | None = None  # of an input of a backward
+    model: str = ""  # name of an input in the model, if that is known
+    saved: SavedValue | None = None  # for an input of a backward
 
     @property
     def tensor(self) -> TensorRow | None:
-        """Its row, where it is a tensor."""
+        """Its row, if it is a tensor."""
         return self.row if isinstance(self.row, TensorRow) else None
 
     @property
     def measured(self) -> TensorRow | None:
-        """Its row, where it is a tensor with statistics."""
+        """Its row, if it is a tensor with statistics."""
         return self.tensor if self.tensor is not None and self.tensor.is_measured else None
 
     @property
     def known_as(self) -> str:
-        """Its name, and of an input what it is called in the model."""
+        """Its name, for an input also that in the model."""
         named = self.model.partition(" at ")[0]
         return f"{self.name} ({named})" if named else self.name
 
@@ -136,7 +137,7 @@ class VerdictArgument:
 @dataclass(frozen=True)
 class Held:
     """A tensor that holds NaN (`what` is "nan") or infinities ("inf"): how many, of how many
-    elements, and where they lie, empty if it was not saved."""
+    elements, and where in the tensor; `where` is empty if it was not saved."""
 
     name: str
     what: Literal["nan", "inf"]
@@ -151,9 +152,9 @@ class Held:
 
 @dataclass(frozen=True)
 class ElementRead:
-    """What was read of an argument to make one element: the element at `index`, or those of
-    `place`, such as `[3, :]`. Of many, `text` says what they are, and `index` is the first one that
-    is not finite, `None` where all are."""
+    """The elements of an argument that one element was made from: the one at `index`, or those at
+    `place`, such as `[3, :]`. For several, `text` summarizes them, and `index` is the first one
+    that is not finite, `None` if all are."""
 
     name: str
     index: tuple[int, ...] | None
@@ -169,7 +170,7 @@ class ElementRead:
 
 @dataclass(frozen=True)
 class ElementStep:
-    """One element as a launch made it, and what of its arguments it was made of."""
+    """One element of a result, and the elements that the launch made it from."""
 
     made: Producer
     name: str
@@ -185,17 +186,20 @@ class ElementStep:
 class Verdict:
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
-    `launch` is `None` where an input of the call holds NaN. `call` says which call it was, in
-    words, `piece` which part of the model that was split, `process` what the program calls the
-    process, and `number` which one of its wrapper, from 1, if that is known. `probes` are those
-    that recorded it. `asynchronous` is true where the device may be faulty since an earlier launch:
-    nothing waited for it. `unannounced` is true where nothing is recorded before launches, so that
-    the one that was running may be the next. `ended` is `None` where it is not about how the
-    program ended, but about what is not finite: `held` is that, `cause` who made the infinities
-    that NaN come from, `effect` who made NaN of the infinities. `lines` are those of the model that
-    the launch computes, `computes` nodes of Inductor's graph; `names` are those of its wrapper.
-    `followed` is one element, from the launch backwards, where values were saved; `passed_on` are
-    the later launches of the call that wrote NaN, too.
+    `launch` is `None` if an input of the call holds NaN. `call` names the call in words, `number`
+    is its number for the wrapper, from 1, or 0 if unknown. `piece` is the part of a split model,
+    `process` the program's name for the process. `probes` are those that made the dump.
+
+    For a crash, `ended` says how the program ended. `asynchronous`: the device may be faulty since
+    an earlier launch, as nothing waited for it. `unannounced`: nothing is recorded before launches,
+    so the next launch may have been the one that was running.
+
+    For a NaN, `ended` is `None` and `held` are the tensors with NaN or infinities. `cause` is what
+    made the infinities that became NaN, `effect` what turned infinities into NaN. `followed` traces
+    one element backwards, if values were saved; `passed_on` are later launches that wrote NaN.
+
+    `lines` are the lines of the model that the launch computes, `computes` the nodes of Inductor's
+    graph, `names` those of its wrapper.
     """
 
     rank: int
@@ -241,7 +245,7 @@ class Verdict:
         state: VerdictState,
         arguments: tuple[VerdictArgument, ...],
     ) -> Verdict:
-        """What the dump says of a launch that ran, and of the process that ran it."""
+        """A verdict with the facts of the launch and its process."""
         return cls(
             rank=run.rank,
             run=run.name,
@@ -268,7 +272,7 @@ class Verdict:
 
     @property
     def origin(self) -> NonFiniteOrigin | None:
-        """Where the NaN, or the infinities that became it, are from: `None` of a crash."""
+        """Where the NaN, or the infinities that became it, are from; `None` for a crash."""
         if self.state in ("made", "wrote") and self.cause and self.cause.launch is None:
             return "came in"
         return _ORIGINS.get(self.state)
@@ -353,7 +357,7 @@ class Verdict:
 
     @property
     def wants(self) -> tuple[str, str]:
-        """The options of the run that would tell more, and what it would tell; empty if none."""
+        """The options of a run that finds out more, and what it finds; empty if there is none."""
         if self.ended is None:
             return self._wants_values()
         if self.asynchronous or self.state == "earlier":
@@ -361,7 +365,7 @@ class Verdict:
         if self.state == "over" or lacks_operator(self.ended.message):
             return "", ""
         sync = ",sync" if self.on_gpu else ""
-        # With sync all arguments are read on both sides anyway.
+        # The probe sync implies --args all.
         every = "" if sync else " --args all"
         if self.state == "after" and self.unannounced:
             return (
@@ -376,7 +380,7 @@ class Verdict:
 
     def _wants_values(self) -> tuple[str, str]:
         sync = ",sync" if self.on_gpu else ""
-        # Of a program that has run for hours, one call: `--calls` counts from 0.
+        # Only this call, as the program may run for hours; `--calls` counts from 0.
         one = f" --calls {self.number - 1}" if self.number > 1 else ""
         if self.state == "read":
             return f"--probe print{sync}{one}", "what all launches write"

@@ -1,4 +1,4 @@
-"""The text of a verdict: for the terminal, and in parts for the page."""
+"""The text of a verdict for the terminal, and parts of it for the HTML report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CALLS = 5  # earlier calls that are listed
 
 
 def describe(verdict: Verdict, *, next_command: str) -> str:
-    """A verdict for a person. `next_command` is what they may type next, empty for nothing."""
+    """The text of a verdict. `next_command` is a suggestion for the user, empty for none."""
     lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
     if verdict.names.part:
         lines.append(f"  {verdict.names.part}")
@@ -38,7 +38,7 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
 
 
 def argument_lines(arguments: Sequence[VerdictArgument]) -> list[str]:
-    """What a launch was given and what it left: statistics, and who wrote it before."""
+    """The inputs and results of a launch: statistics, and what wrote them before."""
     lines = []
     shown = [argument for argument in arguments if argument.row or argument.producer]
     for argument in shown:
@@ -59,7 +59,7 @@ def argument_lines(arguments: Sequence[VerdictArgument]) -> list[str]:
 
 
 def model_lines(lines: Sequence[SourceLine]) -> list[str]:
-    """Lines of the model, the first of many."""
+    """The first lines of the model."""
     shown = [str(line) for line in lines[:_LINES]]
     if len(lines) > _LINES:
         shown[-1] += f" (and {len(lines) - _LINES} more lines)"
@@ -67,8 +67,7 @@ def model_lines(lines: Sequence[SourceLine]) -> list[str]:
 
 
 def where(verdict: Verdict) -> list[str]:
-    """The piece of the model, the wrapper, the process, which call of it in words and in the dump,
-    and the kind of the launch."""
+    """The piece of the model, the wrapper, the process, the call, and the kind of the launch."""
     call = f"{verdict.call} ({verdict.run})" if verdict.call else verdict.run
     rank = f"rank {verdict.rank}"
     parts = (verdict.piece, verdict.artifact, verdict.process, rank, call, verdict.kind)
@@ -76,7 +75,7 @@ def where(verdict: Verdict) -> list[str]:
 
 
 def places(verdict: Verdict) -> list[str]:
-    """Where in its tensors the values lie that are not finite."""
+    """Where in its tensors the values that are not finite are."""
     words = {"nan": "NaN", "inf": "infinities"}
     return [
         f"{words[held.what]} in {held.name}: {held.where}" for held in verdict.held if held.where
@@ -84,7 +83,7 @@ def places(verdict: Verdict) -> list[str]:
 
 
 def followed(verdict: Verdict) -> list[str]:
-    """One element, from the launch backwards: what it was made of at each."""
+    """One element, traced backwards from the launch."""
     lines: list[str] = []
     for position, step in enumerate(verdict.followed):
         lines.append(f"{'of which ' if position else 'one element: '}{step}, of")
@@ -93,7 +92,7 @@ def followed(verdict: Verdict) -> list[str]:
 
 
 def passed_on(verdict: Verdict) -> list[str]:
-    """The later launches that wrote NaN, too, the first of many."""
+    """The first later launches that wrote NaN, too."""
     launches = verdict.passed_on
     if not launches:
         return []
@@ -103,7 +102,7 @@ def passed_on(verdict: Verdict) -> list[str]:
 
 
 def origin(argument: VerdictArgument) -> str:
-    """Who wrote it, and what it was then if that differs; empty where that is not known."""
+    """What wrote an argument, and its value then if that differs; empty if not known."""
     producer, text = argument.producer, str(argument.producer)
     if argument.saved is not None:
         producer = argument.saved.producer
@@ -117,27 +116,27 @@ def origin(argument: VerdictArgument) -> str:
 
 
 def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
-    """How the magnitude moved over the calls before; empty where there was none."""
+    """The magnitude of an argument in earlier calls; empty if there were none."""
     from rewriter.runtime.text import number
 
     known = [(one.call, size) for one in earlier if (size := one.row.magnitude) is not None]
     if not known or not isinstance(now, TensorRow) or not now.is_floating:
         return ""
     shown = known[-_CALLS:]
-    # In words, as `22nd call` above: the calls of `--calls` and of printed lines count from 0.
+    # As ordinals: numbers would be taken for those of `--calls`, which count from 0.
     first, last = ordinal(shown[0][0]), ordinal(shown[-1][0])
     calls = f"the {first} call" if len(shown) == 1 else f"the {first} to {last} call"
     return f"max |x| in {calls}: {', '.join(number(size) for _, size in shown)}"
 
 
 def is_after(argument: VerdictArgument) -> bool:
-    """Whether what is known of a tensor that the launch updates is only what it left there."""
+    """Whether an updated tensor was recorded only after the launch."""
     row = argument.tensor
     return argument.role == "inout" and row is not None and row.phase == "after"
 
 
 def value(row: ValueRow | None, then: str = "") -> str:
-    """Type, shape, place and statistics, as far as they are known; `then` stands before these."""
+    """Type, shape, device and statistics, as far as known; `then` goes before the statistics."""
     from rewriter.runtime.text import short_dtype
 
     if isinstance(row, ScalarRow):

@@ -203,6 +203,11 @@ def variable(name: str) -> str:
     return _MEMBER.sub("", name)
 
 
+def buffer_of(facts: LaunchRow, name: str) -> str:
+    """The buffer that owns the memory of a value of a launch, by the names in its row."""
+    return facts.buffers.get(name) or facts.buffers.get(variable(name), variable(name))
+
+
 def fingerprint(row: TensorRow) -> Hashable:
     """What tells a value from others without reading it; `None` where the dump does not say."""
     if row.digest:

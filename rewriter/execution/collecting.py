@@ -1,4 +1,4 @@
-"""From what a host process left to the result of a run."""
+"""Makes the result of a run from the report and the dump of the host process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rewriter.locate.types import Launch
 
 
 def kept_dump(dump: Path | None, inputs: Inputs, seed: int) -> Path | None:
-    """The dump, with the origin of the inputs added; removed where nothing was recorded in it."""
+    """The dump, with the origin of the inputs added. Removed if nothing was recorded in it."""
     if dump is None:
         return None
     graph_marks.keep(dump)
@@ -26,7 +26,7 @@ def kept_dump(dump: Path | None, inputs: Inputs, seed: int) -> Path | None:
     if not manifest.exists():
         shutil.rmtree(dump)
         return None
-    # Who reads the dump has to know where the inputs were from.
+    # Readers of the dump need to know where the inputs were from.
     facts = json_text.parse_object(manifest.read_bytes()) | {"inputs": inputs, "seed": seed}
     manifest.write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
     return dump
@@ -41,9 +41,9 @@ def collect(
     inputs: Inputs,
     hints: Mapping[str, str],
 ) -> RunResult:
-    """The result of running what is at `path`; `hints` say what to do about a problem, by its name.
+    """The result of running `path`. `hints` are those of the problems that the host reports.
 
-    Raises `RewriterError` where it could not be run.
+    Raises `RewriterError` if it could not be run.
     """
     ended, report = host.ended, host.report
     if ended.code == BAD_INPUT and "problem" in report:
@@ -65,7 +65,7 @@ def collect(
     calls = open_dump(dump).runs if dump and is_recorded(dump) else ()
     outputs = tuple(report.get("outputs", ()))
     replayed = tuple(report.get("replayed", ()))
-    # What is allowed may get to the outputs, which do not say whose values they are.
+    # NaN that --allow permits may reach the outputs, which do not say where they are from.
     calls_allow = bool(calls) and bool(calls[0].manifest.allow)
     has_finding = (
         ended.code != 0

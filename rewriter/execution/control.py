@@ -1,6 +1,6 @@
-"""Switches dormant probes of running programs: writes the control file, reads what processes say.
+"""Switches dormant probes of running programs: writes the control file, and reads their state.
 
-The file and what stands beside it are those of `rewriter/runtime/control.py`.
+`rewriter/runtime/control.py` describes the file, and the state files beside it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
-class Wrapper:
-    """What a wrapper of a process says: which probes are `on`, and how many calls of its last
-    request were `recorded`. `is_current` tells whether that is the request of the file."""
+class WrapperState:
+    """The state of a wrapper in a process: which probes are `on`, and how many calls it `recorded`
+    for its last request. `is_current` says whether that is the request in the file."""
 
     host: str
     pid: int
@@ -46,15 +46,15 @@ class Wrapper:
 
 
 @dataclass(frozen=True)
-class State:
-    """What the file asks for, and the wrappers of processes that run."""
+class ControlState:
+    """The request in the control file, and the wrappers of running processes."""
 
     request: Control | None
-    wrappers: tuple[Wrapper, ...]
+    wrappers: tuple[WrapperState, ...]
 
 
 def path_of(target: str) -> Path:
-    """The control file: `target` is its path, or the number of a process that has it in its
+    """The control file. `target` is its path, or the ID of a process with the path in its
     environment."""
     if not (target.isascii() and target.isdecimal()) or os.path.exists(target):
         return Path(target).absolute()
@@ -97,7 +97,7 @@ def request(
     max_bytes: str | None = None,
     quiet: bool = False,
 ) -> Control:
-    """A new request, of what the command line says. What is none is an error."""
+    """A new request from the command line. Raises `RewriterError` if it is invalid."""
     probes = known_probes.check(filter(None, map(str.strip, names.split(","))))
     if not probes:
         raise RewriterError("no-probes", "no probe was asked for", hint="Name one, such as print.")
@@ -110,7 +110,7 @@ def request(
         calls=0 if calls is None else check_number("--calls", calls),
         every=1 if every is None else check_number("--every", every),
         until=0 if span is None else int(time.time() * 1000) + _milliseconds(span),
-        # A process has a working directory of its own.
+        # The process may have another working directory.
         dump="" if dump is None else os.path.abspath(dump),
         keep=0 if keep is None else check_number("--keep", keep),
         max_bytes="" if max_bytes is None else check_bytes(max_bytes),
@@ -130,7 +130,7 @@ def request(
 
 
 def off() -> Control:
-    """The request that nothing is recorded."""
+    """The request that switches everything off."""
     return Control(id=secrets.token_hex(8))
 
 
@@ -160,7 +160,7 @@ def _milliseconds(text: str) -> int:
 
 
 def write(path: Path, control: Control) -> None:
-    """Exchange the file as a whole; only its owner can read and write it."""
+    """Replace the file atomically; only its owner can read and write it."""
     _require_control(path)
     folder = Path(f"{path}.d")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -186,7 +186,7 @@ def write(path: Path, control: Control) -> None:
 
 
 def _require_control(path: Path) -> None:
-    """What is no control file is not overwritten."""
+    """Refuse to overwrite another file."""
     try:
         runtime.read(os.fspath(path))
     except ControlError as problem:
@@ -203,8 +203,8 @@ def _bad(path: Path, problem: ControlError) -> RewriterError:
     )
 
 
-def read(path: Path) -> State:
-    """What the file asks for, and what is on."""
+def read(path: Path) -> ControlState:
+    """The request in the file, and the state of the wrappers."""
     try:
         if path.exists() and not path.is_file():
             raise ControlError("it is no file")
@@ -216,17 +216,17 @@ def read(path: Path) -> State:
         raise _bad(path, problem) from problem
     except OSError as error:
         raise _bad(path, ControlError(error.strerror)) from error
-    return State(control, tuple(_wrappers(path, control)))
+    return ControlState(control, tuple(_wrappers(path, control)))
 
 
-def _wrappers(path: Path, control: Control | None) -> Iterator[Wrapper]:
+def _wrappers(path: Path, control: Control | None) -> Iterator[WrapperState]:
     host = socket.gethostname()
     for file in sorted(Path(f"{path}.d").glob("*.json")):
         try:
             facts = json_text.parse_object(file.read_bytes())
             if facts["format"] != STATUS:
                 continue
-            found = Wrapper(
+            found = WrapperState(
                 host=str(facts["host"]),
                 pid=int(facts["pid"]),
                 rank=int(facts["rank"]),
@@ -236,17 +236,17 @@ def _wrappers(path: Path, control: Control | None) -> Iterator[Wrapper]:
                 is_current=control is not None and facts["id"] == control.id,
             )
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # half a file, or somebody else's
+            continue  # incomplete, or not ours
         if found.host == host and not os.path.exists(f"/proc/{found.pid}"):
-            with contextlib.suppress(OSError):  # others may remove it
+            with contextlib.suppress(OSError):  # another command may remove it at the same time
                 file.unlink(missing_ok=True)
         else:
             yield found
 
 
 def rings(target: str) -> tuple[tuple[int, Path], ...]:
-    """What processes record, by their numbers: that of a process, or of those that have the control
-    file at this path."""
+    """The rings that processes record into, with process IDs. `target` is a process ID, or the path
+    of a control file for all processes that use it."""
     is_process = target.isascii() and target.isdecimal() and not os.path.exists(target)
     if is_process:
         pids = [int(target)] if len(target) < 10 else []
@@ -271,7 +271,7 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
 
 
 def copy(found: Iterable[tuple[int, Path]], folder: Path) -> None:
-    """Put what processes record into a dump, all of it or nothing."""
+    """Copy rings into a dump: all of them, or none."""
     try:
         for _, ring in found:
             copy_ring(ring, folder)
@@ -282,7 +282,7 @@ def copy(found: Iterable[tuple[int, Path]], folder: Path) -> None:
         raise
 
 
-def describe(path: Path, state: State) -> Iterator[str]:
+def describe(path: Path, state: ControlState) -> Iterator[str]:
     """The lines of `rewriter control`."""
     control = state.request
     if control is None:

@@ -1,7 +1,7 @@
-"""Can an artifact be run on this machine, and if not, why.
+"""Checks whether an artifact can run on this machine, and if not, why.
 
-Everything is looked up in the artifact's text and in the installed torch; the artifact itself is
-not run. Importing this module is cheap, calling `diagnose` imports torch.
+The checks read the text of the artifact and the installed torch; the artifact itself is not run.
+Importing this module is cheap, but calling `diagnose` imports torch.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
 
 def diagnose(path: str | Path | None = None) -> list[Check]:
-    """Look at this machine, and at an artifact if one is given."""
+    """Check this machine, and an artifact if one is given."""
     artifact = open_artifact(path) if path is not None else None
-    # What is said of a package is read from files; a wrapper's imports are looked up in torch.
+    # Packages are checked by their files; for a wrapper, torch is needed to look up its imports.
     checks = list(_machine(importing=artifact is None or artifact.package is None))
     if artifact is not None and artifact.package is not None:
         from rewriter.rebuild.examine import examine
@@ -74,9 +74,9 @@ def _machine(*, importing: bool) -> Iterator[Check]:
 
 
 def _torch(*, importing: bool) -> Iterator[Check]:
-    """Whether torch can be imported, and its GPU. Only where that does not tell, it is imported."""
+    """Whether torch works, and its GPU. Imports torch only if its files do not show it."""
     installed = None if importing else machine.installed_torch()
-    # Builds for other GPUs say so in their version: their drivers are asked by torch itself.
+    # For builds for other GPUs, which their version names, torch itself has to ask the driver.
     others = ("rocm", "xpu")
     if (
         installed
@@ -95,7 +95,7 @@ def _torch(*, importing: bool) -> Iterator[Check]:
 
 
 def _engine() -> Iterator[Check]:
-    """What measures tensors: it is built here if it is not kept. torch is not imported for it."""
+    """What measures tensors. Builds the engine if it is not in the cache; does not import torch."""
     library = load()
     if isinstance(library, EngineUnavailable):
         yield Check("measuring", f"torch's operators: {library}", None, "slower, the same numbers")
@@ -115,7 +115,7 @@ def _engine() -> Iterator[Check]:
 
 
 def _builds() -> Check:
-    """The libraries of packages that need not be compiled again."""
+    """The cache of compiled libraries of packages."""
     usage = build_cache.usage()
     if usage is None:
         return Check("cache of builds", f"off ({cache_directory.VARIABLE})", None)
@@ -159,9 +159,9 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
 
 
 def _torch_interface(wrapper: OpenWrapper, text: str) -> Check:
-    """Whether this torch has what the wrapper imports: wrappers do not say what wrote them.
+    """Whether this torch has what the wrapper imports: wrappers do not name their release of torch.
 
-    A build without the wrapper's device lacks that device's functions in any release.
+    Functions of the wrapper's device are skipped: builds for other devices lack them.
     """
     own = [f"_{device}_" for device in wrapper.devices]
     missing = [
@@ -237,11 +237,10 @@ def _triton() -> Check:
 
 
 def _files(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
-    """Files that a wrapper names by their path in the cache of the machine that compiled it.
-
-    Releases up to 2.6 include a header so; C++ wrappers for GPUs load their kernels so.
+    """Files that a wrapper refers to by their path in the cache of the machine that compiled it:
+    a header, up to torch 2.6, and the kernels of C++ wrappers for GPUs.
     """
-    kernels = [("kernels", _CUBIN)] if wrapper.is_module else []  # a package brings its own
+    kernels = [("kernels", _CUBIN)] if wrapper.is_module else []  # a package contains them
     for what, pattern in (("headers", _INCLUDE), *kernels):
         missing = sorted(path for path in set(pattern.findall(text)) if not Path(path).exists())
         if missing:

@@ -1,9 +1,9 @@
-"""The copies of the wrappers that a dump holds: which of them a run called.
+"""Finds the copy of the wrapper that a recorded run called, in its dump.
 
-`rewriter run` and `rewriter cache run` put a copy of each wrapper that was called beside the
-manifest, with its probes or plain. A name alone does not tell wrappers apart, so the hash that a
-run recorded has to be that of the copy without probes; in a dump of an early version, which
-recorded none, the name has to do. Nothing is executed.
+`rewriter run` and `rewriter cache run` put a copy of each called wrapper, with or without its
+probes, beside the manifest. Names of wrappers are not unique, so the copy without probes must have
+the hash that the run recorded. Dumps of early versions have no hash, and the name has to match.
+Nothing is executed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEPT = 64  # wrappers in memory
 
 
 def copy_of(run: RunDump) -> Path | None:
-    """The file in the dump that holds the wrapper that was called, `None` if there is none."""
+    """The file of the wrapper that was called, `None` if the dump has no copy."""
     root = run.path.absolute().parents[1]
     name = Path(run.artifact).name
     if not name or name == MANIFEST:
@@ -41,15 +41,15 @@ def copy_of(run: RunDump) -> Path | None:
 
 
 def wrapper_of(run: RunDump) -> OpenWrapper | None:
-    """The wrapper that was called, `None` where the dump has no copy that can be read."""
+    """The wrapper that was called, `None` if the dump has no copy that can be read."""
     path = copy_of(run)
     return None if path is None else _open(path, path.stat().st_mtime_ns)
 
 
 def plain_wrapper_of(run: RunDump) -> OpenWrapper:
-    """The wrapper that was called, as it was before it had probes.
+    """The wrapper that was called, without its probes.
 
-    Raises `RewriterError` where the dump has no copy of it.
+    Raises `RewriterError` if the dump has no copy of it.
     """
     copy = copy_of(run)
     data = copy.read_bytes() if copy is not None else b""
@@ -73,7 +73,7 @@ def plain_wrapper_of(run: RunDump) -> OpenWrapper:
 
 
 def selection_of(run: RunDump) -> Selection | None:
-    """The probes that recorded a run, `None` where the copy of its wrapper does not say."""
+    """The probes that recorded a run, `None` if the copy of its wrapper does not say."""
     wrapper = wrapper_of(run)
     if wrapper is None or wrapper.probes is None:
         return None
@@ -86,11 +86,11 @@ def _open(path: Path, changed: int) -> OpenWrapper | None:
     try:
         return open_artifact(path).only
     except (RewriterError, OSError):
-        return None  # what the record says has to do
+        return None  # callers then use the dump's rows alone
 
 
 def plain_hash(source: bytes) -> str:
-    """The hash of a wrapper without its probes, as its first inserted line has it."""
+    """The hash of a wrapper without its probes, which the header of probes records."""
     header = markers.find_header(source)
     return hashlib.sha256(source).hexdigest() if header is None else header.sha256
 

@@ -1,6 +1,6 @@
-"""Whether a program can use a GPU, found out without running it, or importing its torch.
+"""Finds out whether a program can use a GPU, without running it or importing its torch.
 
-Only NVIDIA's and AMD's count: what it is asked for are the variables of CUDA, which HIP reads, too.
+Only NVIDIA and AMD GPUs matter: callers set variables of CUDA, which HIP reads, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-_DEVICES = ("nvidiactl", "kfd", "dxg")  # NVIDIA, AMD, either of them under Windows' Linux
+_DEVICES = ("nvidiactl", "kfd", "dxg")  # NVIDIA, AMD, either of them in WSL
 _PATIENCE = 20  # seconds for a Python to start
 _FIND = (
     "import importlib.util as util; found = util.find_spec('torch'); "
@@ -21,7 +21,7 @@ _FIND = (
 
 
 def why_none(program: Sequence[str], *, devices: Path = Path("/dev")) -> str:
-    """Why a program cannot use a GPU; empty if it may, and where that cannot be told."""
+    """Why a program cannot use a GPU; empty if it can, or if that is not known."""
     if not any((devices / name).exists() for name in _DEVICES):
         return "there is no GPU here"
     python = _python(program[0])
@@ -32,7 +32,7 @@ def why_none(program: Sequence[str], *, devices: Path = Path("/dev")) -> str:
 
 
 def _python(command: str) -> str:
-    """The Python that a command starts: itself, or the one of a script's first line."""
+    """The Python that a command starts: the command itself, or that in a script's first line."""
     path = shutil.which(command)
     if path is None or _is_python(path):
         return path or ""
@@ -70,7 +70,7 @@ def _version_file(python: str) -> Path | None:
 
 
 def _is_for_gpu(version: Path) -> bool:
-    """Whether torch was built for CUDA or HIP, by its `version.py`; true where it does not say."""
+    """Whether torch was built for CUDA or HIP, by its `version.py`; true if that does not say."""
     try:
         tree = ast.parse(version.read_text("utf-8"))
     except (OSError, ValueError, SyntaxError):

@@ -1,7 +1,7 @@
-"""The process that runs one wrapper: it imports torch, loads the wrapper and calls it once.
+"""Starts the process that runs one wrapper: it imports torch, loads the wrapper and calls it once.
 
-What runs there is `rewriter/runtime/host/wrapper.py`, which says what a specification and a report
-hold.
+The process runs `rewriter/runtime/host/wrapper.py`, which describes the specification and the
+report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAIL = 4096  # bytes of a file of events that hold its last row
 
 @dataclass(frozen=True)
 class HostRun:
-    """How the process ended, after how many seconds, and its report; empty if it made none."""
+    """How the process ended, its seconds, and its report, which is empty if it wrote none."""
 
     ended: ExitStatus
     seconds: float
@@ -34,7 +34,8 @@ class HostRun:
 
 @dataclass(frozen=True)
 class HostOutput:
-    """Where the wrapper's own output goes: as it is, to standard error (`quiet`), or nowhere."""
+    """Where the output of the wrapper goes: `quiet` sends its standard output to standard error,
+    `muted` drops both."""
 
     quiet: bool = False
     muted: bool = False
@@ -53,15 +54,15 @@ def run_host(
     output: HostOutput,
     progress: Callable[[int], None] | None,
 ) -> HostRun:
-    """Run what a specification says, in files of the directory `scratch`.
+    """Run a specification. Specification and report are files in `scratch`.
 
     `added` is added to the environment. `progress` is called with the number of launches begun, as
-    far as `dump` says.
+    the dump shows it.
     """
     report = scratch / "report.json"
     file = scratch / "spec.json"
     file.write_text(json_text.encode(specification | {"report": str(report)}), encoding="utf-8")
-    # The child finds this very package, whatever the working directory holds.
+    # The child must import this package, whatever is in the working directory.
     host = "library" if "library" in specification else "wrapper"
     home = str(Path(__file__).parents[2])
     program = (
@@ -95,7 +96,7 @@ def run_host(
 
 
 def _launches_begun(dump: Path) -> int:
-    """How far the running wrapper is, from the end of its events."""
+    """The number of launches that the wrapper has begun, by the last row of its events."""
     files = _event_files(dump)
     if not files:
         return 0
@@ -104,7 +105,7 @@ def _launches_begun(dump: Path) -> int:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             lines = file.read().split(b"\n")[:-1]
     except OSError:
-        return 0  # of an earlier call, which the dump does not keep
+        return 0  # the call was removed, as the dump keeps only the last ones
     try:
         return int(json_text.parse_object(lines[-1]).get("launch", -1)) + 1 if lines else 0
     except (ValueError, TypeError):
@@ -112,7 +113,7 @@ def _launches_begun(dump: Path) -> int:
 
 
 def _event_files(dump: Path) -> list[Path]:
-    """The events of every call, by rank and by the number of the call."""
+    """The events of every call, ordered by rank and number."""
 
     def numbers(file: Path) -> list[int]:
         return [int(number) for number in re.findall(r"\d+", str(file.relative_to(dump)))]

@@ -1,5 +1,7 @@
-"""Builds what stands between a library of AOTInductor and torch: `interposer.cpp`, and functions
-for what the library launches, with the types that torch's own headers give them.
+"""Builds the interposer between an AOTInductor library and torch.
+
+It is `interposer.cpp`, with a function for everything that the library launches. The types of these
+functions are read from torch's headers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _PROTOTYPE = re.compile(
     r"AOTI_TORCH_EXPORT\s+AOTITorchError\s+(?P<name>\w+)\s*\((?P<given>[^)]*)\)"
 )
 _COMMENT = re.compile(r"//[^\n]*")
-_SLOTS = 128  # arguments that are handed to a kernel, which reads as many as it takes
+_SLOTS = 128  # arguments passed to a kernel, which ignores those beyond its own
 _PATIENCE = 120  # seconds for the compiler
 _RETURNED = re.compile(r"ret\d*$|ret_\w+$|out\d*$")
 _PROXY = "aoti_torch_proxy_executor_call_function"
@@ -47,7 +49,7 @@ REWRITER_API int32_t cuLaunchKernel(void* function, unsigned gx, unsigned gy, un
 
 @dataclass(frozen=True)
 class Interposer:
-    """The shared object. `names` are those of what it reports, by their numbers."""
+    """The shared object. `names` are the names of launches, by the numbers that it reports."""
 
     path: Path
     names: tuple[str, ...]
@@ -56,10 +58,10 @@ class Interposer:
 def build(
     functions: Sequence[str], kernels: Sequence[str], driver: Sequence[str], path: Path
 ) -> Interposer:
-    """Compile it. `functions` are those of the C shim that a library launches with, `kernels` its
-    own, `driver` the names of those that the driver of a GPU may launch.
+    """Compile an interposer for functions of the C shim, the library's own CPU kernels, and kernels
+    that the GPU driver may launch.
 
-    Raises `RewriterError` where there is no compiler, or it fails, or no torch.
+    Raises `RewriterError` if there is no compiler or no torch, or compiling fails.
     """
     names = (*functions, *kernels, *driver)
     program = compiler()
@@ -107,7 +109,7 @@ def _text(functions: Sequence[str], kernels: Sequence[str], driver: Sequence[str
 
 
 def _prototypes() -> dict[str, list[str]]:
-    """The parameters of the functions of the C shim, as the headers of torch have them."""
+    """The parameters of the functions of the C shim, from the headers of torch."""
     installed = importlib.util.find_spec("torch")
     if installed is None or not installed.submodule_search_locations:
         raise RewriterError(
@@ -127,7 +129,7 @@ def _prototypes() -> dict[str, list[str]]:
 
 
 def _function(number: int, name: str, parameters: list[str]) -> str:
-    """A function of the C shim that reports its tensors, and then does what torch's does."""
+    """A function that reports its tensors and calls torch's function of the same name."""
     given, returned, filled = [], [], []
     names = [parameter.rsplit(None, 1)[-1].lstrip("*") for parameter in parameters]
     for position, (parameter, short) in enumerate(zip(parameters, names, strict=True)):
@@ -173,7 +175,8 @@ def _proxy(number: int) -> str:
 
 
 def _thunk(index: int) -> str:
-    """What runs in place of a kernel. It hands on more than a kernel takes, which is no harm."""
+    """The function that replaces a kernel. It may pass more arguments than the kernel takes, which
+    is harmless."""
     slots = [f"a{slot}" for slot in range(_SLOTS)]
     declared = ", ".join(f"int64_t {slot}" for slot in slots)
     return (

@@ -1,8 +1,8 @@
-"""Runs a library of AOTInductor by itself, and records what it launches.
+"""Runs an AOTInductor library that has no source, and records what it launches.
 
-There is no source to put probes into, so an interposer stands between the library and torch. The
-first run finds out what is launched, in which order, and what each launch changes; the second one
-hands the same launches to the probes. Each is a process of its own.
+Without a source to put probes into, an interposer sits between the library and torch. The first run
+finds out what is launched, in which order, and what each launch changes; the second run passes the
+same launches to the probes. Each run is a separate process.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class LibraryRequest:
 
 @dataclass(frozen=True)
 class LibraryRun:
-    """A run of a library. `hidden` are kernels that could not be recorded, and `begun` is what was
-    launched last where the first run did not come to its end.
+    """A run of a library. `hidden` are kernels that could not be recorded; `begun` are the launches
+    of the first run, if that did not come to its end.
     """
 
     result: RunResult
@@ -67,7 +67,7 @@ class LibraryRun:
 
 
 def run_library(request: LibraryRequest) -> LibraryRun:
-    """Run it. Raises `RewriterError` where it cannot be run, `InterruptedRunError` on Ctrl-C."""
+    """Run a library. Raises `RewriterError` if that fails, `InterruptedRunError` on Ctrl-C."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         scratch = Path(folder)
@@ -171,7 +171,8 @@ def _host(
 def _located(
     library: LoneLibrary, report: Json, names: Sequence[str]
 ) -> tuple[Located, list[Json]]:
-    """What the first run launched, as if it had been read in a source."""
+    """The launches of the first run, in the form in which they are located in a source, and their
+    order."""
     kinds = {one.name: one.kind for one in library.calls}
     kinds |= dict.fromkeys((one.name for one in library.kernels), "cpp")
     launches, order = [], []
@@ -191,7 +192,7 @@ def _located(
 
 
 def _marked(kernel: str, row: Json) -> list[tuple[str, bool, bool, bool, str]]:
-    """The arguments of a launch. What `op_out` writes is its first, by the C shim's convention."""
+    """The arguments of a launch. `op_out` writes its first one, by the convention of the C shim."""
     arguments = [tuple(one) for one in row["args"]]
     if kernel.startswith("aoti_torch_") and kernel.endswith("_out") and arguments:
         base, is_new, _, was_written, shape = arguments[0]
@@ -202,10 +203,10 @@ def _marked(kernel: str, row: Json) -> list[tuple[str, bool, bool, bool, str]]:
 def _argument(
     kernel: str, base: str, is_new: bool, is_changed: bool, was_written: bool, shape: str
 ) -> Argument:
-    """A role from what a launch did: what it left as it was, it read."""
+    """An argument, with its role by what the launch did: an unchanged one was read."""
     role: Role = "in"
     if is_new or (not was_written):
-        # Nothing was there that could be read.
+        # It held no value that could have been read.
         role = "out"
     elif is_changed:
         role = "out" if kernel.endswith("_out") else "inout"

@@ -1,4 +1,4 @@
-"""Runs a program of the user's, and waits for it, whatever happens to this one."""
+"""Runs a program of the user and supervises it: signals, time limits, standard input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRACE = 10.0  # seconds that the program has for its own cleaning up
 
 
 def require(program: Sequence[str]) -> None:
-    """Raise `RewriterError` where a program cannot be found: before anything is done for it."""
+    """Raise `RewriterError` if a program cannot be found."""
     if not program:
         raise RewriterError(
             "no-program",
@@ -42,9 +42,11 @@ def run(
     timeout: float | None = None,
     quiet: bool = False,
 ) -> ExitStatus:
-    """Run a program to its end. A signal is handed on to it; then, and after `timeout` seconds, it
-    has a while to end before it is killed, which `tell` is told. `quiet` sends its standard output
-    to standard error; `stdin` is what it reads.
+    """Run a program to its end.
+
+    Signals are passed on to it. After a signal, or after `timeout` seconds, it has a grace period
+    before it is killed; on a signal, `tell` gets a message about that. `quiet` sends its standard
+    output to standard error; `stdin` is its standard input.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,9 +55,9 @@ def run(
             process = Process.start(
                 program,
                 environment,
-                # At a terminal, it stays in the group that Ctrl-C goes to and that may read there.
+                # At a terminal, only our process group may read from it, and gets Ctrl-C.
                 group="shared" if sys.stdin is not None and sys.stdin.isatty() else "group",
-                # If this command is killed, nobody waits for it or restores its wrappers.
+                # If this command is killed, nothing would restore the wrappers of the program.
                 dies_with_parent=True,
                 stdin=feed.descriptor,
                 stdout=sys.stderr if quiet else None,
@@ -91,11 +93,11 @@ def run_killable(
     stderr: Stream = None,
     on_poll: Callable[[], None] | None = None,
 ) -> ExitStatus:
-    """Run a program that has nothing to clean up, in a session of its own: at most `timeout`
-    seconds, then it is killed with all that it started, as it is if this process is told to end.
+    """Run a program that has nothing to clean up, in its own session. After `timeout` seconds, or
+    if this process is interrupted, it is killed with all processes that it started.
 
-    `on_poll` is called ten times a second meanwhile. It has the standard input of this process, or
-    else what `stdin` gives. Raises `OSError` where it cannot be started.
+    `on_poll` is called ten times a second. Without `stdin`, the program has the standard input of
+    this process. Raises `OSError` if it cannot be started.
     """
     with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
         process = Process.start(

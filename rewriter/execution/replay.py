@@ -1,8 +1,7 @@
-"""A call that a dump recorded, to be run once more: its wrapper, its inputs, what it returned.
+"""Opens a recorded call, to run it again: its wrapper, its inputs, and what it returned.
 
-The wrapper is the copy in the dump without its probes, whose hash has to be the one that the call
-recorded. Nothing is executed or loaded here: `rewriter/runtime/host/` makes the
-inputs of what was saved.
+The wrapper is the copy in the dump without probes, which must have the hash that the call recorded.
+Nothing is executed or loaded here: `rewriter/runtime/host/` loads the saved inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rewriter.locate.types import EntryPoint, Launch
 _LISTED = 8
 _CALL = re.compile(r"(?:rank|run)\d+")
 _SCALARS = ("int", "float", "bool", "complex", "str")
-# Operators, and kernels named after them, whose results depend on the state of a generator.
+# Operators, and kernels named after them, that draw random numbers.
 _RANDOM = re.compile(
     r"(?:\b|_)(?:rand|randn|randint|randperm|dropout|bernoulli|multinomial|rrelu)(?:\b|_)"
     r"|inductor_(?:seeds?|random)|philox|aten\.(?:normal|uniform|exponential|geometric)"
@@ -35,10 +34,10 @@ _RANDOM = re.compile(
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call. `inputs` are in the order of the wrapper's: each with `file`, `shape`, `stride` and
-    `device`, or with `type` and `value`; empty for `None`. `outputs` are what it returned, with
-    `file` or `sha256`; `None` where that is not known. `random` are launches that draw random
-    numbers: the state of the generators was not recorded."""
+    """One call. `inputs` are in the wrapper's order: each with `file`, `shape`, `stride` and
+    `device`, or with `type` and `value`; empty for `None`. `outputs` are what it returned, each
+    with `file` or `sha256`, or `None` if not known. `random` are launches that draw random numbers:
+    the state of the generators was not recorded."""
 
     run: RunDump
     artifact: Artifact
@@ -48,7 +47,7 @@ class RecordedCall:
 
 
 def is_dump(path: str | Path) -> bool:
-    """Whether a path is a dump or a part of one, and no artifact."""
+    """Whether a path is a dump or a part of one, and not an artifact."""
     path = Path(path)
     if not path.is_dir():
         return False
@@ -61,7 +60,7 @@ def is_dump(path: str | Path) -> bool:
 
 
 def require_call(path: str | Path) -> None:
-    """Raise `RewriterError` where a path names a call that its dump does not hold."""
+    """Raise `RewriterError` if a path names a call that is not in its dump."""
     path = Path(path)
     if not _CALL.fullmatch(path.name):
         return
@@ -75,9 +74,9 @@ def require_call(path: str | Path) -> None:
 
 
 def open_call(path: str | Path) -> RecordedCall:
-    """The call that a path names: `DUMP/rank0/run6`, or a dump that holds one.
+    """The call at a path such as `DUMP/rank0/run6`, or the only call of a dump.
 
-    Raises `RewriterError` where there are several, or where the record does not hold what it takes.
+    Raises `RewriterError` if there are several, or if it cannot be run from what was recorded.
     """
     dump = open_dump(path)
     if len(dump.runs) > 1:
@@ -117,14 +116,14 @@ def _listed(dump: Dump) -> str:
 
 
 def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Iterator[Json]:
-    """What makes each input of the call."""
+    """A description of each input of the call, from which the host makes it."""
     given = {row.arg: row for row in dataflow.values(rows) if row.phase == "inputs"}
     tensors = dataflow.tensors([*given.values()])
     unsaved = [row.arg for row in tensors if not _is_there(run, row)]
     if (names and not given) or unsaved:
         what = f"{', '.join(unsaved[:_LISTED])} of the inputs" if unsaved else "the inputs"
         call = run.facts.call
-        # Of a program with many calls this one is enough; it is counted as `--calls` counts.
+        # Only this call is needed; `call` counts as `--calls` does.
         only = f" --calls {call}" if isinstance(call, int) and call > 0 else ""
         raise RewriterError(
             "no-saved-inputs",
@@ -143,14 +142,14 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Itera
                 f"{run.path}: the input {name} is a {row.type}, which no file holds",
                 hint="`rewriter run FILE --args` takes inputs that torch.save wrote.",
             )
-        else:  # no value is recorded of `None`
+        else:  # no value is recorded for `None`
             yield _only(row, "type", "value") if isinstance(row, ScalarRow) else {}
 
 
 def _outputs(
     run: RunDump, entry: EntryPoint, rows: list[EventRow], launches: Sequence[Launch]
 ) -> Iterator[Json | None]:
-    """What was recorded of each value that the call returned, after it was written last."""
+    """For each returned value, what was recorded after its last write."""
     last = _last_written(run, rows)
     writers = {x.buffer: launch.index for launch in launches for x in launch.args if x.role != "in"}
     buffers = run.facts.outputs.get(entry.name, ())
@@ -162,7 +161,7 @@ def _outputs(
             continue
         launch, _ = row.which
         if (-1 if launch is None else launch) < writers.get(name, -1):
-            # Written once more, which --roles, --tensors or --when kept out of the record.
+            # A later write was not recorded because of --roles, --tensors or --when.
             yield None
             continue
         known = _only(row, "shape", "stride", "sha256")
@@ -172,14 +171,13 @@ def _outputs(
 
 
 def _last_written(run: RunDump, rows: list[EventRow]) -> Mapping[str, ValueRow]:
-    """By buffer: the row of the launch that wrote it last, or that of an input."""
+    """By buffer, the row of its last write, or of the input."""
     last: dict[str, ValueRow] = {}
     for row in dataflow.values(rows):
         if row.phase == "inputs":
             last[row.arg] = row
         elif row.is_result:
-            memory = run.launch_row(row.which[0]).buffers
-            last[memory.get(row.arg, dataflow.variable(row.arg))] = row
+            last[dataflow.buffer_of(run.launch_row(row.which[0]), row.arg)] = row
     return last
 
 

@@ -1,4 +1,4 @@
-"""What a run of a wrapper left."""
+"""The result of a run of a wrapper."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.types import Json
 from rewriter.locate.types import Launch
 
-# Random ones are those of the wrapper's own `get_args()`.
+# Where inputs are from; `random` ones are from the wrapper's own `get_args()`.
 Inputs = Literal["random", "file", "recorded"]
-# Of an output of a recorded call.
+# How an output of a replayed call compares with the recorded one.
 Replayed = Literal["equal", "differs", "unknown", "value"]
 Code = Literal[0, 1, 130]
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left. `events` are the rows of `events.jsonl` of every call, in order.
+    """The result of a run. `events` are the rows of `events.jsonl` of every call, in order.
 
-    `code` is that of the contract: 0 it ran, 1 there is a finding: it crashed, was given what it
-    does not expect, or there are NaN, or infinities that a launch computed, or a recorded call
-    returned something else; 130 where this process was told to end. `ended` says how the process
-    that ran it ended. `outputs` describe what it returned, with a digest of the bytes;
-    `random_globals` were filled with random values because only Inductor's loader knows theirs.
-    `inputs` says where its inputs are from, and `replayed`, of a recorded call, of each output
-    whether it is `equal` to the recorded one, bit for bit, `differs`, is `unknown`, or a `value`
-    that is no tensor. `by_probe` is true where a probe ended it, as `--stop` asks for.
+    `code` is the exit code of the command: 0, or 1 for a finding, which is a crash, an unexpected
+    input, a NaN, infinities that a launch computed, or a replayed call that returned something
+    else; 130 if this process was interrupted. `ended` says how the process that ran it ended.
+    `outputs` describe what it returned, with digests. `random_globals` were filled with random
+    values, because only Inductor's loader knows the real ones. `replayed` compares each output of a
+    replayed call with the recorded one: `equal` bit for bit, `differs`, `unknown`, or a `value`
+    that is not a tensor. `by_probe` is set if a probe ended it, because of `--stop`.
     """
 
     path: Path
@@ -46,7 +45,7 @@ class RunResult:
 
     @property
     def message(self) -> str:
-        """The text of the exception that the wrapper raised, or what the time limit was."""
+        """The text of the exception that the wrapper raised, or a message about the time limit."""
         return self.ended.message
 
     @property
@@ -61,22 +60,22 @@ class RunResult:
 
     @property
     def exit_code(self) -> int | None:
-        """That of the process; `None` if a signal or the time limit ended it."""
+        """The exit code of the process; `None` if a signal or the time limit ended it."""
         return self.ended.code
 
     @property
     def interrupted(self) -> int:
-        """The signal that this process was given, which is why it was stopped; 0 if it was not."""
+        """The signal to this process because of which the run was stopped; 0 if there was none."""
         return self.ended.interrupted
 
     @property
     def crashed(self) -> bool:
-        """Whether it did not come to its end, and no probe ended it."""
+        """Whether it did not run to its end, and no probe ended it."""
         return self.ended.code != 0 and not self.by_probe
 
     @property
     def unexpected(self) -> tuple[Json, ...]:
-        """The rows of inputs that are not what the wrapper expects."""
+        """The rows of inputs that the wrapper was not compiled for."""
         return tuple(row for row in self.events if "unexpected" in row)
 
     @property
@@ -86,9 +85,9 @@ class RunResult:
 
 
 class InterruptedRunError(KeyboardInterrupt):
-    """This process was told to end and stopped the wrapper. `result` is what it left.
+    """A run was stopped because this process was interrupted. `result` is its result.
 
-    To a caller that does not catch it, it is a KeyboardInterrupt like any other.
+    It is a KeyboardInterrupt for callers that do not know it.
     """
 
     def __init__(self, result: RunResult) -> None:

@@ -1,4 +1,4 @@
-"""Runs a wrapper, plain or probed, in a process of its own, and reads back what it left.
+"""Runs a wrapper, with or without probes, in its own process, and reads the result.
 
 A run is a `RunRequest`, which is checked, prepared, executed and collected.
 """
@@ -31,7 +31,7 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.languages import language
 from rewriter.runtime.calls import Calls
 
-# What to do about a problem that the host reports.
+# Hints for the problems that the host reports.
 _HINTS = {
     "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
     "--args: the wrapper's own get_args() then fills them with random values.",
@@ -45,6 +45,10 @@ _HINTS = {
     "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
     "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
 }
+
+
+# The environment of a run whose probes print nothing; its dump has everything.
+SILENT: Mapping[str, str] = {"REWRITER_QUIET": "1"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class RunRequest:
     overwrite: bool = False
     timeout: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    # Where the choices among configurations of kernels are kept, for runs that are compared.
+    # The file of autotuning choices, so that runs that are compared choose the same configurations.
     tuned: Path | None = None
     command: str = "rewriter.run"
     output: HostOutput = INHERITED
@@ -75,7 +79,7 @@ class RunRequest:
 
     @property
     def loader(self) -> Loader | None:
-        """How torch loads the artifact by itself; `None` where its wrapper is called alone."""
+        """How torch loads the artifact; `None` if only its wrapper is loaded and called."""
         return None if self.args is None else loader_of(self.artifact)
 
     @property
@@ -108,22 +112,22 @@ def run(
     progress: Callable[[int], None] | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> RunResult:
-    """Run a wrapper once, with its own `get_args()`, the inputs in `args`, or those of a call that
-    was recorded.
+    """Run a wrapper once, on the inputs of its own `get_args()`, those in `args`, or those of a
+    recorded call.
 
-    A model of a package is run as its loader does, on what its `forward` takes; with a selection it
-    is built with probes first, and `report` is told of the steps.
+    A model of a package is run by its loader, on the arguments of its `forward`. With a selection,
+    it is rebuilt with probes first, and `report` gets messages about the steps.
 
-    With a selection, or where the wrapper is instrumented already, a dump is written to `dump`;
-    by default a new directory beside the current one's other files. `progress` is called with the
-    number of launches begun, while the wrapper runs. `quiet` sends its standard output to standard
-    error, `muted` drops both. After `timeout` seconds the process is killed. `environment` is added
-    to that of the process; see `blocking_environment`.
+    With a selection, or if the wrapper is instrumented already, a dump is written to `dump`, by
+    default a new directory in the current one. `progress` is called with the number of launches
+    begun while the wrapper runs. `quiet` sends its standard output to standard error, `muted` drops
+    both. After `timeout` seconds the process is killed. `environment` is added to that of the
+    process; see `blocking_environment`.
 
-    Raises `RewriterError` where the inputs do not fit, `InterruptedRunError` on Ctrl-C. A crash of
-    the wrapper is a result.
+    Raises `RewriterError` if the inputs do not fit, `InterruptedRunError` on Ctrl-C. A crash of the
+    wrapper is a result.
     """
-    return run_wrapper(
+    result = run_wrapper(
         RunRequest(
             artifact if isinstance(artifact, Artifact) else open_artifact(artifact),
             selection,
@@ -142,10 +146,13 @@ def run(
             report=report,
         )
     )
+    if result.interrupted:
+        raise InterruptedRunError(result)
+    return result
 
 
 def run_wrapper(request: RunRequest) -> RunResult:
-    """Run a wrapper as a request says; see `run`."""
+    """As `run`, with the request as a value. An interrupted run is a result, too."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         prepared = _prepare(request, Path(scratch))
@@ -158,7 +165,7 @@ def run_wrapper(request: RunRequest) -> RunResult:
             output=request.output,
             progress=request.progress,
         )
-    result = collect(
+    return collect(
         request.wrapper.path,
         host,
         kept_dump(prepared.dump, request.inputs, request.seed),
@@ -166,14 +173,11 @@ def run_wrapper(request: RunRequest) -> RunResult:
         inputs=request.inputs,
         hints=_HINTS,
     )
-    if result.interrupted:
-        raise InterruptedRunError(result)
-    return result
 
 
 def _own_cache(request: RunRequest, scratch: Path) -> dict[str, str]:
-    """The environment of a run. torch takes what it loads into its cache, and may find there what
-    an earlier file left: it gets a cache of its own."""
+    """The environment of a run. What torch loads goes through its cache, where files of an earlier
+    run may be found instead: so it gets an empty cache."""
     environment = dict(request.environment)
     if request.loader is not None:
         environment["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "cache")
@@ -181,16 +185,16 @@ def _own_cache(request: RunRequest, scratch: Path) -> dict[str, str]:
 
 
 def blocking_environment() -> dict[str, str]:
-    """What makes faults on a GPU show where they happen.
+    """Variables that make faults on a GPU show where they happen.
 
-    Each launch is waited for, and no memory is kept that a fault could fall into unnoticed: step 2
-    of the debugging guide of AOTInductor.
+    Each launch is waited for. Freed memory is not cached, since a bad access to it would go
+    unnoticed: step 2 of the debugging guide of AOTInductor.
     """
     return {"CUDA_LAUNCH_BLOCKING": "1", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
 def _check(request: RunRequest) -> None:
-    """Refuse, before anything is done, what cannot be run like this."""
+    """Refuse requests that cannot be run, before anything is done."""
     artifact, wrapper, selection = request.artifact, request.wrapper, request.selection
     if artifact.package is None and not wrapper.is_module:
         raise RewriterError(
@@ -252,7 +256,7 @@ class _Prepared:
 
 
 def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
-    """Put probes in, build a package again, make the directory of the dump."""
+    """Make the file to run, with probes, and the directory of the dump."""
     file, source = _probed_file(request, scratch)
     if not request.is_probed:
         return _Prepared(file, None)
@@ -267,7 +271,7 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
 
 
 def _write_sources(request: RunRequest, dump: Path) -> None:
-    """Put beside the wrapper of a package what its text refers to: kernels and operators."""
+    """Copy the kernels and operators that the wrapper of a package refers to into the dump."""
     package, wrapper = request.artifact.package, request.wrapper
     if package is None:
         return
@@ -281,7 +285,7 @@ def _write_sources(request: RunRequest, dump: Path) -> None:
 
 
 def _write_names(request: RunRequest, dump: Path) -> None:
-    """Add to a dump what the wrapper's kernels are called in the model, where that is known."""
+    """Add to a dump the names in the model of what the wrapper computes, if they are known."""
     if request.artifact.package is not None:
         return
     artifact = replace(request.artifact, wrappers=(request.wrapper,))
@@ -291,7 +295,7 @@ def _write_names(request: RunRequest, dump: Path) -> None:
 
 
 def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
-    """The file to run, and the source of its wrapper as it will be."""
+    """The file to run, and the source of its wrapper."""
     artifact, wrapper, selection = request.artifact, request.wrapper, request.selection
     package = artifact.package
     if request.loader is not None:
@@ -319,13 +323,13 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
         return artifact.path, wrapper.source
     probed = patch.instrument(artifact, selection)
     built = scratch / "probed.pt2"
-    # Running it checks it.
+    # No check: it is run next.
     patch.rebuild(artifact, probed, built, check=False, runs_here=True, report=request.report)
     return built, probed[0].result.source
 
 
 def _specification(request: RunRequest, file: Path) -> Json:
-    """What the host reads; `rewriter/runtime/host/wrapper.py` explains it."""
+    """The specification for the host; `rewriter/runtime/host/wrapper.py` explains it."""
     wrapper, package, recorded = request.wrapper, request.artifact.package, request.recorded
     entries = wrapper.located.entries
     return {

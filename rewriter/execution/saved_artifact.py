@@ -1,4 +1,4 @@
-"""Artifacts that torch's own functions load: which function, and a copy of one with probes."""
+"""Artifacts that a function of torch loads: which one it is, and how to copy them with probes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _LOADERS: dict[str, Loader] = {
 
 
 def loader_of(artifact: Artifact) -> Loader | None:
-    """How torch loads an artifact by itself; `None` for one that a program loads, or that is none
-    of torch's files. Raises `RewriterError` where a program has to."""
+    """How torch loads an artifact; `None` if it is not a file that torch saved.
+
+    Raises `RewriterError` for a file that only a program can load.
+    """
     if artifact.directory is not None:
         if artifact.directory is STANDALONE:
             return "unpacked"
@@ -41,9 +43,9 @@ def loader_of(artifact: Artifact) -> Loader | None:
 def write_copy(
     artifact: Artifact, selection: Selection | None, scratch: Path
 ) -> tuple[Path, bytes]:
-    """Write an artifact with probes in its wrapper; its path, and the source of the wrapper.
+    """Write a copy with probes in its wrapper. Returns its path, and the source of the wrapper.
 
-    torch puts kernels and locks into a directory that it loads: it gets a copy in any case.
+    The copy is made without probes, too: torch writes kernels and locks into a directory it loads.
     """
     wrapper = artifact.only
     copy = scratch / "artifact"

@@ -1,6 +1,6 @@
-"""What a program writes to standard error: handed on as it comes, and the end of it kept.
+"""Passes on what a program writes to standard error, and keeps the end of it.
 
-A program that raises an exception leaves the exit code 1, and what it was only there.
+If a program raises an exception, its exit code is 1, and only standard error has the exception.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 
 _PIECE = 1 << 16  # bytes, also of the end that is kept
-_LAST = 0.2  # seconds that what the program started may hold it open
+_LAST = 0.2  # seconds to wait for child processes of the program that still have it open
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\[[\w ]*?\d+\]:\s?")  # how torchrun begins the lines of its workers
 _HEAD = "Traceback (most recent call last):"
@@ -22,9 +22,9 @@ _LONGEST = 300  # characters of an exception's text
 
 
 def exception(text: str) -> str:
-    """The last exception that Python printed, as it does: `ValueError: no`; empty if none.
+    """The last exception that Python printed, such as `ValueError: no`; empty if there is none.
 
-    Of a launcher and its workers, the one of a worker, which is the cause.
+    Exceptions of a launcher's workers are preferred: they are the cause of the launcher's own.
     """
     raised_by = {True: "", False: ""}
     lines = _ESCAPES.sub("", text).splitlines()
@@ -39,9 +39,9 @@ def exception(text: str) -> str:
 
 
 class StandardError:
-    """The standard error of one process. `descriptor` is what the process gets as such.
+    """The standard error of one process, which is started with `descriptor`.
 
-    It is a terminal if the one of this process is, and `shown`; otherwise a pipe.
+    It is a terminal if that of this process is one and it is `shown`; otherwise a pipe.
     """
 
     def __init__(self, *, shown: bool) -> None:
@@ -61,7 +61,7 @@ class StandardError:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Hand on what comes until the process, which is started inside, is over."""
+        """Pass on output until the process, which is started in this context, is over."""
         self._thread.start()
         try:
             yield
@@ -74,7 +74,7 @@ class StandardError:
                 os.close(descriptor)
 
     def _dress(self) -> None:
-        """A terminal as wide as ours, that does not change what is written."""
+        """Give the terminal the size of ours, and let it pass output unchanged."""
         import fcntl
         import termios
 
@@ -82,7 +82,7 @@ class StandardError:
             size = fcntl.ioctl(2, termios.TIOCGWINSZ, b"\0" * 8)
             fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
         modes = termios.tcgetattr(self.descriptor)
-        modes[1] &= ~termios.OPOST  # our own terminal does what that does
+        modes[1] &= ~termios.OPOST  # our own terminal does that
         termios.tcsetattr(self.descriptor, termios.TCSANOW, modes)
 
     def _run(self) -> None:
@@ -95,13 +95,13 @@ class StandardError:
                 return
             try:
                 piece = os.read(self._reads, _PIECE)
-            except OSError:  # a terminal that nobody has open any more
+            except OSError:  # no process has the terminal open any more
                 return
             if not piece:
                 return
             self._kept = (self._kept + piece)[-_PIECE:]
             if self._shown:
-                with contextlib.suppress(OSError):  # nobody reads ours
+                with contextlib.suppress(OSError):  # ours is closed
                     _write(2, piece)
 
 

@@ -1,7 +1,7 @@
-"""The standard input of this process, for a program that runs several times: all of it each time.
+"""Gives each of several runs of a program the whole standard input of this process.
 
-A terminal is handed on as it is, and a file is wound back. What comes through a pipe is kept, in a
-temporary file, as the program takes it: the next run reads what was kept, and then what comes.
+A terminal is passed on as it is, and a file is rewound. Data from a pipe is kept in a temporary
+file as the program reads it: the next run reads what was kept, and then the rest of the pipe.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PIECE = 1 << 16  # bytes
 
 
 class StandardInput:
-    """What standard input holds, from where it stood when this was made."""
+    """Standard input, from its position when this object is made."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
-        self._start: int | None = None  # where a file stood
-        self._kept: BinaryIO | None = None  # what a pipe gave so far
-        self.ended = False  # whether a pipe has no more to give
-        self.lost = ""  # why not all that it gave was kept
+        self._start: int | None = None  # position in a file
+        self._kept: BinaryIO | None = None  # what was read from a pipe so far
+        self.ended = False  # whether a pipe is at its end
+        self.lost = ""  # why some data of a pipe could not be kept
         try:
             mode = os.fstat(descriptor).st_mode
         except OSError:  # it is closed
@@ -36,16 +36,16 @@ class StandardInput:
         if stat.S_ISREG(mode) or stat.S_ISBLK(mode):
             self._start = os.lseek(descriptor, 0, os.SEEK_CUR)
         elif not os.isatty(descriptor) and not _is_empty(descriptor):
-            # The directory entry is gone at once: nothing is left of it, whatever happens here.
+            # It has no directory entry, so nothing is left behind, even if this process is killed.
             self._kept = tempfile.TemporaryFile(  # noqa: SIM115 - as long as this object
                 prefix="rewriter-stdin-", buffering=0
             )
 
     @contextlib.contextmanager
     def feed(self) -> Iterator[Feed]:
-        """All of it, for one run of a program that is started inside.
+        """The whole input, for one run of a program, which is started in this context.
 
-        Raises `RewriterError` where an earlier run read what could not be kept.
+        Raises `RewriterError` if an earlier run read data that could not be kept.
         """
         if self.lost:
             raise RewriterError(
@@ -68,9 +68,9 @@ class StandardInput:
 
 
 class Feed:
-    """`descriptor` is what a process gets as its standard input, `None` for that of this one.
+    """`descriptor` is the standard input for a process, `None` for that of this process.
 
-    `start` is called once that process is there.
+    Call `start` once the process is started.
     """
 
     def __init__(self, pump: _Pump | None) -> None:
@@ -84,22 +84,22 @@ class Feed:
 
 
 class _Pump:
-    """Gives a process what was kept and then what comes, and keeps that.
+    """Passes to a process what was kept, and then new data, which it keeps.
 
-    No more is taken than the process takes (and what its pipe holds): who never reads leaves the
-    rest where it is, and whoever writes waits as without us.
+    It reads no more than the process does, plus what fits into a pipe: if the process never reads,
+    the data stays where it is, and its writer blocks as it would without us.
     """
 
     def __init__(self, source: StandardInput, descriptor: int, kept: BinaryIO) -> None:
         self._source, self._descriptor, self._kept = source, descriptor, kept
         self.reads, self._writes = os.pipe()
         self._woken, self._wakes = os.pipe()
-        # The other end, which the process has, stays as it is.
+        # Not the other end: the process would see the change.
         os.set_blocking(self._writes, False)
         self._thread = threading.Thread(target=self._run, name="standard input", daemon=True)
 
     def start(self) -> None:
-        # Only the process has it now: when it ends, the pipe breaks.
+        # Now only the process has this end, so that the pipe breaks when it exits.
         os.close(self.reads)
         self.reads = -1
         self._thread.start()
@@ -123,13 +123,13 @@ class _Pump:
         self._writes = -1
 
     def _next(self, position: int) -> bytes:
-        """What comes at a position of the whole; nothing at its end, or if there is no use."""
+        """The data at a position of the input; empty at its end, or once the process is over."""
         if piece := os.pread(self._kept.fileno(), _PIECE, position):
             return piece
         while not self._source.ended and self._wait(select.POLLIN, self._descriptor):
             try:
                 piece = os.read(self._descriptor, _PIECE)
-            except BlockingIOError:  # another process was faster, which shares it
+            except BlockingIOError:  # another process that shares it was faster
                 continue
             self._source.ended = not piece
             self._keep(piece)
@@ -143,11 +143,11 @@ class _Pump:
             self._kept.seek(0, os.SEEK_END)
             while piece:
                 piece = piece[self._kept.write(piece) :]
-        except OSError as error:  # such as a full disk; the run that is going on does not need it
+        except OSError as error:  # such as a full disk; only later runs need it
             self._source.lost = error.strerror or str(error)
 
     def _give(self, piece: bytes) -> bool:
-        """Whether a process took all of it."""
+        """Write all of it; false if the process is over before."""
         while piece:
             if not self._wait(select.POLLOUT, self._writes):
                 return False
@@ -156,10 +156,10 @@ class _Pump:
         return True
 
     def _wait(self, event: int, descriptor: int) -> bool:
-        """Wait until a descriptor is ready; false if it is over before."""
+        """Wait until a descriptor is ready; false if the process is over before."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        poll.register(self._writes, 0)  # that it is broken comes in any case
+        poll.register(self._writes, 0)  # poll always reports a broken pipe
         poll.register(descriptor, event)
         while True:
             ready = dict(poll.poll())

@@ -1,7 +1,7 @@
-"""What there is to say of the installed torch without importing it, which takes seconds.
+"""Checks the installed torch without importing it, which takes seconds.
 
-Its libraries are loaded, which is what fails where an installation is broken; the GPU is asked of
-its driver, as torch does.
+Its libraries are loaded, as that fails if an installation is broken; the GPU's name comes from the
+driver, as in torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = 256  # bytes
 def loads(root: Path) -> bool:
     """Whether the libraries of the torch in this directory load.
 
-    Where they do not, importing it may still succeed, as it looks for some in other places.
+    If they do not, importing torch may still succeed, as it looks for some in other places.
     """
     if "torch" in sys.modules:
         return True

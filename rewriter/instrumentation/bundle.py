@@ -1,9 +1,9 @@
-"""The text of the C++ runtime: what is pasted into an instrumented C++ wrapper, once.
+"""The text of the C++ runtime, which is pasted into each instrumented C++ wrapper.
 
 The sources are ordinary C++ files in `rewriter/runtime/cpp/`; a probe is one file in its `probes/`
-that defines a class of the probe's name. They are put together by following their includes, so
-that a wrapper holds only what its probes need. An include of `formats/text.h` stands for that of
-the wrapper's format, one of `awake.h` for `dormant.h` where probes are dormant.
+that defines a class of the probe's name. They are joined by following their includes, so that a
+wrapper holds only what its probes need. An include of `formats/text.h` is replaced by that of the
+wrapper's format, and with dormant probes one of `awake.h` by `dormant.h`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
 from rewriter.runtime import cpp_sources
 
-# Most of it runs rarely, so it must not cost time to compile; what is hot says so itself. Numbers
-# are those of Python whatever the wrapper is compiled with.
+# Most of the runtime runs rarely, so it should compile fast; hot functions raise the optimization
+# level themselves. Numbers must be the same as in Python, whatever flags the wrapper has.
 _BEGIN = """\
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
@@ -32,8 +32,8 @@ _END = """\
 #endif
 """
 
-# The interface is shared between the two files when the bodies are compiled apart. The wrapper's
-# table and lines find it in the namespace without linkage either way.
+# If the bodies are compiled as a file of their own, both files share the interface. The wrapper's
+# table and lines find it in the unnamed namespace either way.
 _SHARE = """\
 #ifdef INDUCTOR_REWRITER_APART
 namespace { namespace inductor_rewriter {} }
@@ -69,7 +69,7 @@ _TABLE_APART = """\
 #define INDUCTOR_REWRITER_TABLE
 namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {
 """
-# Around the table: one of its own, or one that another file has.
+# Around the table. If the wrapper is compiled apart, the table is in another file.
 TABLE_BEGIN = (
     "#ifdef INDUCTOR_REWRITER_APART",
     'namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {',
@@ -104,12 +104,12 @@ _CLOSE = "}  // namespace inductor_rewriter\n}  // namespace\n"
 def text(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:
     """The runtime with these probes and this format (text or upstream), as C++17.
 
-    It needs the include directories of torch, and nothing else of the file that it is pasted
-    into; the table of launches follows it. It holds no triple quotes, since it may be pasted into
-    a string of a Python file, but it does hold backslashes.
+    It needs the include directories of torch, and nothing from the file that it is pasted into;
+    the table of launches follows it. It has no triple quotes, since it may be pasted into a string
+    of a Python file, but it does have backslashes.
 
-    As it is, the namespaces have no linkage. Where the macro INDUCTOR_REWRITER_APART is defined,
-    only the interface is compiled, and the library needs what `apart` and `table` return, too.
+    Everything has internal linkage. If the macro INDUCTOR_REWRITER_APART is defined, only the
+    interface is compiled, and the library also needs the files that `apart` and `table` return.
     """
     return _text(tuple(probes), format, is_dormant)
 
@@ -132,7 +132,7 @@ def _text(probes: tuple[str, ...], format: str, is_dormant: bool) -> str:
     _collect(_CALL, parts, format)
     call = parts.pop(_CALL)
     if is_dormant:
-        # What call.h includes is that of probes which are not.
+        # call.h includes the version for probes that are not dormant.
         parts.pop(SOURCES / "awake.h")
         _collect(SOURCES / "dormant.h", parts, format)
     parts = {path: part for path, part in parts.items() if path not in shared}
@@ -155,14 +155,14 @@ def _text(probes: tuple[str, ...], format: str, is_dormant: bool) -> str:
 
 
 def has(probe: str) -> bool:
-    """Whether a probe is written in C++, too."""
+    """Whether a probe exists in C++."""
     return _path(probe).is_file()
 
 
 def interface(format: str) -> str:
-    """What is left of `text` and of the table behind it where INDUCTOR_REWRITER_APART is defined.
+    """The part of `text` and of the table that is compiled if INDUCTOR_REWRITER_APART is defined.
 
-    It is the same whatever the probes and the launches are.
+    It is the same for all probes and launches.
     """
     shared = _collect(_INTERFACE, {}, format).values()
     lines = [*TABLE_BEGIN[: TABLE_BEGIN.index("#endif") + 1], ""]
@@ -170,19 +170,19 @@ def interface(format: str) -> str:
 
 
 def table(lines: str) -> str:
-    """A file of its own with the lines of a table, between TABLE_BEGIN and TABLE_END.
+    """A file with the lines of a table, between TABLE_BEGIN and TABLE_END.
 
-    Nothing is included, and so it takes no time to compile.
+    It includes nothing, so it compiles fast.
     """
     return f"{_TABLE_APART}{_body(_TABLE.read_text('utf-8')).removesuffix(_CLOSE)}}}\n{lines}"
 
 
 def apart(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:
-    """A file of its own with the bodies of `text(probes, format)`.
+    """A file with the bodies of `text(probes, format)`.
 
-    It goes with a wrapper that is compiled with -DINDUCTOR_REWRITER_APART, into the same library
-    and with the same flags: the two share types. What they share is hidden, so that other
-    libraries may have a runtime of their own.
+    It is linked with a wrapper that is compiled with -DINDUCTOR_REWRITER_APART. Both need the same
+    flags, since they share types. Their symbols are hidden, so that other libraries can have a
+    runtime of their own.
     """
     return _APART + text(probes, format, is_dormant=is_dormant)
 
@@ -192,7 +192,7 @@ def _path(probe: str) -> Path:
 
 
 def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]:
-    """Add a file after those that it includes, each once; those of a format by its name."""
+    """Add a file, after the files that it includes, each once."""
     source = path.read_text("utf-8").replace('formats/text.h"', f'formats/{format}.h"')
     for name in _LOCAL.findall(source):
         included = (path.parent / name).resolve()
@@ -230,7 +230,7 @@ def _includes(parts: Iterable[str]) -> list[str]:
 
 
 def _directives(head: str) -> list[str]:
-    """The includes of the system; directives that depend on one another stay together."""
+    """The preprocessor lines of a head, with each `#if` block as one entry."""
     result: list[str] = []
     depth = 0
     for line in head.splitlines(keepends=True):
@@ -247,8 +247,8 @@ def _directives(head: str) -> list[str]:
 
 
 def _declared(probes: Sequence[str], *, kernel: bool) -> str:
-    """What is declared elsewhere: what the probes' classes in Python say, and the GPU kinds; the
-    text of the engine's kernel, which is compiled where the wrapper runs."""
+    """The factory of the probes, by their Python classes; the kinds of launches that
+    run on a GPU; and the text of the measuring kernel, which is compiled at run time."""
     kinds = "".join(f' || kind == "{kind}"' for kind in sorted(vocabulary().gpu_kinds))
     return (
         "// The probes of this file, and the kinds of launches that run on a GPU.\n"

@@ -1,12 +1,12 @@
-"""What is compiled for a C++ wrapper with probes, in parts that change as seldom as they can.
+"""Splits an instrumented C++ wrapper into files, so that another patch compiles only a small one.
 
 The text of an instrumented wrapper is one file that compiles by itself. A package is built from
-three: the wrapper with the lines of probes, the table of what is known of its launches, and the
-bodies of the runtime. The first takes the time. So it has the lines of every launch, before and
-after, with all values; picks in the table say which of them count, and the others cost one
-comparison. Then the wrapper is the same for all selections, but for those that have probes of
-memory, whose lines take the place of statements. The runtime is the same for all packages. So
-another patch of one package compiles the table alone, as the others are kept.
+three files: the wrapper with the lines of probes, the table with the facts of its launches, and the
+bodies of the runtime. Compiling the wrapper takes most of the time. So it gets the lines for every
+launch, before and after, with all values, and picks in the table say which values are used; the
+others cost one comparison. With that, the wrapper is the same for all selections, except those with
+memory probes, whose lines replace statements. The runtime is the same for all packages. Another
+patch of a package therefore compiles only the table; the other two files come from the build cache.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.planning import plan_probes
-from rewriter.instrumentation.probes import memory, registry
+from rewriter.instrumentation.probes import memory_actions, registry
 from rewriter.instrumentation.types import INPUTS, Instrumented, LineKey, Plan, Selection
 
-# What the wrapper is compiled with.
+# Flags for the wrapper; the other two files define these macros themselves.
 DEFINES = ("-DINDUCTOR_REWRITER_APART",)
 
 _HANDS_OVER = re.compile(
@@ -36,7 +36,7 @@ _WRAPPER = "Wrapper wrapper("
 
 @dataclass(frozen=True)
 class CompilationUnits:
-    """Sources of one library: `wrapper` is compiled with DEFINES, the others say so themselves."""
+    """The sources of one library. `wrapper` is compiled with DEFINES."""
 
     wrapper: bytes
     table: str
@@ -44,11 +44,8 @@ class CompilationUnits:
 
 
 def plan_everything(wrapper: OpenWrapper, selection: Selection) -> Plan | None:
-    """The plan that has all lines of a selection, and of any other of its format.
-
-    None where there is no such plan: probes of memory.
-    """
-    if memory(selection):
+    """The plan with the lines of every selection of this format; `None` for memory probes."""
+    if memory_actions(selection):
         return None
     every = Selection(("print",), when="both", args="all", format=selection.format)
     dialect = dialect_of(wrapper, standalone=False)
@@ -56,10 +53,9 @@ def plan_everything(wrapper: OpenWrapper, selection: Selection) -> Plan | None:
 
 
 def split(result: Instrumented, everything: Plan | None = None) -> CompilationUnits:
-    """The compilation units of an instrumented file of C++.
+    """The compilation units of an instrumented C++ wrapper.
 
-    With the plan of everything, the wrapper has the lines of that, if those of `result` are among
-    them.
+    With the plan `everything`, the wrapper gets its lines, if they include those of `result`.
     """
     selection = result.selection
     interface = bundle.interface(selection.format).encode()
@@ -74,7 +70,7 @@ def split(result: Instrumented, everything: Plan | None = None) -> CompilationUn
 
 
 def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
-    """A line as the compiler gets it: one that may not count asks first."""
+    """A line as it is compiled: one that the table may switch off asks the table first."""
     if line.origin == HEADER:
         return replace(line, text=interface)
     match = _HANDS_OVER.match(line.text) if is_picked else None
@@ -88,7 +84,7 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
 
 
 def _table(header: str, picks: Sequence[str] | None) -> str:
-    """The lines of the table in a header, with picks."""
+    """The table in a header, with picks added."""
     text = header[header.index("\n".join(bundle.TABLE_BEGIN)) :]
     if picks is None:
         return text
@@ -99,7 +95,7 @@ def _table(header: str, picks: Sequence[str] | None) -> str:
 
 
 def _picks(plan: Plan, everything: Plan) -> list[str] | None:
-    """The rows of picks, or None where lines of a plan are not among those of everything."""
+    """The rows of picks; `None` if `everything` lacks a line of the plan."""
     if not _places(plan) <= _places(everything):
         return None
     for origin in ("begin", "inputs"):
@@ -123,7 +119,8 @@ def _picks(plan: Plan, everything: Plan) -> list[str] | None:
 
 
 def _pick(plan: Plan, everything: Plan, key: LineKey) -> str:
-    """Which of the values of a line are those of a plan; raises `ValueError` if one is not."""
+    """Which values of a line a plan uses, as a string of 0 and 1. Raises `ValueError` if the line
+    lacks one of them."""
     if key not in plan.handed:
         return "nullptr"
     return '"' + "".join(_marks(plan.handed[key], everything.handed[key])) + '"'
@@ -140,7 +137,7 @@ def _marks(wanted: Sequence[str], handed: Sequence[str]) -> Iterator[str]:
 
 
 def _places(plan: Plan, origin: str = "") -> set[tuple[int, str]]:
-    """Where lines stand, and what they are for."""
+    """The offsets and origins of a plan's lines."""
     return {
         (one.offset, one.origin)
         for one in plan.insertions
@@ -149,5 +146,5 @@ def _places(plan: Plan, origin: str = "") -> set[tuple[int, str]]:
 
 
 def _all_probes(names: Sequence[str]) -> list[str]:
-    """These probes and all that are there beside them: with all of them one runtime is for all."""
+    """All probes that exist in C++: with all of them, every package has the same runtime."""
     return sorted({*names, *filter(bundle.has, registry())})

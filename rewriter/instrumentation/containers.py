@@ -1,9 +1,9 @@
-"""Puts probes into the wrappers of a container, and takes them out: the file as it then is.
+"""Puts probes into the wrappers of a container, and takes them out again.
 
-torch writes the source of a wrapper to `<key>.py` of its cache only if there is no such file, so a
-probed wrapper gets a key of its own; otherwise an earlier file would run instead. The key that it
-had stands in the line "Options:" of the wrapper, and comes back with the original. Where a file
-names the entries of a cache that torch then loads, these get keys of their own for the same reason.
+torch writes the source of a wrapper to `<key>.py` in its cache only if that file does not exist. So
+a probed wrapper gets a new key; otherwise the earlier file would run instead. The old key is
+recorded in the wrapper's "Options:" line, and restored with the original. If a container names
+entries of a cache that torch loads, these get new keys for the same reason.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _TAG = "_"  # keys are base32
 
 @dataclass(frozen=True)
 class StrippedContainer:
-    """A container without probes; `exact` tells whether every wrapper is what was instrumented."""
+    """A container without probes; `exact` says whether every wrapper is the original."""
 
     data: bytes
     exact: bool
 
 
 def original_key(wrapper: OpenWrapper) -> str:
-    """The key under which torch stored a wrapper of a container; empty where it is in none."""
+    """The key under which torch stored a wrapper in a container; empty if it is not in one."""
     if wrapper.stored is None:
         return ""
     if (header := wrapper.probes) is None:
         return wrapper.stored.key
     recorded = options_line.read(wrapper.source, header.tag, header.probes)
-    # Probes without a key were in the cache's file already when torch saved the container.
+    # Without a recorded key, the cached file already had probes when torch saved the container.
     return (recorded[0].key if recorded else "") or wrapper.stored.key
 
 
 class NewSource(Protocol):
-    """What becomes of a wrapper: its new source, and the one without probes."""
+    """The new source of a wrapper, and the one without probes."""
 
     @property
     def source(self) -> bytes: ...
@@ -53,9 +53,9 @@ class NewSource(Protocol):
 
 
 def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]]) -> bytes:
-    """A container with instrumented wrappers in place of those that they were made from.
+    """A container with instrumented wrappers in place of the originals.
 
-    Raises `RewriterError` where taking the probes out again would not give the container back.
+    Raises `RewriterError` if stripping the result would not give the original container.
     """
     sources = {_place(wrapper): result.source for wrapper, result in results}
     data = _with_sources(artifact, sources)
@@ -79,7 +79,7 @@ def stripped(artifact: Artifact, wrappers: Iterable[OpenWrapper]) -> StrippedCon
 
 
 def plain(artifact: Artifact) -> bytes:
-    """A container without any probes, also those of wrappers that are not among its chosen ones."""
+    """A container without any probes, including those of wrappers that were not chosen."""
     return stripped(artifact, artifact.stored).data
 
 
@@ -96,13 +96,13 @@ def remainder(artifact: Artifact) -> bytes:
 
 
 def _place(wrapper: OpenWrapper) -> int:
-    """What tells a wrapper from others of its container, whatever it is called."""
+    """The offset of a wrapper in its container: unlike the name, it is unique."""
     assert wrapper.stored is not None
     return wrapper.stored.places[0].source
 
 
 def _with_sources(artifact: Artifact, sources: Mapping[int, bytes]) -> bytes:
-    """A container with other sources of some wrappers, by their places, and the keys they need."""
+    """A container with new sources, by the places of their wrappers, and with their new keys."""
     assert artifact.container is not None
     contents = artifact.container.contents
     texts: dict[int, str | bytes] = {}
@@ -125,8 +125,7 @@ def _with_sources(artifact: Artifact, sources: Mapping[int, bytes]) -> bytes:
 
 
 def _entry_key(key: str, with_probes: Sequence[bytes]) -> str:
-    """The key of an entry: with probes one that no cache has an entry under, and that tells its
-    original, which has no such sign."""
+    """The key of an entry: with probes, the original key with a suffix that no cache has."""
     original = key.partition(_TAG)[0]
     if not with_probes:
         return original
@@ -135,6 +134,6 @@ def _entry_key(key: str, with_probes: Sequence[bytes]) -> str:
 
 
 def key_of(source: bytes) -> str:
-    """The key of a source: what torch would call its file (torch/_inductor/codecache.py)."""
+    """The key of a source, as torch names its file (torch/_inductor/codecache.py)."""
     digest = base64.b32encode(hashlib.sha256(source).digest())[:51]
     return "c" + digest.decode().lower()

@@ -18,7 +18,7 @@ from rewriter.locate.types import Argument, MemoryEvent
 class HeaderLines:
     """What goes in once, in front of the first entry.
 
-    `marked` are lines that carry a mark each, `block` is text that stands between two marks.
+    Each of the lines `marked` gets a mark; `block` is text between two marks.
     """
 
     marked: tuple[str, ...] = ()
@@ -38,16 +38,16 @@ class Dialect(Protocol):
 
     @property
     def needs_releases(self) -> bool:
-        """Whether the runtime knows by a line alone that a buffer is given up."""
+        """Whether the runtime learns only from a line that a buffer is released."""
 
     def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
-        """The line at the start of an entry: a call of the wrapper begins.
+        """The line at the start of an entry, where a call of the wrapper begins.
 
-        It hands over what the entry was called with if its inputs are checked and that can be had.
+        With `checks`, it passes the arguments of the entry, if the language has them there.
         """
 
     def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
-        """The line that hands over the inputs of a call."""
+        """The line that passes the inputs of a call to the probes."""
 
     def around(
         self,
@@ -58,34 +58,34 @@ class Dialect(Protocol):
         *,
         is_dormant: bool = False,
     ) -> str:
-        """The line before or after a launch. One that is dormant costs a look at a flag."""
+        """The line before or after a launch. A dormant one costs a look at a flag."""
 
     def allocated(self, variable: str, event: MemoryEvent) -> str:
-        """The line behind an allocation: another buffer may take the place of the one made."""
+        """The line after an allocation, which may replace the buffer by another one."""
 
     def statement(self, call: str) -> str:
-        """The line that makes a call whose result is of no use."""
+        """The line that makes a call and drops its result."""
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
     ) -> HeaderLines:
-        """What the lines above need: the runtime, and the table of what is known of each launch."""
+        """The runtime, and the table with the facts of each launch."""
 
     def encode(self, line: str) -> str:
         """A line as the file has to hold it."""
 
     def is_bookkeeping(self, lines: bytes, indent: bytes) -> bool:
-        """Whether lines of a wrapper only name, allocate and give up buffers, so that nothing in
-        them reads or writes a tensor, and all of them run if the first one does: `indent` is that
-        of the line before them."""
+        """Whether lines of a wrapper only name, allocate and release buffers: nothing in them reads
+        or writes a tensor, and all of them run if the first one does. `indent` is that of the line
+        before them."""
 
 
 class DialectModule(Protocol):
     """What a module of `dialects/` provides."""
 
-    OWN_LINE: re.Pattern[bytes]  # fits how each marked line that it writes begins
-    AT_LAUNCH: re.Pattern[bytes]  # fits the line before or after a launch; the group is its index
-    CARRIED: bytes  # stands in a marked line where such lines carry the runtime; empty if none do
+    OWN_LINE: re.Pattern[bytes]  # matches the beginning of each marked line that it writes
+    AT_LAUNCH: re.Pattern[bytes]  # matches a line around a launch; group 1 is the index
+    CARRIED: bytes  # is in marked lines that hold the runtime; may be empty
 
     def dialect(self, source: Source, *, standalone: bool) -> Dialect:
         """How probes are written in a plain source; with `standalone`, with the runtime in it."""
@@ -93,7 +93,7 @@ class DialectModule(Protocol):
     def repacked(self, source: bytes, packer: str) -> Dialect | None:
         """As `dialect` with `standalone`, with the runtime as another zlib, `packer`, packed it.
 
-        That stands in `source`; `None` where what stands there is not this runtime.
+        The packed text is taken from `source`; `None` if it is not this runtime.
         """
 
 
@@ -108,7 +108,7 @@ def dialect_of(wrapper: OpenWrapper, *, standalone: bool = False) -> Dialect:
 
 
 def expression(argument: Argument, phase: Phase) -> str:
-    """The expression of an argument's value at a phase; empty where it has none."""
+    """The expression of an argument's value at a phase; empty if it has none there."""
     if phase == "after" and argument.later is not None:
         return argument.later
     return argument.expr

@@ -1,4 +1,4 @@
-"""What a wrapper has to be for probes to go in or come out: one file of text, edited by nobody."""
+"""Refuses wrappers that cannot be instrumented or stripped: packages, edited or probed files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rewriter.instrumentation import options_line
 
 
 def only_wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
-    """The one wrapper of an artifact, which is opened if it is not yet.
+    """The only wrapper of an artifact, which may be given as a path.
 
-    Raises `RewriterError` where there are several, or where the artifact is a package.
+    Raises `RewriterError` if there are several wrappers, or if the artifact is a package.
     """
     artifact = artifact if isinstance(artifact, Artifact) else open_artifact(artifact)
     if artifact.package is not None:
@@ -45,7 +45,7 @@ def require_plain(wrapper: OpenWrapper, *, replace: bool) -> None:
 
 
 def require_header(wrapper: OpenWrapper) -> None:
-    """Refuse a file with probes whose first line was edited: nobody knows how to take them out."""
+    """Refuse a file with probes whose first line, which is needed to remove them, was edited."""
     if wrapper.probes is None and (line := options_line.find(wrapper.source)):
         raise RewriterError(
             "edited-since",
@@ -57,7 +57,7 @@ def require_header(wrapper: OpenWrapper) -> None:
 
 
 def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
-    """The error of a request that needs a plain wrapper and got one with probes."""
+    """The error if a plain wrapper is needed and this one has probes."""
     assert wrapper.probes is not None
     probed = ", ".join(wrapper.probes.probes)
     return RewriterError(

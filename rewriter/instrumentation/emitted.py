@@ -1,4 +1,4 @@
-"""Reads the lines of probes in a file: which launches they are at, and which are none of ours."""
+"""Reads the lines of probes in a file: which launches they belong to, and which are not ours."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rewriter.instrumentation.dialect import module_of
 
 
 def probed_launches(wrapper: OpenWrapper) -> frozenset[int]:
-    """The indices of the launches that have a line before or after them."""
+    """The indices of the launches with a line before or after them."""
     calls = map(module_of(wrapper.language).AT_LAUNCH.match, _marked(wrapper))
     return frozenset(int(match[1]) for match in calls if match)
 
 
 def count_foreign(wrapper: OpenWrapper) -> int:
-    """How many marked lines there are that `instrument` does not write: somebody copied the mark.
+    """The number of marked lines that `instrument` does not write: somebody copied the mark.
 
-    A wrapper that carries the runtime is not looked through, since that may have any line.
+    It is 0 for a wrapper whose marked lines hold the runtime, as these may be any lines.
     """
     dialect, lines = module_of(wrapper.language), _marked(wrapper)
     if dialect.CARRIED and any(dialect.CARRIED in line for line in lines):

@@ -1,8 +1,8 @@
-"""Chooses the values that `--args ends` records besides what launches write.
+"""Chooses the values that `--args ends` records in addition to what launches write.
 
 Each value is recorded where it is written (or where the call receives it), and again after the last
-launch that reads it. If something else writes to its memory in between, the two differ, however
-many launches read it.
+launch that reads it. If something else writes to its memory in between, the two recordings differ,
+however many launches read the value.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rewriter.core.types import Phase
-from rewriter.instrumentation import choosing
+from rewriter.instrumentation import matching
 from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
 
 _VIEW = re.compile(r"\.\d+$")  # a further view of the same variable
 Recorded = dict[Phase, dict[str, Argument]]
 """What is recorded before and after a launch, by expression."""
-_START = -1  # the place of the start of a call: before the launch at place 0
+_START = -1  # the position of the start of a call, before the launch at position 0
 
 
 @dataclass
 class _Value:
-    """A value, and the variable that has it. Places are those of launches in their scope.
+    """A value, and the variable that has it. Launches are given by their position in the scope.
 
-    `recorded` is the place behind which the value is recorded, `reader` that of the last launch so
-    far that reads it, `named` that of the first launch at which the variable has it.
+    `recorded` is the launch after which the value is recorded, `reader` the last launch so far that
+    reads it, `named` the first launch at which the variable has it.
     """
 
     argument: Argument
@@ -38,10 +38,10 @@ class _Value:
 
 @dataclass
 class _Scope:
-    """The launches of one scope, in order, and the values that its variables have, by their names.
+    """The launches of one scope, in order, and the current values of its variables.
 
-    `memory` has the place at which the memory of a buffer was recorded last. Values of the
-    `watched` variables are recorded behind each launch between the two ends.
+    `memory` is the launch at which the memory of each buffer was last recorded. Values of `watched`
+    variables are recorded after each launch between the two ends.
     """
 
     launches: Sequence[Launch]
@@ -63,11 +63,11 @@ class _Scope:
         """A launch reads a variable, or a part of its memory."""
         name = _VIEW.sub("", argument.name)
         if not name.isidentifier() or not re.search(rf"\b{name}\b", argument.expr):
-            return  # it is not known whether a variable has all of the memory
+            return  # perhaps no variable has all of the memory
         whole = replace(argument, name=name, expr=name, later=None)
         same_memory = [x for x in self.values.values() if x.argument.buffer == argument.buffer]
         if same_memory and name not in self.values:
-            # Another variable has it now: `buf1 = buf0`, and the first one may be deleted.
+            # It has been renamed, `buf1 = buf0`, and the first variable may be deleted.
             value = same_memory[-1]
             del self.values[value.argument.name]
             self.values[name] = value
@@ -77,7 +77,7 @@ class _Scope:
                 return
             if name in self.inputs:
                 recorded = _START
-            else:  # nothing has recorded it: a constant, or an argument of a subgraph
+            else:  # not recorded so far: a constant, or an argument of a subgraph
                 self.record(place, "before", whole)
                 recorded = place - 1
             self.values[name] = _Value(whole, recorded)
@@ -92,7 +92,7 @@ class _Scope:
             read.reader = place
 
     def end(self, name: str) -> None:
-        """The value of a variable ends: it is recorded behind its last reader."""
+        """The value of a variable ends: record it after its last reader."""
         value = self.values.pop(name, None)
         if value is None or value.reader is None:
             return
@@ -112,7 +112,7 @@ class _Scope:
             if value.argument.buffer == argument.buffer and (name == argument.name or has_owner):
                 self.end(name)
         if argument.is_whole and argument.name.isidentifier():
-            # Memory that was recorded nowhere has nothing to be compared with.
+            # If the memory was not recorded before, there is nothing to compare with.
             default = _START if argument.buffer in self.inputs else place
             recorded = self.memory.get(argument.buffer, default)
             if argument.role == "inout" and recorded < place - 1:
@@ -128,10 +128,10 @@ def ends(
     inputs: Mapping[str, Collection[str]],
     watched: Collection[str] = (),
 ) -> dict[int, Recorded]:
-    """What is recorded before and after launches besides what they write, by their indices.
+    """What to record before and after launches in addition to their results, by launch index.
 
     `probed` are the launches that get lines, `inputs` the inputs that are recorded at the start of
-    a call, by scope. Variables that are `watched` are recorded behind each launch in between.
+    a call, by scope. `watched` variables are also recorded after each launch in between.
     """
     result: dict[int, Recorded] = {}
     for name in dict.fromkeys(launch.scope for launch in located.launches):
@@ -150,10 +150,10 @@ def _walk(scope: _Scope, events: Sequence[MemoryEvent]) -> None:
         for event in before.get(place, ()):
             scope.end(event.of or event.buffer)
         if launch.repeats:
-            scope.end_all()  # its names mean something else each time
+            scope.end_all()  # in a loop, a name has another value each time
             continue
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
-        written = [x for x in tensors if choosing.may_be_written(launch, x)]
+        written = [x for x in tensors if matching.may_be_written(launch, x)]
         buffers = {argument.buffer for argument in written}
         for argument in tensors:
             if argument.buffer not in buffers:

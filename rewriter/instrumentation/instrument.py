@@ -32,9 +32,9 @@ def instrument(
 ) -> Instrumented:
     """Put probes around the launches of a wrapper; `select()` makes the selection.
 
-    Nothing is written: `.source` of the result holds the new file. `replace` exchanges the probes
-    of a file that has some, which is an error otherwise. `standalone` embeds the runtime, so that
-    the file runs where inductor-rewriter is not installed.
+    Nothing is written: `.source` of the result holds the new file. `replace` allows a file that has
+    probes already, and replaces them. `standalone` embeds the runtime, so that the file runs where
+    inductor-rewriter is not installed.
     """
     return instrument_wrapper(
         only_wrapper(artifact), selection or select(), replace=replace, standalone=standalone
@@ -49,9 +49,9 @@ def instrument_all(
     replace: bool = False,
     standalone: bool = False,
 ) -> Generator[Callable[[], Instrumented], None, None]:
-    """Put probes around the launches of many wrappers, side by side; as `instrument_wrapper`.
+    """Run `instrument_wrapper` for many wrappers in parallel.
 
-    For each wrapper a function that returns its result, or raises.
+    For each wrapper, yields a function that returns its result, or raises its error.
     """
     options = {"replace": replace, "standalone": standalone}
 
@@ -66,7 +66,7 @@ def instrument_all(
 
 
 def _guards(wrappers: Sequence[OpenWrapper], selection: Selection) -> list[str]:
-    """The conditions on the inputs of wrappers, as the cache has them that they stand in."""
+    """The conditions on the inputs of wrappers, from the cache that each is in."""
     if not probes.checks_inputs(selection):
         return [""] * len(wrappers)
     compilations = Compilations()
@@ -86,10 +86,10 @@ def instrument_wrapper(
     label: str = "",
     guards: str | None = None,
 ) -> Instrumented:
-    """Put probes around the launches of one wrapper of an artifact; as `instrument`.
+    """As `instrument`, for one wrapper of an artifact.
 
-    `label` is what prints call it, where others print beside it. `guards` is the condition on its
-    inputs, where that was read already.
+    `label` is its name in prints, if several wrappers print. `guards` is the condition on its
+    inputs, if it was read already.
     """
     require_plain(wrapper, replace=replace)
     original, located = wrapper.plain, wrapper.located

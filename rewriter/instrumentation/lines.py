@@ -1,4 +1,4 @@
-"""The lines that instrumenting puts into one file: marked, and in the order of the file."""
+"""Collects the lines that instrumenting inserts into one file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ HEADER = "header"  # the origin of the insertion in front of the first scope
 
 
 class _Line(NamedTuple):
-    """A line that is put in `behind` the statement that ends there, or in front of the next one."""
+    """An inserted line. It goes `behind` the statement that ends at its offset, or before the one
+    that starts there."""
 
     insertion: Insertion
     behind: bool
@@ -30,7 +31,7 @@ class _Line(NamedTuple):
 
 
 class Lines:
-    """Collects lines for one file: marked, with its own line ends, in order."""
+    """Collects lines for one file. They get a mark and the line ends of the file."""
 
     def __init__(self, source: Source, dialect: Dialect, *, is_dormant: bool) -> None:
         self._source = source
@@ -56,8 +57,8 @@ class Lines:
         behind: bool = True,
         memory: MemoryLine | None = None,
     ) -> None:
-        """A line at an offset. It belongs `behind` the statement that ends there, or in front of
-        the one that starts there. `memory` is what it does if it is about memory."""
+        """Add a line at an offset, `behind` the statement that ends there or before the one that
+        starts there. `memory` is set if it is a line for memory events."""
         self._require_line(offset)
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
@@ -69,7 +70,7 @@ class Lines:
         self._lines.append(_Line(Insertion(offset, text, origin), behind, memory))
 
     def _require_line(self, offset: int) -> None:
-        """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
+        """Refuse an offset in the middle of a line."""
         line = self._source.line_of(offset)
         if offset not in (self._source.line_start(line), len(self._source.data)):
             raise RewriterError(
@@ -85,7 +86,7 @@ class Lines:
         self._add(entry.start, entry.indent, line, "begin", behind=False)
 
     def inputs(self, entry: EntryPoint, names: Sequence[str], at: int) -> None:
-        """The line that hands over what an entry is given, at an offset where that has values."""
+        """The line that passes the inputs of an entry, at an offset where they have values."""
         line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
         self._add(at, entry.indent, line, "inputs")
         self.handed[INPUTS] = tuple(names)
@@ -110,7 +111,7 @@ class Lines:
         self._add(point.end, point.indent, line, origin, memory=memory)
 
     def memory(self, event: MemoryEvent) -> None:
-        """The line of a memory event: in front of a release, behind everything else."""
+        """The line of a memory event: before a release, after any other event."""
         point, behind = event.insertion_point, event.action != "release"
         if event.action == "allocate":
             line = self._dialect.allocated(self._variable, event)
@@ -132,7 +133,7 @@ class Lines:
         facts: Sequence[Json],
         inputs: Sequence[str],
     ) -> None:
-        """The lines in front of the first scope: the runtime, and the table of the wrapper."""
+        """The lines before the first scope: the runtime, and the table of the wrapper."""
         source, encode = self._source, self._dialect.encode
         self._require_line(offset)
         header = self._dialect.header(self._variable, options, facts, inputs)
@@ -143,18 +144,19 @@ class Lines:
         text += self._mark.line(encode(second), newline)
         text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
         if header.block:
-            block = encode("\n".join(header.block)).split("\n")  # at once: it is thousands of lines
+            # Encoded as one text: encoding thousands of lines one by one is slow.
+            block = encode("\n".join(header.block)).split("\n")
             text += self._mark.block(block, newline)
         self._header = (Insertion(offset, text, HEADER),)
 
     def insertions(self) -> tuple[Insertion, ...]:
-        """All lines in the order in which they stand in the file."""
+        """All lines in the order of the file."""
         return (*self._header, *(line.insertion for line in self._in_order()))
 
     def of_memory(self) -> tuple[MemoryLine, ...]:
-        """The lines about memory in the order in which they stand in the file."""
+        """The lines for memory events in the order of the file."""
         return tuple(line.memory for line in self._in_order() if line.memory is not None)
 
     def _in_order(self) -> list[_Line]:
-        """At one offset, what belongs to the line before comes first."""
+        """By offset; at one offset, lines that go behind the previous statement come first."""
         return sorted(self._lines, key=lambda line: (line.insertion.offset, not line.behind))

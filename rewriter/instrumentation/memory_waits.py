@@ -1,8 +1,8 @@
-"""Which lines about memory can leave their work to the next one.
+"""Finds memory lines that can leave their work to the next memory line.
 
-A launch is followed by up to three lines that have a GPU do something: bands are compared, what is
-given up is filled, and so is what is allocated. If nothing between two of them reads, writes or
-frees memory on its own, one kernel does the work of both (`MemoryWork` in
+A launch is followed by up to three lines that start work on the GPU: guard bands are compared,
+released buffers are filled, and so are new ones. If nothing between two such lines reads, writes or
+frees memory, one kernel does the work of both (`MemoryWork` in
 rewriter/runtime/cpp/engine/bands.h).
 """
 
@@ -17,10 +17,10 @@ from rewriter.instrumentation.dialect import Dialect
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """A line about memory: the offset in the plain source where it stands, and its indent.
+    """A memory line: its offset in the plain source, and its indent.
 
-    `event` is the index of the memory event, `launch` that of the launch behind which bands are
-    compared; the other one is `None`.
+    Either `event` is the index of its memory event, or `launch` that of the launch after which
+    guard bands are compared.
     """
 
     offset: int
@@ -30,8 +30,7 @@ class MemoryLine:
 
 
 def waiting(data: bytes, lines: Iterable[MemoryLine], dialect: Dialect) -> frozenset[MemoryLine]:
-    """The lines of one source that can wait for the next one of `lines`, which are all there are,
-    in their order."""
+    """The memory lines that can wait for the next one. `lines` are all of one source, in order."""
     return frozenset(
         line
         for line, following in pairwise(lines)

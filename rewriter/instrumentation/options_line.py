@@ -1,6 +1,6 @@
-"""The second inserted line, "Options:", which says how a file was made: enough to make it again.
+"""The second inserted line, "Options:", which records how to instrument the file again.
 
-The line is JSON in which all that could end a string or a comment of the file is percent-encoded.
+The line is JSON. Characters that could end a string or a comment of the file are percent-encoded.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SAFE = '{}[]",:*-_./()+='
 
 @dataclass(frozen=True)
 class OptionsRecord:
-    """How a file was made, beside the probes, which are in its first inserted line.
+    """How a file was instrumented, except for the selection.
 
-    `artifact` is the name of the file that was instrumented; `packed` the version of zlib that
-    packed the runtime, empty where it is imported; `operators` the hash of the meanings of
-    operators that lay beside a C++ wrapper, empty if none did; `label` what prints call it; `key`
-    what torch called its file, if it was a text in a container. `guards` are conditions on the
-    inputs that the cache has of the graph, separated by `; `.
+    `artifact` is the name of the file that was instrumented. `packed` is the version of zlib that
+    packed the runtime, empty if the runtime is imported. `operators` is the hash of the operators
+    file beside a C++ wrapper, empty if there was none. `label` is the wrapper's name in prints,
+    `key` the name that torch gave its file, if it was in a container. `guards` are the conditions
+    on the inputs from the cache, separated by `; `.
     """
 
     artifact: str
@@ -45,7 +45,7 @@ class OptionsRecord:
 
 
 def line(record: OptionsRecord, selection: Selection) -> str:
-    """The line, without its comment sign and mark. What is left at its default is left out."""
+    """The line, without comment sign and mark. Options with their default value are left out."""
     options: Json = {name: _plain(value) for name, value in vars(record).items() if value}
     for field in fields(Selection):
         value = getattr(selection, field.name)
@@ -55,7 +55,7 @@ def line(record: OptionsRecord, selection: Selection) -> str:
 
 
 def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[OptionsRecord, Selection] | None:
-    """The record and the selection in a file's line; `None` where it has no such line."""
+    """The record and the selection in a file's line; `None` if it has no such line."""
     for match in _LINE.finditer(data):
         if not data.startswith(tag.encode(), match.end()):
             continue
@@ -72,9 +72,9 @@ def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[OptionsRecord, S
 
 
 def find(data: bytes) -> int:
-    """The number of the first line of a file that is like this one, whatever its mark; 0 if none.
+    """The number of the first "Options:" line of a file, whatever its mark; 0 if there is none.
 
-    In a file without the header of probes it says that the header is missing or edited.
+    If a file has one but no header of probes, the header is missing or edited.
     """
     match = _WHOLE.search(data) if _BEGIN in data else None
     return 0 if match is None else len(markers.lines(data[: match.start()])) + 1
@@ -84,7 +84,7 @@ def operators_hash(operators: Sequence[Json]) -> str:
     """The hash of the operators beside a wrapper; empty if there are none."""
     if not operators:
         return ""
-    ordered = json.dumps(operators, sort_keys=True)  # hashed, and read by nobody
+    ordered = json.dumps(operators, sort_keys=True)  # only hashed, so not `json_text`
     return hashlib.sha256(ordered.encode()).hexdigest()
 
 
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, range):
         return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, str):
-        # A path that is no UTF-8 has halves of surrogate pairs, which nothing can write.
+        # A path that is not UTF-8 has lone surrogates, which cannot be encoded.
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 

@@ -1,16 +1,15 @@
-"""Turns launches and probes into insertions. Values in, values out; nothing is edited here."""
+"""Plans which lines to insert for a selection. Nothing is edited here."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from rewriter.core.source import Source
 from rewriter.core.types import Format, Json, Phase, Which
-from rewriter.instrumentation import choosing, probes
+from rewriter.instrumentation import matching, probes, table
 from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.ends import Recorded, ends
 from rewriter.instrumentation.lines import Lines
@@ -19,7 +18,6 @@ from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.together import together
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.guards import NO_GUARDS, Guards
-from rewriter.locate.inputs import row as table_row
 from rewriter.locate.types import (
     Argument,
     EntryPoint,
@@ -28,7 +26,6 @@ from rewriter.locate.types import (
     Located,
     MemoryEvent,
 )
-from rewriter.version import __version__
 
 
 def plan_probes(
@@ -42,52 +39,60 @@ def plan_probes(
     key: str = "",
     guards: Guards = NO_GUARDS,
 ) -> Plan:
-    """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
+    """Plan the lines that instrumenting inserts into `source`.
 
-    One short line goes before and after each chosen launch, as its probes ask for, one at the
+    There is a short line before or after each chosen launch, as its probes need it, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
-    the facts of every probed launch. `operators` are what lay beside the source; the header has
-    their hash. `key` is what torch called the file, of a text in a container. `guards` are checked
-    with the inputs.
+    the facts of every probed launch. `operators` are from the file beside the source; the header
+    has their hash. `label` and `key` are those of `OptionsRecord`. `guards` are checked with the
+    inputs.
     """
     lines = Lines(source, dialect, is_dormant=selection.dormant)
-    chosen = choosing.choose(located.launches, selection)
+    chosen = matching.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
     memory = _plan_memory(lines, located.memory, selection)
     launches = _plan_launches(lines, located, chosen, selection, inputs)
     waits = waiting(source.data, lines.of_memory(), dialect)
-    memory = _marked(memory, "event", "waits", {line.event for line in waits})
-    facts = _marked(launches.facts, "launch", "memory_waits", {line.launch for line in waits})
+    memory = _flagged(memory, "event", "waits", {line.event for line in waits})
+    rows = _flagged(launches.rows, "launch", "memory_waits", {line.launch for line in waits})
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
-        raise choosing.no_value(chosen, selection)
+        raise matching.no_value(chosen, selection)
     name, operators_digest = Path(source.name).name, operators_hash(operators)
     checked = guards.rows if inputs.checks and inputs.names else ()
     record = OptionsRecord(name, dialect.packer, operators_digest, label, key, "; ".join(checked))
     sha256 = hashlib.sha256(source.data).hexdigest()
-    options = _options(record, sha256, located, selection, inputs, memory)
-    lines.header(located.header, selection, record, options, facts, inputs.names)
+    options = table.options(
+        record, sha256, located, selection, memory=memory, inputs=_expected(inputs, record)
+    )
+    lines.header(located.header, selection, record, options, rows, inputs.names)
     every_input = (name for entry in located.entries for name in entry.inputs)
     return Plan(
         lines.insertions(),
-        launches.probed if phases or "launch" in probes.memory(selection) else (),
+        launches.probed if phases or "launch" in probes.memory_actions(selection) else (),
         launches.skipped,
         located.unrecognised,
-        choosing.unmatched(located.launches, selection, every_input),
+        matching.unmatched(located.launches, selection, every_input),
         _unchecked(located, inputs.names, guards) if inputs.checks else (),
         lines.handed,
     )
 
 
-def _marked(
-    rows: Sequence[Json], key: str, mark: str, which: Container[int | None]
+def _expected(inputs: _Inputs, record: OptionsRecord) -> Json:
+    if not inputs.checks:
+        return {}
+    return table.expected_inputs(inputs.specs, record.guards, reads=inputs.reads)
+
+
+def _flagged(
+    rows: Sequence[Json], key: str, flag: str, numbers: Container[int | None]
 ) -> tuple[Json, ...]:
-    """The rows of a table, of which those with one of these under `key` have the mark."""
-    return tuple({**row, mark: True} if row[key] in which else row for row in rows)
+    """The rows of a table, with a flag in those whose `key` is one of the numbers."""
+    return tuple({**row, flag: True} if row[key] in numbers else row for row in rows)
 
 
 class _NoLines:
-    """Takes the place of `Lines` where there is no source, and the table alone is made."""
+    """Stands in for `Lines` if there is no source, and only the table is made."""
 
     needs_releases = False
 
@@ -108,22 +113,24 @@ class _NoLines:
 
 
 def plan_table(name: str, sha256: str, located: Located, selection: Selection) -> Json:
-    """The table alone that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
+    """Only the table that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
     lines = _NoLines()
-    chosen = choosing.choose(located.launches, selection)
+    chosen = matching.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
     launches = _plan_launches(lines, located, chosen, selection, inputs)
     record = OptionsRecord(name)
     memory = _plan_memory(lines, located.memory, selection)
-    options = _options(record, sha256, located, selection, inputs, memory)
-    return {"options": options, "launches": list(launches.facts), "inputs": list(inputs.names)}
+    options = table.options(
+        record, sha256, located, selection, memory=memory, inputs=_expected(inputs, record)
+    )
+    return {"options": options, "launches": list(launches.rows), "inputs": list(inputs.names)}
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The inputs that each call hands over at its start; no names if it hands over none.
+    """The inputs that each call passes to the probes at its start, if any.
 
-    `reads` tells whether probes read their values, `checks` whether they are held against `specs`.
+    `reads` says whether probes read the values, `checks` whether `specs` are checked.
     """
 
     reads: bool
@@ -134,29 +141,29 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Launches:
-    """The launches that get lines, with their rows in the header's table, and those that do not."""
+    """The launches that get lines, those that do not, and the rows for the table."""
 
     probed: tuple[Launch, ...]
     skipped: tuple[Skipped, ...]
-    facts: tuple[Json, ...]
+    rows: tuple[Json, ...]
 
 
 def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selection) -> _Inputs:
     """Add the lines at the start of each entry, and where its inputs have names."""
     checks = probes.checks_inputs(selection)
-    reads = choosing.asks_for_inputs(selection) and probes.reads_inputs(selection)
+    reads = matching.asks_for_inputs(selection) and probes.reads_inputs(selection)
     if checks and selection.tensors is not None:
-        reads = False  # all of them are handed over to be checked
+        reads = False  # all inputs are passed, to be checked, so the choice cannot be kept
     inputs = _Inputs(reads, checks)
-    has_weights = probes.which(selection) == "ends" and not checks
+    has_weights = probes.args_mode(selection) == "ends" and not checks
     for entry in located.entries:
         received, at = entry.inputs, entry.inputs_at
         if has_weights and entry.weights_at is not None:
             received, at = (*entry.inputs, *entry.weights), entry.weights_at
-        names = received if checks else choosing.named_inputs(received, selection)
+        names = received if checks else matching.named_inputs(received, selection)
         given = bool(names) and at is not None and (reads or checks)
         lines.begin(entry, checks=given and checks)
-        # There is one table of inputs: a second entry is served if it has the same.
+        # The table has one list of inputs: a second entry needs the same ones.
         if given and names == (inputs.names or names):
             inputs = replace(inputs, names=names, specs=entry.input_specs)
             lines.inputs(entry, names, at or 0)
@@ -166,12 +173,12 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
 def _plan_memory(
     lines: Lines | _NoLines, events: Sequence[MemoryEvent], selection: Selection
 ) -> tuple[Json, ...]:
-    """Add the lines where memory comes from or goes to, as probes need them; the rows of those, and
-    of the lines that cannot be put in.
+    """Add the lines of memory events, as probes need them. Returns the rows of these events, also
+    of those whose line cannot be inserted.
 
-    What a reuse took over is only of interest where nothing reads it any more.
+    A reuse only matters if nothing reads the old value any more.
     """
-    wanted = probes.memory(selection)
+    wanted = probes.memory_actions(selection)
     if "allocate" in wanted and lines.needs_releases:
         wanted |= {"release"}
     rows: list[Json] = []
@@ -192,9 +199,9 @@ def _plan_memory(
 def _not_yet_shown(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs
 ) -> dict[int, frozenset[str]]:
-    """What launches read that is shown nowhere else, by their indices."""
+    """By launch index, the expressions that it reads and that no other probed launch shows."""
     probed = [x for x in chosen if not x.insertion_point.obstacle and not x.is_last]
-    return choosing.not_yet_shown(located.launches, probed, _shown_inputs(located, inputs))
+    return matching.not_yet_shown(located.launches, probed, _shown_inputs(located, inputs))
 
 
 def _shown_inputs(located: Located, inputs: _Inputs) -> dict[str, set[str]]:
@@ -206,8 +213,8 @@ def _shown_inputs(located: Located, inputs: _Inputs) -> dict[str, set[str]]:
 def _ends(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs, selection: Selection
 ) -> dict[int, Recorded]:
-    """What `--args ends` records besides what launches write, if that is asked for."""
-    if probes.which(selection) != "ends":
+    """What `--args ends` records in addition to the results of launches."""
+    if probes.args_mode(selection) != "ends":
         return {}
     probed = {launch.index for launch in chosen if not launch.insertion_point.obstacle}
     watched = selection.tensors or ()
@@ -225,10 +232,10 @@ def _plan_launches(
     phases = probes.phases(selection)
     unseen = _not_yet_shown(located, chosen, inputs)
     recorded = _ends(located, chosen, inputs, selection)
-    checked = "launch" in probes.memory(selection)
+    checked = "launch" in probes.memory_actions(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
-    facts: list[Json] = []
+    rows: list[Json] = []
     handed: dict[int, tuple[Argument, ...]] = {}
     for launch in chosen:
         point = launch.insertion_point
@@ -246,19 +253,17 @@ def _plan_launches(
         handed[launch.index] = tuple(x for x in values.get("after", ()) if x.type == "tensor")
         if checked and not launch.is_last:
             lines.checked(launch)
-        facts.append(_facts(launch, values, reads=any(phases.values())))
+        rows.append(table.launch_row(launch, values, reads=any(phases.values())))
         probed.append(launch)
-    # `ends` finds launches that change what they are not given: so nothing waits for the next one.
-    can_wait = probes.which(selection) != "ends"
+    # `--args ends` looks for launches that write memory they were not given, so no value can wait
+    # to be measured with those of the next launch.
+    can_wait = probes.args_mode(selection) != "ends"
     waiting = together(located, handed) if can_wait else frozenset[int]()
-    for row in facts:
-        if row["launch"] in waiting:
-            row["together"] = True
-    return _Launches(tuple(probed), tuple(skipped), tuple(facts))
+    return _Launches(tuple(probed), tuple(skipped), _flagged(rows, "launch", "together", waiting))
 
 
 def _unchecked(located: Located, inputs: tuple[str, ...], guards: Guards) -> tuple[str, ...]:
-    """Why the inputs of an entry are not handed over, and which guards are not checked."""
+    """Why the inputs of entries are not checked, and which guards are not."""
     if not any(entry.inputs for entry in located.entries):
         return ("no entry gives names to any",)
     reasons = (
@@ -279,15 +284,15 @@ def _values(
     unseen: frozenset[str],
     more: Recorded,
 ) -> dict[Phase, tuple[Argument, ...]]:
-    """What each phase of a launch reads, each value once.
+    """The values to read at each phase of a launch, each once.
 
     `unseen` are the expressions that the launch reads and that are shown nowhere else, `more` what
-    `--args ends` adds. A phase without values because of what the user chose has a line only if a
-    probe needs one.
+    `--args ends` adds. If --roles or --tensors leave a phase without values, it has a line only if
+    a probe needs one.
     """
-    which = probes.which(selection)
+    mode = probes.args_mode(selection)
     chooses = selection.roles is not None or selection.tensors is not None
-    needed = probes.needed(selection)
+    needed = probes.unconditional_phases(selection)
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
         if phase == "after" and launch.is_last:
@@ -297,119 +302,35 @@ def _values(
             for argument in launch.args
             if reads
             and _is_read(argument, phase, selection.format)
-            and _is_shown(which, launch, argument, phase, unseen)
-            and choosing.is_asked(argument, phase, selection)
+            and _is_shown(mode, launch, argument, phase, unseen)
+            and matching.is_asked(argument, phase, selection)
         )
         added = more.get(phase, {}) if reads else {}
-        asked = {x: y for x, y in added.items() if choosing.is_asked(y, phase, selection)}
+        asked = {x: y for x, y in added.items() if matching.is_asked(y, phase, selection)}
         values = tuple(({argument.expr: argument for argument in readable} | asked).values())
-        # With `ends`, a line without values behind a launch says at least that the launch ran.
-        is_bare = phase == "after" if which == "ends" else not chooses
+        # With `ends`, a line without values after a launch still records that the launch ran.
+        is_bare = phase == "after" if mode == "ends" else not chooses
         if values or phase in needed or is_bare:
             result[phase] = values
     return result
 
 
 def _is_shown(
-    which: Which, launch: Launch, argument: Argument, phase: Phase, unseen: frozenset[str]
+    mode: Which, launch: Launch, argument: Argument, phase: Phase, unseen: frozenset[str]
 ) -> bool:
-    """Whether `which` arguments of launches has this one."""
-    if which == "all":
+    """Whether an argument is among those that `--args` asks for."""
+    if mode == "all":
         return True
-    if choosing.may_be_written(launch, argument):
-        return which == "written" or phase == "after"
-    return which == "written" and phase == "after" and argument.expr in unseen
+    if matching.may_be_written(launch, argument):
+        return mode == "written" or phase == "after"
+    return mode == "written" and phase == "after" and argument.expr in unseen
 
 
 def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:
-    """A pure output has no value before; a literal is in the source, but upstream prints it."""
+    """Whether an argument has a value to read. A pure output has none before the launch; a literal
+    is in the source already, but the upstream format prints it."""
     if argument.type == "other" or (phase == "before" and argument.role == "out"):
         return False
     if not expression(argument, phase):
         return False
     return argument.type == "tensor" or bool(argument.buffer) or style == "upstream"
-
-
-def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]], *, reads: bool) -> Json:
-    """The row of a launch in the wrapper's table: what is known of it without running it.
-
-    With `reads`, what it is given and no line hands over is named: data flow tells its value.
-    """
-    given = _left_out(launch, values) if reads else ()
-    row: Json = {
-        "launch": launch.index,
-        "kernel": launch.kernel,
-        "kind": launch.kind,
-        "scope": launch.scope,
-        "line": launch.line,
-        "source_nodes": list(launch.source_nodes),
-        "origins": list(launch.origins),
-        "repeats": launch.repeats,
-    }
-    known = (*chain.from_iterable(values.values()), *given)
-    memory = {a.name: a.buffer for a in known if _is_alias(a)}
-    if memory:
-        row["buffers"] = memory
-    for phase, arguments in values.items():
-        row[phase] = list(map(_label, arguments))
-    if given:
-        row["reads"] = list(map(_label, given))
-    return row
-
-
-def _label(argument: Argument) -> list[str]:
-    named = [argument.role, argument.name]
-    return named if argument.name == argument.expr else [*named, argument.expr]
-
-
-def _left_out(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> tuple[Argument, ...]:
-    """The tensors that a launch is given and that no line of its hands over as they were then."""
-    shown = {a.expr for a in values.get("before", ())}
-    shown |= {a.expr for a in values.get("after", ()) if a.role == "in"}
-    given = (a for a in launch.args if a.type == "tensor" and a.role != "out")
-    return tuple({a.expr: a for a in given if a.expr not in shown}.values())
-
-
-def _is_alias(argument: Argument) -> bool:
-    """Whether an argument has its memory under another name: data flow goes by that."""
-    return argument.type == "tensor" and argument.name.partition(".")[0] != argument.buffer
-
-
-def _options(
-    record: OptionsRecord,
-    sha256: str,
-    located: Located,
-    selection: Selection,
-    inputs: _Inputs,
-    memory: Sequence[Json],
-) -> Json:
-    """What the table of a wrapper says of its probes; `memory` are the rows of lines for memory."""
-    rows: Json = {"memory": list(memory)} if probes.memory(selection) else {}
-    checks = _checks(inputs, record) if inputs.checks else {}
-    options: Json = {
-        "artifact": record.artifact,
-        "sha256": sha256,
-        "version": __version__,
-        "probes": list(selection.probes),
-        "when": selection.when,
-        "format": selection.format,
-        "values": selection.values,
-        "label": record.label,
-        "calls": selection.calls,
-        "last": selection.last,
-        "args": probes.which(selection),
-        "recheck": selection.recheck,
-        "max_bytes": selection.max_bytes,
-        "allow": list(selection.allow),
-        "stop": selection.stop,
-        **({"dormant": True} if selection.dormant else {}),
-        **({"on": list(selection.on)} if selection.on else {}),
-        "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
-    }
-    return rows | options | checks
-
-
-def _checks(inputs: _Inputs, record: OptionsRecord) -> Json:
-    conditions = record.guards.split("; ") if record.guards else ()
-    rows = [*map(table_row, inputs.specs), *(f"if {one}" for one in conditions)]
-    return {"expected": rows, "reads_inputs": inputs.reads}

@@ -1,7 +1,7 @@
-"""Are the probes in a file what `instrument` writes?
+"""Checks that the probes in a file are what `instrument` writes.
 
-The file without its probes is instrumented again, as it says that it was, and both are compared
-byte for byte. Nothing in the file is trusted: what it says of itself only chooses what to compare
+The file is stripped and instrumented again with the options that it records, and the two are
+compared byte for byte. Nothing in the file is trusted: its options only decide what to compare it
 with.
 """
 
@@ -30,9 +30,9 @@ _WIDTH = 80
 
 @dataclass(frozen=True)
 class ProbeCheck:
-    """`verified`: every byte beyond the original is what `instrument` writes; `changed`: it is not;
-    `unverified`: that cannot be said. `reason` says why it is one of the others, `line` is the
-    first line that differs."""
+    """`verified`: every byte beyond the original is what `instrument` writes; `changed`: some byte
+    is not; `unverified`: it cannot be checked. `reason` explains the last two, `line` is the first
+    line that differs."""
 
     state: CheckState
     reason: str = ""
@@ -40,7 +40,7 @@ class ProbeCheck:
 
 
 def check(wrapper: OpenWrapper) -> ProbeCheck | None:
-    """Check the probes of a wrapper; `None` where it has none."""
+    """Check the probes of a wrapper; `None` if it has none."""
     header = wrapper.probes
     if header is None:
         return _without_header(wrapper.source)
@@ -70,7 +70,7 @@ def check(wrapper: OpenWrapper) -> ProbeCheck | None:
 
 
 def _without_header(source: bytes) -> ProbeCheck | None:
-    """Of a file without the first line of probes: `None` where it has no other line of theirs."""
+    """Check a file without a header of probes; `None` if it has no other line of probes."""
     line = options_line.find(source)
     if not line:
         return None
@@ -85,7 +85,7 @@ def _with_operators(wrapper: OpenWrapper, record: OptionsRecord) -> OpenWrapper 
     """The wrapper with the operators that it was instrumented with; `None` if they are gone."""
     if record.operators == options_line.operators_hash(wrapper.operators):
         return wrapper
-    # They lie beside the file that was instrumented, unless it had none.
+    # The operators file is beside the file that was instrumented.
     operators = (
         operators_beside(wrapper.path.with_name(record.artifact), wrapper.language)
         if record.operators
@@ -100,7 +100,7 @@ def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) 
     source = wrapper.source
     dialect = dialect_of(wrapper, standalone=bool(record.packed))
     expected = _instrumented(wrapper, record, selection, dialect)
-    # Another zlib packs the same runtime in other bytes.
+    # Another version of zlib packs the same runtime into different bytes.
     is_foreign = record.packed not in ("", zlib.ZLIB_RUNTIME_VERSION)
     if expected != source and is_foreign:
         own = module_of(wrapper.language).repacked(source, record.packed)
@@ -142,7 +142,7 @@ def _instrumented(
 
 
 def _short(line: bytes, beside: bytes) -> str:
-    """A line, from a little before where it differs from the other one."""
+    """An excerpt of a line, around where it differs from the other one."""
     text, other = (one.decode("utf-8", "replace") for one in (line, beside))
     if not text:
         return "missing"

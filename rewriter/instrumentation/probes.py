@@ -1,7 +1,7 @@
-"""The probes there are, and when those of a selection act.
+"""The available probes, and when those of a selection act.
 
-A probe is one file in `rewriter/runtime/probes/`; its class says how it wants to be placed. Reading
-that imports no torch.
+A probe is one file in `rewriter/runtime/probes/`; attributes of its class say where its lines go.
+Reading them does not import torch.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "3": ("names",),
 }
 
-# What `--dormant` puts in where no probe is named: those that need nothing but what launches get.
+# The default of `--dormant`: the probes that need only the arguments of launches.
 SWITCHED = ("names", "print", "hash", "nan", "save", "sync", "time")
 
 
 @cache
 def registry() -> dict[str, type[Probe]]:
-    """Every probe by name, found by the files that stand in the package."""
+    """Every probe by name, found by the files of the package."""
     classes: dict[str, type[Probe]] = {}
     for module in pkgutil.iter_modules(package.__path__):
         probe = getattr(import_module(f"{package.__name__}.{module.name}"), "PROBE", None)
@@ -48,7 +48,7 @@ def registry() -> dict[str, type[Probe]]:
 
 
 def check(names: Iterable[str]) -> tuple[str, ...]:
-    """The probes of these names, each once, in a fixed order. Unknown ones are an error."""
+    """These names, each once, in a fixed order. Raises `RewriterError` for an unknown one."""
     known = registry()
     for name in (wanted := list(dict.fromkeys(names))):
         if name not in known:
@@ -70,17 +70,17 @@ def phases(selection: Selection) -> dict[Phase, bool]:
     return result
 
 
-def needed(selection: Selection) -> frozenset[Phase]:
-    """The phases at which a selected probe acts whether or not it is handed values."""
+def unconditional_phases(selection: Selection) -> frozenset[Phase]:
+    """The phases at which a selected probe acts even if there are no values to read."""
     return frozenset(phase for probe, phase in _acting(selection) if not probe.idle)
 
 
-def which(selection: Selection) -> Which:
-    """Which arguments of launches are read.
+def args_mode(selection: Selection) -> Which:
+    """Which arguments of launches are read: what `--args` says, or else a default.
 
-    Unless the selection says so: what they write, but all of them where it asks for more than one
-    side of a launch, chooses among its arguments itself, prints as upstream does, or has a probe
-    that waits for the device, which hunts a crash: what a launch was given is known only before it.
+    The default is what launches write. It is all arguments if the selection looks before launches,
+    chooses arguments by role or name, prints as upstream does, or has a probe that waits for the
+    device to find a crash: after a crash, it is too late to read what the launch was given.
     """
     if selection.args is not None:
         return selection.args
@@ -93,7 +93,7 @@ def which(selection: Selection) -> Which:
 
 def reads_inputs(selection: Selection) -> bool:
     """Whether a selected probe reads the inputs of a call: before all launches, each once."""
-    shown = which(selection)
+    shown = args_mode(selection)
     if any(probe.marks or (shown != "all" and probe.of_results) for probe in _classes(selection)):
         return True
     return phases(selection).get("before", False)
@@ -104,7 +104,7 @@ def _classes(selection: Selection) -> Iterator[type[Probe]]:
 
 
 def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
-    shown = which(selection)
+    shown = args_mode(selection)
     for probe in _classes(selection):
         if probe.when in ("inputs", "memory"):
             continue
@@ -117,11 +117,11 @@ def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
         yield from ((probe, phase) for phase in both if when in (phase, "both"))
 
 
-def memory(selection: Selection) -> frozenset[str]:
-    """What selected probes have to see of memory: see `Probe.memory`."""
+def memory_actions(selection: Selection) -> frozenset[str]:
+    """The memory events at which selected probes act: see `Probe.memory`."""
     return frozenset(action for probe in _classes(selection) for action in probe.memory)
 
 
 def checks_inputs(selection: Selection) -> bool:
-    """Whether a selected probe looks at the inputs of a call, whatever launches are chosen."""
+    """Whether a selected probe checks the inputs of a call, whatever launches are chosen."""
     return any(probe.when == "inputs" for probe in _classes(selection))

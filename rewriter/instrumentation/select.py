@@ -1,4 +1,4 @@
-"""Makes a selection from what a person or a program asks for, and checks it."""
+"""Makes and checks a selection: which probes go where."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _TRIGGER = re.compile(r"nan|inf|changed|(?:spike|slow):(\d{1,6}(?:\.\d{1,3})?)x?
 
 
 def _check_triggers(wanted: Iterable[str]) -> tuple[str, ...]:
-    """The triggers of `--on`, each once. What is none is an error."""
+    """The triggers of `--on`, each once. Raises `RewriterError` for any other text."""
     result = tuple(dict.fromkeys(wanted))
     for one in result:
         match = _TRIGGER.fullmatch(one)
@@ -109,12 +109,12 @@ def _check_triggers(wanted: Iterable[str]) -> tuple[str, ...]:
     return result
 
 
-# What a ring has no room for, or has a file of its own beside the rows of a call.
+# Probes that write more than a ring holds, or into files of their own.
 _NOT_RECORDED = ("save", "bounds", "poison", "stale")
 
 
 def _check_record(names: Iterable[str], last: int, max_bytes: str, who: str) -> None:
-    """What the probe `record` cannot be together with is an error; `who` is that probe."""
+    """Refuse what cannot be combined with the probe `record`; `who` is its name in messages."""
     if others := [name for name in names if name in _NOT_RECORDED]:
         raise RewriterError(
             "not-with-record",
@@ -132,7 +132,7 @@ def _check_record(names: Iterable[str], last: int, max_bytes: str, who: str) -> 
 
 
 def check_allowed(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Patterns of values that may be NaN or infinite. What has not both parts is an error."""
+    """Check `--allow`: patterns of values that may be NaN or infinite, each with both parts."""
     result = tuple(patterns)
     for pattern in result:
         kernel, _, name = pattern.rpartition(":")
@@ -147,7 +147,7 @@ def check_allowed(patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
-    """The roles of these names. Unknown ones are an error."""
+    """Check `--roles`."""
     wanted = list(names)
     for name in wanted or [""]:
         if name not in ROLES:
@@ -160,7 +160,7 @@ def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
 
 
 def check_calls(text: str, *, option: str = "--calls") -> str:
-    """The text of an option without spaces; anything but calls and ranges of them is an error."""
+    """Check an option that takes calls and ranges of calls. Returns its text without spaces."""
     text = "".join(text.split())
     try:
         if text:
@@ -175,7 +175,7 @@ def check_calls(text: str, *, option: str = "--calls") -> str:
 
 
 def check_bytes(text: str, *, option: str = "--max-bytes") -> str:
-    """The text of an option without spaces; anything but a size is an error."""
+    """Check an option that takes a size. Returns its text without spaces."""
     text = "".join(text.split())
     try:
         if text:
@@ -190,7 +190,7 @@ def check_bytes(text: str, *, option: str = "--max-bytes") -> str:
 
 
 def check_number(option: str, number: int) -> int:
-    """A number of something, at least one, that all of the runtimes can count."""
+    """Check a count: at least one, and in the range of all runtimes."""
     if number < 1:
         raise RewriterError(
             "bad-number",
@@ -207,7 +207,7 @@ def check_number(option: str, number: int) -> int:
 
 
 def no_probes() -> RewriterError:
-    """The error of a request that needs a probe and names none."""
+    """The error if no probe is named."""
     return RewriterError(
         "no-probes",
         "no probe was asked for",

@@ -1,4 +1,4 @@
-"""Takes the probes out of a wrapper again. Nothing is written: the result holds the source."""
+"""Removes the probes of a wrapper. Nothing is written: the result holds the source."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from rewriter.instrumentation.types import Stripped
 
 
 def strip(artifact: str | Path | Artifact) -> Stripped:
-    """Take the probes out again. A plain wrapper comes back as it is, with `removed == 0`."""
+    """Remove the probes. A plain wrapper is returned as it is, with `removed == 0`."""
     return strip_wrapper(only_wrapper(artifact))
 
 
 def strip_wrapper(wrapper: OpenWrapper) -> Stripped:
-    """Take the probes out of one wrapper of an artifact; as `strip`."""
+    """As `strip`, for one wrapper of an artifact."""
     require_header(wrapper)
     if wrapper.probes is None:
-        # Nothing to take out, so this had better be a sound wrapper. What carries probes is
-        # restored in whatever state it is.
+        # Without probes, require a sound wrapper. One with probes is restored whatever its state.
         _ = wrapper.located
     restored = wrapper.restored
     return Stripped(wrapper.path, restored.source, wrapper.source, wrapper.removed, restored.exact)

@@ -12,36 +12,36 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from rewriter.instrumentation import choosing
+from rewriter.instrumentation import matching
 from rewriter.locate.types import Argument, Launch, Located
 
-_MOST = 48  # buffers that wait: a launch measures 12, and what waits is gone through each time
-_MOST_SHARED = 256  # buffers that may be one memory: what is gone through for each launch
-_POOL = re.compile(r"pool\d+$")  # whose parts may overlap, and are not released
+_MOST = 48  # buffers that wait: a launch measures 12, and all that wait are checked each time
+_MOST_SHARED = 256  # buffers that may share memory: all of them are checked for each launch
+_POOL = re.compile(r"pool\d+$")  # its parts may overlap, and are not released
 
 
 def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> frozenset[int]:
     """The indices of the launches whose values can wait for those of the next launch.
 
-    `handed` are the values that the line behind a launch hands over, by its index.
+    `handed` are the values that the line after each launch passes, by launch index.
     """
     scopes = {launch.scope for launch in located.launches}
     own = {event.buffer for event in located.memory}
     if len(scopes) != 1 or located.unrecognised or any(map(_POOL.match, own)):
         return frozenset()
     owners = _owners(located)
-    # What is taken over may be written by a line that is no launch, such as a copy.
+    # Memory that was taken over may be written by a line that is not a launch, such as a copy.
     ended = (x for x in located.memory if x.action != "allocate")
     releases = _Lines((x.insertion_point.start, x.of or x.buffer) for x in ended)
     uses = _Lines((x.start, x.buffer) for x in located.other_uses)
     lasting = _Lines((x.start, x.buffer) for x in located.other_uses if x.lasts)
-    # What has a known end: a release, maybe of the name that took it over, or that of the package.
+    # Memory with a known end: a release, maybe under the name that took it over, or the package's.
     ending = {owners.get(buffer, buffer) for buffer in own}
     kept = ending.union(own, *(entry.weights for entry in located.entries))
     made, shared = _made(located)
     result: set[int] = set()
-    waiting: set[str] = set()  # who owns the memory of what waits
-    lost: set[str] = set()  # what may be written at any time from now on
+    waiting: set[str] = set()  # owners of the memory that waits to be measured
+    lost: set[str] = set()  # buffers that may be written at any time from now on
     done = 0
     for launch, following in pairwise(located.launches):
         values = handed.get(launch.index, ())
@@ -75,13 +75,13 @@ class _Lines:
         self._starts = [start for start, _ in self._lines]
 
     def buffers(self, start: int, end: int, owners: Mapping[str, str]) -> set[str]:
-        """Who owns the memory of what the lines from `start` to before `end` name."""
+        """The owners of the memory that the lines from `start` to before `end` name."""
         first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
         return {owners.get(buffer, buffer) for _, buffer in self._lines[first:last]}
 
 
 def _owners(located: Located) -> dict[str, str]:
-    """Which variable owns the memory of each one."""
+    """For each variable, the one that owns its memory."""
     owners = {
         argument.name.partition(".")[0]: argument.buffer
         for launch in located.launches
@@ -94,17 +94,17 @@ def _owners(located: Located) -> dict[str, str]:
 
 
 def _follows(launch: Launch, following: Launch) -> bool:
-    """Whether the one always runs right behind the other, on the same stream."""
+    """Whether `following` always runs right after `launch`, on the same stream."""
     return not any(x.repeats or x.conditional or x.stream for x in (launch, following))
 
 
 def _made(located: Located) -> tuple[dict[int, set[str]], dict[str, set[str]]]:
-    """The results of calls that allocate by themselves: which ones each launch makes, by its index,
-    and what each of them may be a view of, which is what its call was given, as that of
-    `aten.view_as_real` is. Results of `extern_kernels` are new.
+    """The results that calls allocate themselves: those that each launch makes, by its index, and
+    for each result the buffers that it may be a view of.
 
-    A launch that writes a buffer which took over the memory of such a result, under a name of its
-    own, does not make the result.
+    A result may be a view of the arguments of its call, as for `aten.view_as_real`; results of
+    `extern_kernels` are new. A launch that writes to a result under another name, which took over
+    its memory, does not make the result.
     """
     allocated = {event.buffer for event in located.memory if event.action != "release"}
     made: dict[int, set[str]] = {}
@@ -122,7 +122,7 @@ def _made(located: Located) -> tuple[dict[int, set[str]], dict[str, set[str]]]:
 
 
 def _may_overlap(one: set[str], other: set[str], shared: Mapping[str, set[str]]) -> bool:
-    """Whether two sets of buffers may have memory in common, through views of views, too."""
+    """Whether two sets of buffers may share memory, also through views of views."""
     if not other:
         return False
     reached = [_with(buffers, shared) for buffers in (one, other)]
@@ -130,7 +130,7 @@ def _may_overlap(one: set[str], other: set[str], shared: Mapping[str, set[str]])
 
 
 def _with(buffers: set[str], shared: Mapping[str, set[str]]) -> set[str]:
-    """These and all that they may be views of, or more than `_MOST_SHARED` of that."""
+    """These buffers and all that they may be views of; the search ends above `_MOST_SHARED`."""
     found, new = set(buffers), list(buffers)
     while new and len(found) <= _MOST_SHARED:
         more = shared.get(new.pop(), set()) - found
@@ -140,10 +140,10 @@ def _with(buffers: set[str], shared: Mapping[str, set[str]]) -> set[str]:
 
 
 def _written(launch: Launch, made: Mapping[int, set[str]]) -> set[str]:
-    """What a launch writes, but for the results that it makes."""
+    """The buffers that a launch writes, except for results that it makes."""
     return {
         argument.buffer
         for argument in launch.args
-        if choosing.may_be_written(launch, argument)
+        if matching.may_be_written(launch, argument)
         and not (argument.role == "out" and argument.buffer in made[launch.index])
     }

@@ -11,17 +11,17 @@ from rewriter.core.types import Format, Role, When, Which
 from rewriter.locate.types import Launch, Unrecognised
 
 INPUTS = (-1, "inputs")
-# What a line that hands over values is known by: launch and phase, or INPUTS.
+# Identifies a line that passes values: launch and phase, or INPUTS.
 LineKey = tuple[int, str]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which probes go where: what the command line's PROBES options say.
+    """Which probes go where: the PROBES options of the command line.
 
     `kernels` are glob patterns over kernel names, `launches` ranges of indices; `None` is all.
     `when` of `None` leaves it to each probe, `args` of `None` to the rest of the selection (see
-    `probes.which`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
+    `args_mode`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
     `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
     and 0 are all. With `recheck`, a value that is known not to have been written since it was
@@ -53,7 +53,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A launch that was to be probed and was not, or only in part, and why."""
+    """A chosen launch that was not probed, or only in part, and why."""
 
     launch: Launch
     reason: str
@@ -63,9 +63,9 @@ class Skipped:
 class Plan:
     """What instrumenting one wrapper would change.
 
-    `unmatched` are the parts of the selection that name no launch, while others do. `unchecked`
-    says which inputs were to be checked and are not, and why. `handed` are the expressions that
-    each line hands over, by INPUTS, or launch and phase.
+    `unmatched` are the parts of the selection that match nothing, while other parts do. `unchecked`
+    says which inputs cannot be checked, and why. `handed` are the expressions that each line
+    passes.
     """
 
     insertions: tuple[Insertion, ...]
@@ -79,7 +79,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Instrumented:
-    """The result of `instrument`: new bytes, and what was done to get them."""
+    """The result of `instrument`: the new source, and how it was made."""
 
     path: Path
     source: bytes
@@ -92,8 +92,8 @@ class Instrumented:
 class Stripped:
     """The result of `strip`.
 
-    `removed` counts the lines taken out; `exact` tells whether what is left has the hash that was
-    recorded when the probes went in. It is false when somebody edited the file since.
+    `removed` counts the removed lines; `exact` says whether the rest has the hash that was recorded
+    when the probes were put in. It is false if the file was edited since.
     """
 
     path: Path

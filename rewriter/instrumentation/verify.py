@@ -1,6 +1,6 @@
-"""Checks what the commands promise, before anything is written.
+"""Checks an instrumented source before it is written.
 
-A failure here is a defect of this program, not of the input.
+A failure is a bug of this program, not of the input.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
 from rewriter.locate.languages import language
 
-_ROWS = 500  # that are parsed at once
+_ROWS = 500  # of the table that are parsed at once
 
 
 def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
-    """Check that the result parses, and that stripping it gives back the original.
+    """Check that the result parses, and that stripping it gives the original.
 
-    In C++, where a wrapper does not parse without errors to begin with, the entries must, and hold
-    as many launches as before; lines that only go in cannot change their order.
+    A C++ wrapper does not parse without errors in the first place. There, the entries must parse
+    and have as many launches as before; inserted lines cannot change their order.
     """
     restored = edit.strip(instrumented)
     if restored.source != wrapper.plain.data or not restored.exact:
@@ -42,10 +42,10 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
 
 
 def _check_module(instrumented: bytes) -> None:
-    """Parse a module, piece by piece. Raises `SyntaxError`.
+    """Parse a module in pieces. Raises `SyntaxError`.
 
-    The table of launches is one literal, by far the largest of a file: its rows are members of a
-    list, so they parse by themselves, as does the list without them.
+    The table of launches is by far the largest literal of a file. It is a list, so its rows and the
+    list without rows can be parsed separately.
     """
     text = instrumented.decode("utf-8-sig")
     header = markers.find_header(instrumented)

@@ -24,8 +24,8 @@ from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
 from rewriter.instrumentation import compilation_units, probes
-from rewriter.instrumentation.choosing import chosen_text, with_launches
 from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.matching import chosen_text, with_launches
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Plan, Selection
 from rewriter.rebuild import build, preflight, recipe, unpack
@@ -314,7 +314,7 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "values": selection.values,
         "calls": selection.calls,
         "last": selection.last,
-        "args": probes.which(selection),
+        "args": probes.args_mode(selection),
         "recheck": selection.recheck,
         "max_bytes": selection.max_bytes,
         "allow": list(selection.allow),

@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.conclusion import read_conclusion
-from rewriter.diagnosis.nonfinite import Follow, Where, infinite_origin_of, overflow_of
+from rewriter.diagnosis.nonfinite import Follow, Where
+from rewriter.diagnosis.nonfinite_origin import infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest

@@ -128,7 +128,7 @@ def _is_valid(name: str, value: object) -> bool:
     return name in ("id", "dump") and type(value) is str
 
 
-def tell(path: str, number: int, facts: Mapping[str, Any]) -> None:
+def write_state(path: str, number: int, facts: Mapping[str, Any]) -> None:
     """Write the state of the `number`th wrapper of this process to `PATH.d/`.
 
     Writes nothing if that directory is missing or belongs to another user.

@@ -18,7 +18,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from .control import VARIABLE, Control, ControlError, read, tell
+from .control import VARIABLE, Control, ControlError, read, write_state
 from .probe_set import ProbeSet
 from .process import is_data_worker, read_rank, say
 from .recorder import Recorder
@@ -151,7 +151,7 @@ class Dormant:
             if session.is_done:
                 self._close()
             elif session.recorded <= _FEW or time.monotonic() - self._said > _OFTEN:
-                self._tell(session)
+                self._report(session)
 
     def _set_state(self) -> None:
         self.on = bool(self._recording)
@@ -189,9 +189,9 @@ class Dormant:
         self._close()
         self._session = session
         if session is not None:
-            self._tell(session)
+            self._report(session)
         else:
-            self._tell_state(control.id, ())
+            self._write_state_of(control.id, ())
 
     def _open(self, control: Control) -> _Session | None:
         known = self._options["probes"]
@@ -213,7 +213,7 @@ class Dormant:
         if session is None:
             return
         session.is_done = True
-        self._tell(session)
+        self._report(session)
         if session not in self._recording.values():
             session.recorder.release()
 
@@ -225,12 +225,12 @@ class Dormant:
         if session.is_done and session not in self._recording.values():
             session.recorder.release()
 
-    def _tell(self, session: _Session) -> None:
+    def _report(self, session: _Session) -> None:
         self._said = time.monotonic()
         self._recorded = session.recorded
-        self._tell_state(session.control.id, () if session.is_done else session.control.probes)
+        self._write_state_of(session.control.id, () if session.is_done else session.control.probes)
 
-    def _tell_state(self, request: str, on: Sequence[str]) -> None:
+    def _write_state_of(self, request: str, on: Sequence[str]) -> None:
         facts = {
             "rank": self._rank,
             "wrapper": self._options["label"] or self._options["artifact"],
@@ -238,7 +238,7 @@ class Dormant:
             "on": list(on),
             "recorded": self._recorded,
         }
-        tell(self._path, self._place, facts)
+        write_state(self._path, self._place, facts)
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

@@ -177,7 +177,7 @@ class FastPaths:
     def finish(self) -> None:
         """At the end of the program: wait until all is written, and report failures."""
         drain_queue()
-        self._tell_problems()
+        self._report_problems()
 
     def _measured(self, phase: str, otherwise: Act) -> Act:
         """The fast path of a phase at which values are measured through the event queue."""
@@ -193,7 +193,7 @@ class FastPaths:
                     result = 0  # the slower paths will report the error
                 if result:
                     if result == 2:
-                        self._tell_problems()
+                        self._report_problems()
                     return
             known = launches[launch]
             if not measure(plans, known, known.labels[phase], values):
@@ -202,7 +202,7 @@ class FastPaths:
 
         def make_native(module: ModuleType) -> Act:
             assert self._queue is not None
-            made: Act = plans.make_native(module, self._queue, calls, at, self._tell_problems)
+            made: Act = plans.make_native(module, self._queue, calls, at, self._report_problems)
             return made
 
         self._quicker[phase] = make_native
@@ -232,10 +232,10 @@ class FastPaths:
         if result and call.collects:
             self._printer.write([self._queue.collected(call.queued)])
         if result == 2:
-            self._tell_problems()
+            self._report_problems()
         return bool(result)
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         if self._queue is not None:
             for about, problem in self._queue.problems():
                 self._printer.warn(about, problem)

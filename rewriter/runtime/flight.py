@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .engine_library import EngineUnavailable, declared, load
-from .forks import tell_of_forks
+from .forks import register_for_forks
 from .sizes import parse_bytes
 
 FOLDER, RING, TABLES = "record", "ring", "tables"
@@ -168,7 +168,7 @@ class PythonRing(_Mapped):
         self.path, self._locked = _new_file(root, size)
         with open(self.path, "r+b") as file:  # mapping the locked descriptor would keep the lock
             self.memory = mmap.mmap(file.fileno(), size)
-        tell_of_forks(self)
+        register_for_forks(self)
         start = process_start(os.getpid())
         HEADER.pack_into(
             self.memory, 0, b"", VERSION, self._capacity, 0, 0, 0, RUNNING, 0, os.getpid(), start,

@@ -1,4 +1,4 @@
-"""Tells objects of the runtime that they are in a process that was forked from the probed one."""
+"""Notifies objects of the runtime when their process was forked from the probed one."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Forkable(Protocol):
         """Called in a process that was forked from the one that made the object."""
 
 
-def tell_of_forks(one: Forkable) -> None:
+def register_for_forks(one: Forkable) -> None:
     """Call `one.forked()` in each process that is forked from this one, as long as `one` lives.
 
     `os.register_at_fork` keeps its functions for ever, so it gets one function for all objects.
     """
-    _told().add(one)
+    _registered().add(one)
 
 
 @cache
-def _told() -> WeakSet[Forkable]:
-    told: WeakSet[Forkable] = WeakSet()
+def _registered() -> WeakSet[Forkable]:
+    objects: WeakSet[Forkable] = WeakSet()
 
-    def tell() -> None:
-        for one in list(told):
+    def notify() -> None:
+        for one in list(objects):
             one.forked()
 
-    os.register_at_fork(after_in_child=tell)
-    return told
+    os.register_at_fork(after_in_child=notify)
+    return objects

@@ -27,7 +27,7 @@ from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .findings import Findings
 from .flight_dump import RecordedCall, RecordWriter
-from .forks import tell_of_forks
+from .forks import register_for_forks
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .memory.patterns import OFF
@@ -128,7 +128,7 @@ class Recorder:
             self.inputs = self._fast.inputs(self._take_inputs)
         # A fork of the probed process is not probed; see also `guarded`.
         self._is_fork = False
-        tell_of_forks(self)
+        register_for_forks(self)
         atexit.register(self._finish)
 
     def begin(self, values: Sequence[Any] | None = None, *, number: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Judges each launch of a recorded run by what it claims to compute, on the values it received.
+"""Checks that each launch of a recorded run computes what it claims, on the values it received.
 
-From a dump with saved values to findings, without a reference run.
+Needs a dump with saved values, and no reference run.
 """

@@ -1,8 +1,8 @@
-"""Values in float64, each with a bound on how far rounding may have carried the program's own.
+"""Values in float64, each with a bound on how far the program's value may be off by rounding.
 
-The bound is a running one, of the first order: each operation adds what its own rounding may add,
-and passes on what its operands may be off by. So it knows cancellation and the length of sums, and
-no constant has to be guessed for a model.
+The bound is a running error bound of first order: each operation propagates the errors of its
+operands and adds its own rounding. So the bound accounts for cancellation and for the length of
+sums, and no tolerance has to be guessed for a model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from rewriter.core.exit_status import first_line
 
-# Types that values are converted to, and that nothing is computed in.
+# Storage types: values are converted to them, but kernels compute in float32.
 NARROW = (
     torch.float16,
     torch.bfloat16,
@@ -25,22 +25,22 @@ NARROW = (
     torch.float8_e5m2fnuz,
 )
 _LONGEST = 160  # characters of what torch says
-_FEW = 64  # terms up to which each rounding of a sum may have the same sign
+_FEW = 64  # up to so many terms, all roundings of a sum may have the same sign
 LIKELY, _WALK = 8.0, 4.0  # standard deviations
 
 
 class UncheckedError(Exception):
-    """What a node computes cannot be said; the message says why."""
+    """The value of a node cannot be computed; the message says why."""
 
 
 def in_short(error: BaseException) -> str:
-    """What torch says of an error, without the stack that it adds."""
+    """The message of an error of torch, without the stack that torch adds."""
     return first_line(str(error))[:_LONGEST]
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """A value and a bound of its error: `None` where it is exact, infinite where it is not known.
+    """A value and a bound on its error: `None` if it is exact, infinite where it is unknown.
 
     `value` is of float64, complex128, or of the integer type that it has in the program. `dtype` is
     the program's. `terms` is the length of the longest sum in it, `steps` the number of operations
@@ -56,7 +56,7 @@ class Bounded:
 
     @property
     def is_real(self) -> bool:
-        """Whether it has to be rounded."""
+        """Whether its type rounds: it is floating-point or complex."""
         return self.value.is_floating_point() or self.value.is_complex()
 
     def bound(self) -> torch.Tensor:
@@ -67,12 +67,12 @@ class Bounded:
 
 
 def exact(tensor: torch.Tensor) -> Bounded:
-    """What a launch was given: it has no error, whatever it is."""
+    """The recorded input of a launch: it has no error, by definition."""
     return Bounded(wide(tensor), None, tensor.dtype)
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The same in the type that is computed in."""
+    """The tensor in float64, or complex128; integers as they are."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
@@ -85,26 +85,27 @@ def wide_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def precision(dtypes: list[torch.dtype]) -> torch.dtype:
-    """The type that a kernel computes in: float32 at least, as Inductor has it for half types."""
+    """The type that a kernel computes in: at least float32, which Inductor uses for half types."""
     is_double = any(dtype in (torch.float64, torch.complex128) for dtype in dtypes)
     return torch.float64 if is_double else torch.float32
 
 
 def roundings_of(terms: int) -> float:
-    """How many roundings of one sign a sum of so many terms amounts to, at most or very likely."""
+    """The error of a sum of so many terms, in roundings of its total: an upper bound for few terms,
+    a very likely one for many."""
     return terms if terms <= _FEW else LIKELY * terms**0.5
 
 
 def of_sum(
     terms: int, total: torch.Tensor, largest: torch.Tensor, squares: torch.Tensor
 ) -> torch.Tensor:
-    """How many units of rounding a sum of so many terms may be off by.
+    """The error of a sum, in units of rounding.
 
-    `total` is the sum of the magnitudes, `largest` the largest partial sum that is known, `squares`
-    the sum of the squares. Each partial sum is rounded: of few terms each may be as large as the
-    total. Of many, the roundings are independent, so that their sum grows with the root, but for a
-    chance of 1 in 10**13 (Higham and Mary, 2019); and of terms that are added in another order, a
-    partial sum is as far from the known ones as a random walk comes.
+    `total` is the sum of the magnitudes, `largest` the largest known partial sum, `squares` the sum
+    of the squares. Each partial sum is rounded. With few terms, each may be as large as the total.
+    With many, roundings are independent, so that the error grows with the square root of their
+    number, except with a probability of 1e-13 (Higham and Mary, 2019). The program may add the
+    terms in another order; its partial sums differ from the known ones by a random walk at most.
     """
     if terms <= _FEW:
         return total * terms
@@ -113,7 +114,7 @@ def of_sum(
 
 
 def flat(value: Any) -> list[Bounded]:
-    """The values in the arguments of an operation."""
+    """The values in the (nested) arguments of an operation."""
     if isinstance(value, Bounded):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -122,7 +123,7 @@ def flat(value: Any) -> list[Bounded]:
 
 
 def mapped(value: Any, change: Callable[[Bounded], Any]) -> Any:
-    """The arguments with other things in the places of values."""
+    """The (nested) arguments with each value replaced by what `change` returns for it."""
     if isinstance(value, Bounded):
         return change(value)
     if isinstance(value, (list, tuple)):
@@ -133,7 +134,7 @@ def mapped(value: Any, change: Callable[[Bounded], Any]) -> Any:
 
 
 def finite_error(error: torch.Tensor) -> torch.Tensor:
-    """A bound that could not be computed (infinity less infinity) is none."""
+    """The bound, with infinity where it could not be computed (infinity minus infinity)."""
     return torch.nan_to_num(error, nan=torch.inf, posinf=torch.inf)
 
 
@@ -155,11 +156,11 @@ def rounded(
         return Bounded(value, error, dtype, terms, steps, through)
     kind = precision([dtype, *(one.dtype for one in given if one.is_real)])
     facts = torch.finfo(kind)
-    if kind is torch.float32 and not value.is_complex():  # where the program's own overflows
+    if kind is torch.float32 and not value.is_complex():  # overflow as the program does
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
     own = value.abs() * facts.eps * roundings + facts.tiny
     is_rounding = isinstance(roundings, torch.Tensor) or roundings > 0
-    if dtype in NARROW and is_rounding:  # what reads it may get it in that type, or not
+    if dtype in NARROW and is_rounding:  # its readers may see it rounded to that type, or not
         narrow = torch.finfo(dtype)
         own = own + (value.abs() + narrow.smallest_normal) * narrow.eps
         through |= {dtype}

@@ -1,4 +1,4 @@
-"""The operator that a launch names, evaluated on what it was handed."""
+"""Evaluates the operator that a launch calls, on the recorded arguments of the launch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Launch
 from rewriter.verification.bounded import Bounded, UncheckedError
-from rewriter.verification.evaluate import Literals, operator_named, run
+from rewriter.verification.evaluate import operator_named, run
+from rewriter.verification.literals import Literals
 
 _PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?=[LlUuFf]*\)*$)")
 
 
 def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
-    """What the operator of a statement computes of the tensors in `known`, by their expressions.
+    """The result of the operator that a statement calls; `known` are tensors by their expressions.
 
-    Raises `UncheckedError` where it is no such statement, or nothing can be said of it.
+    Raises `UncheckedError` if it is not such a statement, or cannot be evaluated.
     """
     call = _call(text)
     path = ast.unparse(call.func)
@@ -30,7 +31,7 @@ def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
         operator = operator_named(path.split("."))
     else:
         raise UncheckedError(f"{path} is no operator of torch")
-    values = _Handed(known)
+    values = _Arguments(known)
     args = tuple(map(values.of, call.args))
     kwargs = {
         one.arg: values.of(one.value) for one in call.keywords if one.arg and one.arg != "out"
@@ -39,8 +40,8 @@ def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
 
 
 def evaluate_shim(launch: Launch, known: Mapping[str, Bounded]) -> Any:
-    """The same of a call of the C shim, as far as its arguments are in the order of the operator:
-    tensors first, and the factors of a sum of products last.
+    """As `evaluate`, for a matrix product that is called through the C shim: its arguments are in
+    the order of the operator's, tensors first, and `beta` and `alpha` last.
 
     Raises `UncheckedError` for other operators.
     """
@@ -65,7 +66,7 @@ def _scalar(text: str) -> float:
 
 
 def overload(operator: Any, kwargs: Mapping[str, Any]) -> Any:
-    """The overload of an operator that takes these keywords."""
+    """The overload of an operator that takes these keyword arguments."""
     if isinstance(operator, str):
         return operator
     names = {one.name for one in operator._schema.arguments}
@@ -90,8 +91,8 @@ def _call(text: str) -> ast.Call:
     return value
 
 
-class _Handed(Literals):
-    """The arguments of a call: views of buffers are values that were recorded."""
+class _Arguments(Literals):
+    """The arguments of a call, among them the recorded tensors by their expressions."""
 
     def __init__(self, known: Mapping[str, Bounded]) -> None:
         super().__init__({})
@@ -109,6 +110,6 @@ class _Handed(Literals):
 
 
 def outputs(value: Any) -> list[Bounded | None]:
-    """The results of an operator in their order; of those that are no tensors, `None`."""
+    """The results of an operator in order; `None` for each that is not a tensor."""
     several = value if isinstance(value, (tuple, list)) else [value]
     return [one if isinstance(one, Bounded) else None for one in several]

@@ -1,9 +1,9 @@
-"""The outputs of a call against the whole graph, evaluated from the inputs of the call.
+"""Compares the outputs of a call with the whole graph, evaluated from the inputs of the call.
 
-Each launch may compute what it claims, and the outputs be wrong for all that: a launch is missing,
-or is given another value than it should be. So the graph is evaluated once as a whole, in float64,
-with the bound of its rounding, and compared with what the call returned. Where that differs, the
-first launch is looked for whose results are not the nodes that they claim to be.
+Even if each launch computes what it claims, outputs can be wrong: a launch is missing, or gets
+another value than it should. So the graph is evaluated as a whole, in float64 with rounding bounds,
+and compared with what the call returned. If they differ, this module looks for the first launch
+whose results are not the nodes that they claim to be.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
+from rewriter.artifact.naming.graph import FxGraph, parse_inlined
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.verification.evaluate import Evaluator, TensorType, tensor_type
-from rewriter.verification.given_graphs import GivenGraphs
-from rewriter.verification.judge import compare
+from rewriter.verification.evaluate import Evaluator
+from rewriter.verification.given_graphs import GivenGraphs, graph_text
+from rewriter.verification.graph_types import graph_sizes, tensor_type
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.types import Comparison, LaunchCheck
-from rewriter.verification.verify import graph_sizes
 
 _MOST = 1 << 27  # elements of all nodes of a graph
 
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """One output of a call, by its place among them: the variable, the node that it is, and how it
-    differs from that."""
+    """One output of a call: its position, its variable, the node that it should be, and how it
+    differs from that node."""
 
     position: int
     name: str
@@ -42,8 +42,8 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class CallCheck:
-    """The outputs of one call. `reason` says why they were not checked, or not all. `first` is the
-    first launch whose result is not the node that it claims to be, with the result."""
+    """The outputs of one call. `reason` says why some or all were not checked. `first` is the first
+    launch whose result is not the node that it claims to be, and `of` that result."""
 
     run: str
     artifact: str
@@ -60,24 +60,19 @@ class CallCheck:
 def check_outputs(
     dump: Path, checks: Sequence[LaunchCheck] = (), given: GivenGraphs | None = None
 ) -> tuple[CallCheck, ...]:
-    """What each call returned, against the graph as a whole; `checks` are those of the launches,
-    `given` the graphs of wrappers of which the dump has none."""
+    """Check what each call of a dump returned. `checks` are the results of checking the launches,
+    `given` the graphs of wrappers for which the dump has none."""
     return tuple(_check(run, checks, given) for run in open_dump(dump).runs)
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
-    text = run.graph
-    wrapper = wrapper_of(run)
-    if given is not None and wrapper is not None and not text:
-        text = given.of(wrapper.plain.data)
-    graph = parse(text) if text else None
+    graph = parse_inlined(graph_text(run, wrapper_of(run), given))
     if graph is None:
         return CallCheck(run.name, run.artifact, (), "its graph is not known")
-    graph = inlined(graph, subgraphs(text))
     rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
     sizes = graph_sizes(graph, rows)
     if graph.updates or any(_writes(node.operator) for node in graph.nodes.values()):
-        # A value is another one behind the call, and its name does not say which is meant.
+        # A name has one value before such a call and another one after it.
         return CallCheck(run.name, run.artifact, (), "its graph updates values in place")
     if _elements(graph, sizes) > _MOST:
         return CallCheck(run.name, run.artifact, (), "its graph is too large to be evaluated whole")
@@ -99,8 +94,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
 
 
 def _writes(operator: str) -> bool:
-    """Whether an operator is named as those that write into their arguments; what is copied into
-    inputs comes last."""
+    """Whether an operator writes into its arguments, by its name. `copy_` into inputs is excepted:
+    it comes last in a graph."""
     return operator.endswith("_") and not operator.endswith("__") and operator != "copy_"
 
 
@@ -122,30 +117,24 @@ def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[O
         except UncheckedError as error:
             reasons.append(str(error))
             continue
-        call = graph.nodes[node].call
         name = dataflow.output_variable(row.arg)
-        found.append(OutputCheck(position, name, f"{node} = {call}" if call else node, comparison))
+        found.append(OutputCheck(position, name, graph.statement(node), comparison))
     return found, next(iter(reasons), "")
 
 
 def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
-    """A recorded value against a node, in whichever order its elements lie."""
+    """Compare a recorded tensor with a node, in whichever layout they agree."""
     expected = evaluator.value(node)
     if not isinstance(expected, Bounded):
         raise UncheckedError(f"{node} is no tensor")
-    kind = evaluator.type_of(node)
-    shape = tuple(expected.value.shape)
-    stride = kind.stride if kind is not None else tuple(expected.value.stride())
     got = received.load(run, row)
-    ways = received.layouts(got, row, TensorType(expected.dtype, shape, stride), viewed=True)
-    compared = [compare(way.reshape(shape), expected) for way in ways]
-    return next((one for one in compared if one.agrees), compared[0])
+    return compare_recorded(got, row, expected, evaluator.type_of(node), viewed=True)
 
 
 def _first(
     run: RunDump, graph: FxGraph, evaluator: Evaluator, checks: Sequence[LaunchCheck]
 ) -> tuple[LaunchCheck | None, OutputCheck | None]:
-    """The first launch that left something else than the node that it was taken for."""
+    """The first launch whose result is not the node that its check took it for."""
     steps = {(step.launch, step.iteration): step for step in run.steps}
     launched = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in run.steps})
     for check in checks:
@@ -153,7 +142,7 @@ def _first(
         if check.run != run.name or step is None or check.route not in ("graph", "fragment"):
             continue
         if check.route == "fragment" and launched[check.kernel] > 1:
-            continue  # the fragment has the names of its first launch
+            continue  # the node names in the fragment are those of the kernel's first launch
         written = received.written(run.rows(step))
         for checked in check.results:
             node = checked.claim.partition(" = ")[0]
@@ -179,8 +168,8 @@ def _first(
 def _received(
     run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str
 ) -> tuple[tuple[int, int], OutputCheck] | None:
-    """Of what a launch reads for a node, that which is not the node that it should be, and the
-    launch, and which time it ran, that wrote it."""
+    """An input of a launch that is not the node it should be, to compute `node`; with the launch
+    and iteration that wrote it."""
     flow = dataflow.Flow(run)
     given = received.given(run.rows(step))
     missing = {graph.base(name) for name in graph.nodes[node].reads} & graph.nodes.keys()
@@ -202,7 +191,6 @@ def _received(
             continue
         maker = flow.nodes[sources[0].step].step
         if maker.launch is not None:
-            call = graph.nodes[name].call
-            output = OutputCheck(-1, row.arg, f"{name} = {call}" if call else name, comparison)
+            output = OutputCheck(-1, row.arg, graph.statement(name), comparison)
             return (maker.launch, maker.iteration), output
     return None

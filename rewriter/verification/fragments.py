@@ -1,9 +1,10 @@
-"""What a Triton kernel claims by the fragment of the graph that stands above it.
+"""Checks launches of a Triton kernel against the fragment of the graph in the comment above it.
 
-The fragment has the names of the launch that Inductor compiled the kernel for; others use the same
-kernel. So arguments are matched by their order: pointers are declared in the order in which the
-kernel first reads, which is that of the placeholders. One that is updated in place stands in front,
-wherever its placeholder is. What several ways of matching leave open, the values decide.
+The fragment has the names of the launch that Inductor compiled the kernel for, and other launches
+use the same kernel. So arguments are matched by their order: pointers are declared in the order in
+which the kernel first reads them, which is that of the placeholders. Only a pointer that is updated
+in place comes first, wherever its placeholder is. If several ways of matching are possible, the
+values decide.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.verification.evaluate import Evaluator, TensorType, run, tensor_type
-from rewriter.verification.judge import compare
+from rewriter.verification.evaluate import Evaluator, run
+from rewriter.verification.graph_types import named_sizes, tensor_type
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.types import Checked, Comparison
 
 _ITEM = re.compile(r"getitem(?:_(\d+))?$")
@@ -30,7 +32,7 @@ _TUPLES = {
     "var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax",
     "_low_memory_max_pool_with_offsets", "max_pool2d_with_indices",
 }  # fmt: skip
-# What adds to some elements of its first argument, and keeps the others.
+# Operators that change some elements of their first argument and keep the others.
 _UPDATES = ("index_put", "scatter", "scatter_add", "scatter_reduce", "index_add")
 _BEFORE = "__before"
 _FIRST = re.compile(r"([\w.]+\()\w+(?=[,)])")
@@ -43,7 +45,7 @@ _Pairs = tuple[tuple[str, Argument], ...]
 
 
 class NoneAgreesError(UncheckedError):
-    """A buffer is none of the values that it may be, and may be one that has no name."""
+    """A buffer agrees with no candidate, but it may be a value that has no name in the fragment."""
 
 
 def check_fragment(
@@ -54,8 +56,10 @@ def check_fragment(
     written: Mapping[str, TensorRow],
     numbers: Mapping[str, int] | None = None,
 ) -> list[Checked]:
-    """Judge the results of a launch, of whose arguments `numbers` are known by their expressions.
-    Raises `UncheckedError` where the fragment is too little."""
+    """Check the results of a launch. `numbers` are integer arguments, by their expressions.
+
+    Raises `UncheckedError` if the fragment does not say enough.
+    """
     graph = _with_items(_updated_in_place(graph))
     fragment = _Fragment(graph, launch, dump, given, written, numbers or {})
     best: list[Checked] | None = None
@@ -87,20 +91,20 @@ class _Fragment:
         numbers: Mapping[str, int],
     ) -> None:
         self._graph, self._dump, self._given, self._written = graph, dump, given, written
-        # What the kernel computes itself, and reads again, is among its results.
+        # Results of the kernel that it also reads are no placeholders.
         copies = [x for x in graph.nodes.values() if x.operator == "copy_"]
-        # What an input that is changed becomes, by its name in the call.
+        # The nodes that are copied into inputs, by the input's name in the call.
         self._copies = {x.reads[0]: x.reads[1] for x in copies if len(x.reads) == 2}
         own = {*graph.outputs, *(x.name for x in copies)}
         self._read = [x for x in graph.types if x not in own]
         reads = dict.fromkeys(x for node in graph.nodes.values() for x in node.reads)
         self._open = set(reads) - set(graph.nodes) - set(graph.types)
-        # What the program read out of a tensor: `u1 = buf6.item()`.
+        # Sizes that the program read from a tensor: `u1 = buf6.item()`.
         items = sorted(x for x in self._open if x.startswith(_NUMBER))
         made = [n for x, n in numbers.items() if _UNBACKED.fullmatch(x)]
         self._numbers = dict(zip(items, made, strict=True)) if len(items) == len(made) else {}
-        self._updated: dict[str, str] = {}  # what a buffer is that the kernel adds to
-        # Before torch 2.9 there are no placeholders, no types, and nothing says what it returns.
+        self._updated: dict[str, str] = {}  # the nodes of buffers that the kernel updates
+        # Before torch 2.9, fragments have no placeholders, no types and no return value.
         self._is_bare = not graph.types and not graph.outputs
         if self._is_bare:
             self._read = [x for x in reads if x in self._open]
@@ -110,7 +114,7 @@ class _Fragment:
         self._out = [x for x in tensors.values() if x.role != "in" and x.name in written]
 
     def matchings(self) -> Iterator[_Pairs]:
-        """The ways in which placeholders are arguments, the likeliest first."""
+        """The ways to match placeholders with arguments, the likeliest first."""
         ways: list[tuple[int, _Pairs]] = []
         given = self._in
         if len(self._read) < len(given):
@@ -137,7 +141,7 @@ class _Fragment:
         return kind is None or kind.fits(row)
 
     def results(self, pairs: _Pairs) -> list[Checked]:
-        """What the launch wrote beside what the fragment computes of these arguments."""
+        """Compare what the launch wrote with what the fragment computes, for one matching."""
         sizes = self._sizes(pairs) | self._numbers
         known: dict[str, Bounded] = {}
         for name, argument in pairs:
@@ -150,7 +154,10 @@ class _Fragment:
             for name, argument in pairs
             if name.endswith(_BEFORE)
         }
-        for argument in (*self._in, *self._inout):  # what has the name of an input of the call
+        for argument in (
+            *self._in,
+            *self._inout,
+        ):  # arguments with the name of an input of the call
             if argument.buffer in self._open and argument.buffer not in known:
                 row = self._given[argument.name]
                 known[argument.buffer] = exact(received.load(self._dump, row))
@@ -165,8 +172,8 @@ class _Fragment:
     def _links(
         self, known: Mapping[str, Bounded], sizes: Mapping[str, int]
     ) -> Iterator[dict[str, Bounded]]:
-        """What a name may be that the fragment reads and does not define: views are left out of it,
-        as those of the parts of a tensor. Nothing, if that is no question."""
+        """Candidate values for a name that the fragment reads and does not define. Fragments leave
+        views out, so it may be any part of a split tensor. `{}` if there is no such name."""
         given = {*known, *self._graph.nodes, *self._graph.types}
         missing = [x for x in self._open if x not in given and x not in self._numbers]
         read = {x for node in self._graph.nodes.values() for x in node.reads}
@@ -196,20 +203,18 @@ class _Fragment:
             if name in names:
                 names.remove(name)
             name = meant if name in self._graph.nodes else name
-            node = self._graph.nodes.get(name)
-            claim = f"{name} = {node.call}" if node is not None and node.call else name
-            found.append(Checked(argument.name, claim, comparison))
+            found.append(Checked(argument.name, self._graph.statement(name), comparison))
         if not found:
             raise UncheckedError("what it wrote was not saved")
         return found
 
     def _left(self, evaluator: Evaluator, name: str, argument: Argument, row: TensorRow) -> Checked:
-        """What is left of a buffer that the kernel added to, or of an input that it changes: it is
-        that node, and nothing else."""
+        """Check a buffer that the kernel updates, or an input that it changes: only one node can be
+        its result."""
         comparison = self._compare(evaluator, name, received.load(self._dump, row), row)
         if comparison is None:
             raise UncheckedError(f"{argument.name} is no {name} of the fragment")
-        return Checked(argument.name, f"{name} = {self._graph.nodes[name].call}", comparison)
+        return Checked(argument.name, self._graph.statement(name), comparison)
 
     def _best(
         self,
@@ -219,8 +224,8 @@ class _Fragment:
         row: TensorRow,
         known: Mapping[str, Bounded],
     ) -> tuple[str, str, Comparison]:
-        """The result that an argument is, the value that this stands for, and how it differs: the
-        one that agrees, or else the last that it may be."""
+        """The result that an argument is, the node whose value it has, and how it differs: the
+        first candidate that agrees, or else the last one that is possible."""
         got = received.load(self._dump, row)
         computable = evaluator.computable()
         last: tuple[str, Comparison] | None = None
@@ -235,12 +240,12 @@ class _Fragment:
                     continue
                 if comparison is not None and comparison.agrees:
                     return name, one, comparison
-                # A buffer without a node of its own may be anything.
+                # A buffer without its own node may be any value, so it is only noted as tried.
                 if comparison is not None:
                     tried.append((one, comparison))
                     last = (name, comparison) if one == name else last
         if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
-            return tried[0][0], *tried[0]  # a kernel that moves what it reads
+            return tried[0][0], *tried[0]  # a kernel that only copies its input
         if last is None or self._is_bare:
             names = list(dict.fromkeys(name for name, _ in tried))
             raise (
@@ -249,13 +254,13 @@ class _Fragment:
         return last[0], *last
 
     def _last(self) -> list[str]:
-        """The nodes, those first that no other of them reads."""
+        """The nodes, first those that no other node reads."""
         read = {x for node in self._graph.nodes.values() for x in node.reads}
         return sorted(self._graph.nodes, key=lambda name: name in read)
 
     def _meant(self, name: str, known: Mapping[str, Bounded], computable: set[str]) -> list[str]:
-        """The values that a name of a result stands for: of a buffer, or of a node that several
-        kernels compute together, any that this one can compute."""
+        """The nodes that a result may be. The name of a buffer, or of a node that several kernels
+        compute together, may be any node that this kernel can compute."""
         if name in self._graph.nodes and name in computable:
             return [name]
         return [*(x for x in self._graph.nodes if x in computable), *known]
@@ -269,26 +274,19 @@ class _Fragment:
         expected = evaluator.value(name)
         if not isinstance(expected, Bounded) or expected.value.numel() != got.numel():
             return None
-        shape = tuple(expected.value.shape)
-        stride = kind.stride if kind is not None else tuple(expected.value.stride())
-        ways = received.layouts(got, row, TensorType(expected.dtype, shape, stride))
-        found = [compare(one, expected) for one in ways]
-        return next((one for one in found if one.agrees), found[0])
+        return compare_recorded(got, row, expected, kind)
 
     def _sizes(self, pairs: _Pairs) -> dict[str, int]:
-        """The sizes that have names, by the shapes of the arguments."""
+        """The named sizes, from the shapes of the arguments."""
         sizes: dict[str, int] = {}
         for name, argument in pairs:
-            inside = self._graph.types.get(name, "").partition("[")[2].partition("]")[0]
-            parts = [one.strip() for one in inside.split(",") if one.strip()]
             shape = self._given[argument.name].shape
-            if len(parts) == len(shape):
-                sizes |= {x: n for x, n in zip(parts, shape, strict=True) if x.isidentifier()}
+            sizes |= named_sizes(self._graph.types.get(name, ""), shape)
         return sizes
 
     def _unnamed(self, known: Mapping[str, Bounded]) -> dict[str, Bounded]:
-        """Nodes that the fragment names, and of which the kernel was given a buffer: what an
-        earlier launch made of them, or a library, which leaves the bias of a convolution out."""
+        """Nodes that the fragment reads, if the kernel gets their value in a buffer of another
+        name: from an earlier launch, or from a library, whose convolution leaves the bias out."""
         reads = {x for node in self._graph.nodes.values() for x in node.reads}
         spare = [x for x in known if x not in reads]
         found: dict[str, Bounded] = {}
@@ -323,10 +321,10 @@ def _with_bias(x: Bounded, node: FxNode, known: Mapping[str, Bounded]) -> Bounde
 
 
 def _updated_in_place(graph: FxGraph) -> FxGraph:
-    """The graph of a kernel that updates elements of a buffer which an earlier kernel has filled.
+    """The graph of a kernel that updates some elements of a buffer that an earlier kernel filled.
 
-    The placeholder has the name of the node then, and is what the node adds to: the value that its
-    first argument had before, under whatever name.
+    The placeholder for the buffer then has the name of the node. It is renamed, and becomes the
+    first argument of the node: the value before the update.
     """
     nodes, types = dict(graph.nodes), dict(graph.types)
     for node in graph.nodes.values():
@@ -343,9 +341,9 @@ def _updated_in_place(graph: FxGraph) -> FxGraph:
 
 
 def _with_items(graph: FxGraph) -> FxGraph:
-    """The graph with nodes for the items of tuples, which have no line in a fragment.
+    """The graph with `getitem` nodes for the items of tuples, which fragments leave out.
 
-    Inductor numbers them in the order of the graph, and all tuples here have two.
+    Inductor numbers these nodes in the order of the graph, and all tuples here have two items.
     """
     tuples = [x.name for x in graph.nodes.values() if x.operator in _TUPLES and not x.type]
     names = {x for node in graph.nodes.values() for x in node.reads} | set(graph.outputs)

@@ -1,5 +1,4 @@
-"""Graphs that the user names, for wrappers of which nothing else says what they were compiled from:
-those of packages."""
+"""Graphs that the user names with --graph, for wrappers whose dump has none, such as packages."""
 
 from __future__ import annotations
 
@@ -9,17 +8,19 @@ from pathlib import Path
 
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.naming.known import GRAPHS
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import RunDump
 
 _CODE = ("output_code.py", "output_code.cpp")
 _NEAR = 0.95  # of the lines of a wrapper
-_COMMANDS = "// Compile cmd"  # which torch adds to what it keeps of a package
+_COMMANDS = "// Compile cmd"  # torch adds such lines to the source that it keeps of a package
 
 
 @dataclass(frozen=True)
 class _Given:
-    """The text of a graph, and of the code that was generated for it, empty if not there."""
+    """The text of a graph, and of the code that was generated for it, empty if it is missing."""
 
     text: str
     code: str = ""
@@ -41,8 +42,8 @@ class GivenGraphs:
             )
 
     def of(self, source: bytes) -> str:
-        """The graph of a wrapper: the one whose code it is, or else, as a wrapper may have been
-        edited since, the only one with nearly the same lines, or the only one that there is."""
+        """The graph of a wrapper: the one with the same code, or else the only one with nearly the
+        same lines, as the wrapper may have been edited, or the only one that there is."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
         same = [one for one in self._given if code and one.code.startswith(code)]
         if same or len({one.text for one in self._given}) == 1:
@@ -50,6 +51,14 @@ class GivenGraphs:
         lines = set(code.split("\n"))
         near = [one for one in self._given if _share(lines, set(one.code.split("\n"))) >= _NEAR]
         return near[0].text if len(near) == 1 else ""
+
+
+def graph_text(run: RunDump, wrapper: OpenWrapper | None, given: GivenGraphs | None) -> str:
+    """The text of the graph that a recorded wrapper was compiled from: the dump's own, or else the
+    one that the user names; empty if neither is known."""
+    if run.graph or given is None or wrapper is None:
+        return run.graph
+    return given.of(wrapper.plain.data)
 
 
 def _share(lines: set[str], others: set[str]) -> float:

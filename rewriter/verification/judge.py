@@ -1,15 +1,38 @@
-"""Compares what a launch wrote with what it should have, element by element."""
+"""Compares what a launch wrote with what it should have written, element by element."""
 
 from __future__ import annotations
 
 import torch
 
+from rewriter.dump.rows import TensorRow
+from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, precision, wide
+from rewriter.verification.graph_types import TensorType
 from rewriter.verification.types import Comparison
 
 
+def compare_recorded(
+    got: torch.Tensor,
+    row: TensorRow,
+    expected: Bounded,
+    kind: TensorType | None = None,
+    *,
+    viewed: bool = False,
+) -> Comparison:
+    """How the saved tensor of a row differs from a value, in whichever layout they agree.
+
+    `kind` is the type that the graph gives to the value; `viewed` as in `received.layouts`.
+    """
+    stride = tuple(expected.value.stride()) if kind is None else kind.stride
+    laid_out = TensorType(expected.dtype, tuple(expected.value.shape), stride)
+    compared = [
+        compare(one, expected) for one in received.layouts(got, row, laid_out, viewed=viewed)
+    ]
+    return next((one for one in compared if one.agrees), compared[0])
+
+
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
-    """How a tensor that was written differs from the value of its node, of the same shape."""
+    """How a tensor differs from the value that it should have; both have the same shape."""
     value = expected.value
     if not (got.is_floating_point() or got.is_complex()):
         return _exactly(got, expected)
@@ -23,7 +46,7 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     allowed = torch.where(torch.isfinite(value.abs()), allowed, 0.0)
     error = (wrote - value).abs()
     same = (wrote == value) | (wrote.isnan() & value.isnan()) | (error <= allowed) | unsure
-    # What rounds to the largest number of the type or beyond.
+    # A value near the largest number of the type may be rounded to infinity.
     edge = wrote.abs().isinf() & (value.abs() + allowed >= facts.max)
     wrong = ~(same | edge)
     count, numel = int(wrong.sum()), got.numel()
@@ -49,7 +72,7 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
 
 
 def reason(expected: Bounded, dtype: torch.dtype) -> str:
-    """What the tolerance is made of, in words."""
+    """Explains the tolerance, in words."""
     kind = precision([expected.dtype, dtype])
     parts = [f"rounding of {_name(kind)} in {expected.steps or 1} steps"]
     if expected.terms > 1:

@@ -1,4 +1,4 @@
-"""The values that a launch was given and those that it left, out of a dump."""
+"""Reads from a dump the values that a launch received, and those that it wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.runtime.text import short_dtype
 from rewriter.verification.bounded import UncheckedError
-from rewriter.verification.evaluate import TensorType
+from rewriter.verification.graph_types import TensorType
 
 _DTYPES = {
     str(one).removeprefix("torch."): one
@@ -23,18 +23,18 @@ _DTYPES = {
 
 
 def given(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
-    """The tensors that a launch was handed, as they were before it, by name."""
+    """The tensors that a launch received, by name."""
     before = (x for x in rows if isinstance(x, TensorRow) and x.phase == "before")
     return {row.arg: row for row in before}
 
 
 def written(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
-    """The tensors that a launch wrote, as it left them, by name."""
+    """The tensors that a launch wrote, by name."""
     return {row.arg: row for row in dataflow.tensors(dataflow.results(rows))}
 
 
 def load(run: RunDump, row: TensorRow) -> torch.Tensor:
-    """The saved tensor of a row. Raises `UncheckedError` where there is none."""
+    """The saved tensor of a row. Raises `UncheckedError` if there is none."""
     path = run.path / row.file
     if not row.size and row.dtype in _DTYPES:
         return torch.empty(row.shape, dtype=_DTYPES[row.dtype])
@@ -53,11 +53,11 @@ def load(run: RunDump, row: TensorRow) -> torch.Tensor:
 def layouts(
     tensor: torch.Tensor, row: TensorRow, kind: TensorType | None, *, viewed: bool = False
 ) -> list[torch.Tensor]:
-    """The tensor in the shape that the graph gives to the value in it: one way or two.
+    """The tensor in the shape that the graph gives to its value: one or two candidates.
 
-    A wrapper may pass the same memory in another shape. In which order its elements then are is not
-    written anywhere: as they lie in memory, or as they are counted. `viewed` says that it is shown
-    otherwise, also if the shape is the same: transposed, for one.
+    A wrapper may pass the same memory in another shape. The order of the elements is then not
+    known: by memory address, or by index. `viewed` says that the tensor may be a view even if its
+    shape is the same, such as a transposed one.
     """
     shape = None if kind is None else kind.shape
     if shape is None or None in shape or (tuple(tensor.shape) == shape and not viewed):
@@ -79,7 +79,7 @@ def layouts(
 
 
 def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether the elements fill their memory, in whatever order."""
+    """Whether the elements fill a contiguous range of memory, in any order."""
     expected = 1
     for size, step in sorted(zip(shape, stride, strict=False), key=lambda pair: (pair[1], pair[0])):
         if size != 1 and step != expected:
@@ -89,5 +89,5 @@ def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def _order(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """The dimensions, the outermost in memory first."""
+    """The dimensions, outermost in memory first."""
     return sorted(range(len(shape)), key=lambda one: (-stride[one], shape[one] == 1))

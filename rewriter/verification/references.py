@@ -1,7 +1,7 @@
-"""What kernels that a user wrote have to compute, by functions that the user names.
+"""Checks kernels against functions that the user names with --reference.
 
 A function is called with the tensors that the launch read, in the order of its arguments: in
-float64, integers as they are. It gives what the launch has to write: a tensor, or several.
+float64, integers as they are. It returns what the launch should write: one tensor, or several.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reference:
     def read(text: str) -> Reference:
         """Import the function of `KERNEL=module:function`, or `KERNEL=file.py:function`.
 
-        Raises `RewriterError` where it cannot be.
+        Raises `RewriterError` if that fails.
         """
         pattern, equals, place = text.partition("=")
         module, colon, name = place.rpartition(":")
@@ -75,7 +75,7 @@ def _problem(message: str) -> RewriterError:
 
 
 def reference_of(references: Sequence[Reference], kernel: str) -> Reference | None:
-    """The reference for a kernel, the last that names it."""
+    """The last reference whose pattern matches a kernel."""
     fitting = [one for one in references if fnmatchcase(kernel, one.pattern)]
     return fitting[-1] if fitting else None
 
@@ -87,12 +87,12 @@ def check_reference(
     given: Mapping[str, TensorRow],
     written: Mapping[str, TensorRow],
 ) -> list[Checked]:
-    """Judge what a launch wrote by its reference. Raises `UncheckedError` where that cannot be."""
+    """Check what a launch wrote. Raises `UncheckedError` if that is not possible."""
     names = dict.fromkeys(x.name for x in launch.args if x.type == "tensor")
     handed = [exact(received.load(run, given[x])) for x in names if x in given]
     results = {x: received.load(run, written[x]) for x in names if x in written}
     values = _called(reference, handed, results)
-    if len(values) != len(results):  # what may have been written, and was not
+    if len(values) != len(results):  # some may not have been written after all
         before = {x: received.load(run, given[x]) for x in results if x in given}
         results = {x: got for x, got in results.items()
                    if x not in before or not torch.equal(before[x], got)}  # fmt: skip

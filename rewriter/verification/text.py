@@ -1,4 +1,4 @@
-"""What verifying found, in words."""
+"""The text output of `rewriter verify`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def headline(finding: LaunchCheck) -> str:
 
 
 def describe(verification: Verification, dump: str) -> list[str]:
-    """The verdict of the first finding of a dump; empty if there is none."""
+    """The verdict about the first finding of a dump; empty if there is none."""
     finding = verification.finding
     if finding is None or finding.worst is None:
         return []
@@ -55,7 +55,7 @@ def describe(verification: Verification, dump: str) -> list[str]:
 
 
 def _repro(verification: Verification, finding: LaunchCheck, dump: str) -> str:
-    """The command that cuts a launch out."""
+    """The command that makes a script of the launch."""
     launch = f"{finding.launch}.{finding.iteration}" if finding.iteration else finding.launch
     command = f"rewriter repro {shlex.quote(dump)} --launch {launch}"
     several = len({one.run for one in verification.checks}) > 1
@@ -63,7 +63,7 @@ def _repro(verification: Verification, finding: LaunchCheck, dump: str) -> str:
 
 
 def evidence(finding: LaunchCheck) -> list[str]:
-    """What shows that a launch differs: the model's lines, the elements, what was expected."""
+    """The evidence that a launch is wrong: lines of the model, elements, expected values."""
     lines = [f"at {line}" for line in finding.lines[:_LINES]]
     for checked in finding.results:
         if not checked.comparison.agrees:
@@ -85,7 +85,7 @@ def _result(checked: Checked) -> Iterator[str]:
 
 
 def coverage(verification: Verification) -> str:
-    """How many launches were checked, and what came of it."""
+    """How many launches were checked, and with what result."""
     checked = len(verification.checks) - verification.count("unchecked")
     agree, differ = verification.count("agrees"), verification.count("differs")
     again = sum(bool(one.independent) for one in verification.checks)
@@ -104,7 +104,7 @@ def reasons(verification: Verification) -> list[str]:
 
 
 def rows(checks: Sequence[LaunchCheck]) -> list[list[str]]:
-    """A table of launches, with its head."""
+    """The table of launches, with its header."""
     table = [["#", "kernel", "result", "against", "worst", "allowed", "of", "model"]]
     several = len({one.run for one in checks}) > 1
     for one in checks:

@@ -1,4 +1,4 @@
-"""What verifying gives, as values. No I/O, and no torch."""
+"""The results of verifying. No I/O, and no torch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import label
 
 Outcome = Literal["agrees", "differs", "unchecked"]
-# What a launch was checked against: the operator that it names, the graph that the wrapper was
-# compiled from, the part of it that stands above the kernel, a function that the user names, or
-# the same launch once more.
+# What a launch was checked against: the operator that it calls, the graph that the wrapper was
+# compiled from, the part of the graph in the comment above the kernel, a function that the user
+# names, or another launch of the same kernel.
 Route = Literal["operator", "graph", "fragment", "reference", "itself", ""]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a result differs from what was expected, at the element that is worst by its tolerance.
+    """How a result differs from the expected one, with the element that exceeds its tolerance most.
 
-    `wrong` of `numel` elements are farther off than rounding explains; `unsure` are those of which
-    nothing can be said, because a comparison that rounding decides came before. `allowed` is the
-    tolerance of that element, and `why` says what it is made of.
+    `wrong` of `numel` elements are farther off than rounding explains. `unsure` elements have no
+    tolerance, because they depend on a comparison that rounding may change. `allowed` is the
+    tolerance of the worst element, and `why` explains it.
     """
 
     wrong: int
@@ -40,18 +40,18 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """How far off that element is."""
+        """The error of the worst element."""
         return 0.0 if self.got == self.expected else abs(self.got - self.expected)
 
     @property
     def relative(self) -> float:
-        """The same, relative to what was expected."""
+        """The error relative to the expected value."""
         return self.error / abs(self.expected) if self.expected else math.inf * bool(self.error)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One tensor that a launch wrote: its name, the value that it claims to be, such as
+    """One tensor that a launch wrote: its name, the node that it claims to be, such as
     `relu = aten.relu.default(addmm)`, and how it differs."""
 
     arg: str
@@ -61,9 +61,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class LaunchCheck:
-    """One launch of a run. `reason` says why it was not checked, or what is to be known of how it
-    was; `together` names the launches that it could only be checked together with, `independent`
-    what holds of it whatever it claims, such as `deterministic`."""
+    """The check of one launch of a run.
+
+    `reason` says why it was not checked, or adds a note on how. `together` are other launches that
+    had to be evaluated with it. `independent` are properties that hold whatever it claims, such as
+    `deterministic`.
+    """
 
     run: str
     launch: int
@@ -86,7 +89,7 @@ class LaunchCheck:
 
     @property
     def worst(self) -> Checked | None:
-        """The result that is wrong, or else the first."""
+        """The first wrong result, or else the first one."""
         wrong = (one for one in self.results if not one.comparison.agrees)
         return next(wrong, self.results[0] if self.results else None)
 

@@ -1,4 +1,4 @@
-"""Walks through the calls of a dump with saved values, and judges each launch."""
+"""Goes through the calls of a dump with saved values, and checks each launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
 from rewriter.artifact.naming.fragment import fragments
-from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
+from rewriter.artifact.naming.graph import FxGraph, parse_inlined, subgraphs
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
@@ -21,10 +21,10 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.verification import calls, received
 from rewriter.verification.bounded import UncheckedError, exact, in_short
-from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
-from rewriter.verification.given_graphs import GivenGraphs
-from rewriter.verification.judge import compare
+from rewriter.verification.given_graphs import GivenGraphs, graph_text
+from rewriter.verification.graph_types import graph_sizes
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.operators import products
 from rewriter.verification.references import Reference, check_reference, reference_of
 from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
@@ -32,7 +32,6 @@ from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
 _INTEGER = re.compile(r"-?\d{1,18}")
-_SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 _NO_GRAPH = (
     "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
     "from Inductor's cache nor from a debug directory; name one with --graph"
@@ -51,11 +50,10 @@ def verify(
     references: Sequence[Reference] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Judge every launch of a dump by what it claims to compute, on the values that it received.
+    """Check every launch of a dump: does it compute what it claims, on the values it received?
 
-    `graphs` are those of wrappers of which the dump does not know from what they were compiled,
-    `references` functions that say what kernels compute.
-    Raises `RewriterError` where there is no dump, or none that has values.
+    `graphs` are for wrappers whose graph is not in the dump, `references` are functions that define
+    what kernels compute. Raises `RewriterError` if there is no dump, or it has no values.
     """
     opened = open_dump(dump)
     if not any(run.saves for run in opened.runs):
@@ -82,10 +80,8 @@ class _Call:
     ) -> None:
         self._run, self._references = run, references
         self._wrapper = wrapper_of(run)
-        text = run.graph
-        if given is not None and self._wrapper is not None and not text:
-            text = given.of(self._wrapper.plain.data)
-        # What a dump does not say, as that of a C++ wrapper, may be allowed.
+        text = graph_text(run, self._wrapper, given)
+        # A dump of a C++ wrapper does not say whether TF32 is allowed, so it may be.
         allowed = run.manifest.tf32
         self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
         self._without_graph = _OTHER_GRAPH if given is not None and not text else _NO_GRAPH
@@ -96,21 +92,20 @@ class _Call:
             self._launches = {x.index: _as_recorded(x, run) for x in self._wrapper.launches}
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
-        graph = parse(text) if text else None
-        graph = None if graph is None else inlined(graph, subgraphs(text))
-        self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope, and its call
+        graph = parse_inlined(text)
+        self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)
 
     def _graph(self, scope: str, iteration: int) -> WholeGraph | None:
-        """What is followed through one call of a function of the wrapper."""
+        """The graph of one call of a function of the wrapper, if it is known."""
         maker = self._makers.get(scope)
         if maker is not None and (scope, iteration) not in self._graphs:
             self._graphs[scope, iteration] = maker()
         return self._graphs.get((scope, iteration))
 
     def _whole(self, graph: FxGraph, text: str) -> dict[str, Callable[[], WholeGraph]]:
-        """What is followed through the functions of the wrapper, by their names: its entry, and
-        those of the graphs inside of its graph."""
+        """For each function of the wrapper whose graph is known, what makes its `WholeGraph`: the
+        entry, and the subgraphs of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
             return {}
         rows = [row for row in self._run.inputs if isinstance(row, (TensorRow, ScalarRow))]
@@ -253,7 +248,7 @@ class _Call:
         given: Mapping[str, TensorRow],
         written: Mapping[str, TensorRow],
     ) -> None:
-        """Have the graph know what a launch left that is judged otherwise."""
+        """Let the graph follow a launch that is checked against something else."""
         graph = self._graph(launch.scope, step.iteration)
         if graph is not None:
             with suppress(UncheckedError, RuntimeError):
@@ -262,7 +257,7 @@ class _Call:
     def _by_call(
         self, launch: Launch, given: Mapping[str, TensorRow], written: Mapping[str, TensorRow]
     ) -> list[Checked] | UncheckedError:
-        """The results against the operator that the launch calls."""
+        """Compare the results with the operator that the launch calls."""
         is_python = self._wrapper is not None and self._wrapper.language == "python"
         point = launch.insertion_point
         text = self._source[point.start : point.end].decode("utf-8", "replace")
@@ -285,20 +280,18 @@ class _Call:
                 got = received.load(self._run, row)
                 if got.numel() != value.value.numel():
                     return UncheckedError("its results have other shapes than the operator's")
-                kind = TensorType(value.dtype, tuple(value.value.shape), value.value.stride())
-                ways = [compare(x, value) for x in received.layouts(got, row, kind)]
-                best = next((one for one in ways if one.agrees), ways[0])
-                found.append(Checked(argument.name, launch.kernel, best))
+                comparison = compare_recorded(got, row, value)
+                found.append(Checked(argument.name, launch.kernel, comparison))
         except UncheckedError as error:
             return error
         return found or UncheckedError("what it wrote was not saved")
 
 
 def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
-    """Of judgements of one launch by several ways, the one that holds.
+    """Of several checks of one launch, the one to trust.
 
-    Which argument is what is not written anywhere: one that says that all agree is right, unless it
-    says nothing of a result that another one finds wrong.
+    The mapping of arguments to nodes is a guess, and a wrong guess is unlikely to agree: so a check
+    that agrees wins, unless it does not cover a result that another check finds wrong.
     """
     wrong = {x.arg for one in judged for x in one.results if not x.comparison.agrees}
 
@@ -310,14 +303,14 @@ def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
 
 
 def _numbers(rows: Sequence[EventRow]) -> dict[str, int]:
-    """The integers that a launch was handed, by their expressions."""
+    """The integer arguments of a launch, by their expressions."""
     values = ((x.arg, x.value) for x in rows if isinstance(x, ScalarRow) and x.type == "int")
     return {x: int(n) for x, n in values if isinstance(n, str) and _INTEGER.fullmatch(n)}
 
 
 def _as_recorded(launch: Launch, run: RunDump) -> Launch:
-    """A launch with the operator and the roles that were recorded: those of a package lie in a file
-    beside its wrapper, which a dump does not have."""
+    """A launch with the recorded operator and roles. For a package, they are in a file beside the
+    wrapper, which a dump does not have."""
     step = next((x for x in run.steps if x.launch == launch.index), None)
     if launch.kind != "custom_op" or step is None or step.kernel == launch.kernel:
         return launch
@@ -329,21 +322,3 @@ def _as_recorded(launch: Launch, run: RunDump) -> Launch:
 
 def _partly(unknown: list[str]) -> str:
     return f"not of {', '.join(unknown)}: no node of the graph" if unknown else ""
-
-
-def graph_sizes(graph: FxGraph, rows: list[TensorRow | ScalarRow]) -> dict[str, int]:
-    """The sizes that a graph has names for, by what the call was given."""
-    by_name = {row.arg: row for row in rows}
-    sizes: dict[str, int] = {}
-    for name, text in graph.types.items():
-        row = by_name.get(name)
-        if isinstance(row, ScalarRow) and (match := _SYMBOL.fullmatch(text)):
-            if isinstance(row.value, str) and row.value.lstrip("-").isdecimal():
-                sizes[match[1]] = sizes[name] = int(row.value)
-        elif isinstance(row, TensorRow):
-            inside = text.partition("[")[2].partition("]")[0]
-            parts = [one.strip() for one in inside.split(",") if one.strip()]
-            if len(parts) == len(row.shape):
-                pairs = zip(parts, row.shape, strict=True)
-                sizes |= {part: size for part, size in pairs if part.isidentifier()}
-    return sizes

@@ -1,10 +1,10 @@
-"""What launches claim by the graph that their wrapper was compiled from.
+"""Checks launches against the graph that their wrapper was compiled from.
 
-A wrapper does not say which node of the graph a buffer holds. Its data flow does in part: inputs,
-outputs, calls of operators and what lies between (`artifact/naming/attribution.py`). For the rest,
-the values do: of the nodes that a launch can compute from what it received, those that agree with
-what it wrote. A buffer of which neither is known is no node: half of a sum, or its squares. What
-reads it is then judged from what its producer had received, both together.
+A wrapper does not say which node of the graph a buffer holds. For some buffers, the data flow does:
+inputs, outputs, calls of operators and what is between them (`artifact/naming/attribution.py`). For
+the others, values decide: of the nodes that a launch can compute from what it received, those that
+agree with what it wrote. A buffer that matches no node is an intermediate value, such as half of a
+sum. A launch that reads it is then checked together with its producer, from what that received.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.verification.evaluate import Evaluator, TensorType
-from rewriter.verification.judge import compare
+from rewriter.verification.evaluate import Evaluator
+from rewriter.verification.judge import compare, compare_recorded
 from rewriter.verification.types import Checked, Comparison
 
-# What Inductor leaves to a library, but where the name of a kernel has it.
+# Operators that Inductor calls from a library, unless a kernel's name contains them.
 _HEAVY = (
     "mm bmm addmm baddbmm convolution convolution_backward _scaled_dot_product_flash_attention "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
@@ -37,8 +37,8 @@ _MOST = 48  # nodes that are tried for one buffer
 
 @dataclass
 class GraphOutcome:
-    """What the graph says of one launch. `unknown` are buffers that it wrote and that are no node,
-    `group` the other launches whose inputs were used."""
+    """The check of one launch. `unknown` are buffers that it wrote and that match no node, `group`
+    are other launches whose inputs were used."""
 
     results: list[Checked] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -47,10 +47,10 @@ class GraphOutcome:
 
 @dataclass(frozen=True)
 class _Held:
-    """A value that a launch left: the nodes that it is, none if it is no node.
+    """A value that a launch wrote, and the nodes that it may be; empty if it matches none.
 
-    `made` is the launch, `sources` what it could compute from if the value is no node, `group` the
-    launches whose inputs those are.
+    `made` is the launch. If no node matches, `sources` are the values that the launch could compute
+    from, and `group` the launches that received them.
     """
 
     nodes: tuple[str, ...]
@@ -92,7 +92,7 @@ class WholeGraph:
         given: Mapping[str, TensorRow],
         written: Mapping[str, TensorRow],
     ) -> GraphOutcome:
-        """Judge a launch by the graph, and remember what its results are."""
+        """Check a launch, and remember which nodes its results are."""
         known, group = self._known(launch, given)
         is_call = launch.kind not in FUSED
         outcome = GraphOutcome(group=group)
@@ -131,8 +131,8 @@ class WholeGraph:
         return outcome
 
     def _update(self, launch: Launch, argument: Argument) -> str:
-        """The node of a call that writes into this argument, and has no value."""
-        held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+        """The node of an in-place call that writes into this argument."""
+        held = self._held_by(argument)
         if argument.role != "inout" or held is None:
             return ""
         operators, read = called(launch), set(held.nodes)
@@ -143,17 +143,19 @@ class WholeGraph:
     def _judge_update(
         self, evaluator: Evaluator, node: str, place: int, got: torch.Tensor, row: TensorRow
     ) -> Checked:
-        """What a call wrote into one of its arguments, which are its results in their order."""
+        """Check what an in-place call wrote into one of its arguments, by its position."""
         values = evaluator.value(node)
         value = values[place] if isinstance(values, (tuple, list)) else None
         if not isinstance(value, Bounded) or value.value.numel() != got.numel():
             raise UncheckedError(f"{row.arg} is no argument that {node} writes")
-        return Checked(row.arg, self._text(node), compare(got.reshape(value.value.shape), value))
+        return Checked(
+            row.arg, self._graph.statement(node), compare(got.reshape(value.value.shape), value)
+        )
 
     def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
-        """What a call left that could not be judged: what it updates keeps its name in the graph,
-        and calls of one operator come in the order of the graph."""
-        held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+        """The nodes of a result that could not be checked: an updated argument keeps its nodes, and
+        calls of one operator come in the order of the graph."""
+        held = self._held_by(argument)
         if argument.role == "inout":
             return held.nodes if held is not None else ()
         return tuple(candidates[:1])
@@ -161,7 +163,7 @@ class WholeGraph:
     def _known(
         self, launch: Launch, given: Mapping[str, TensorRow]
     ) -> tuple[dict[str, Bounded], tuple[int, ...]]:
-        """The nodes whose values a launch was given."""
+        """The nodes whose values a launch received, and other launches whose inputs they are."""
         known: dict[str, Bounded] = {}
         group: set[int] = set()
         for argument in launch.args:
@@ -169,7 +171,7 @@ class WholeGraph:
             if argument.type != "tensor" or argument.role == "out" or row is None:
                 continue
             variable = self._input(argument)
-            held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+            held = self._held_by(argument)
             if held is None:
                 if variable:
                     self._add(known, (variable,), argument, row, self._inputs.get(variable))
@@ -184,8 +186,7 @@ class WholeGraph:
         return known, tuple(sorted(group - {launch.index}))
 
     def _input(self, argument: Argument) -> str:
-        """The input of the graph that an argument is, as far as nothing has written there: also
-        one whose memory gets another name, as what reuses it."""
+        """The input of the graph that an argument is, or whose memory it reuses; empty if none."""
         variable = _variable(argument)
         names = (self._names.get(variable, variable), argument.buffer)
         known = (x for x in names if x in self._graph.types or x in self._attributes)
@@ -209,7 +210,9 @@ class WholeGraph:
             tensor = received.load(self._run, source)
             viewed = source is row and not argument.expr.isidentifier()
             if viewed and kind and whole and whole.stride and tuple(whole.shape) == kind.shape:
-                kind = replace(kind, stride=tuple(whole.stride))  # as it is, whatever was planned
+                kind = replace(
+                    kind, stride=tuple(whole.stride)
+                )  # the actual stride, which may differ from the graph's
             elif viewed and kind is not None and not kind.stride and kind.shape:
                 if node not in self._attributes:
                     continue  # the graph of a package does not say how its values lie
@@ -227,7 +230,7 @@ class WholeGraph:
                 yield argument.name, argument, row
 
     def _claim(self, argument: Argument, launch: Launch) -> str:
-        """The node that a buffer has to hold, by the data flow; empty where that is not known."""
+        """The node that a buffer should hold by the data flow; empty if that is not known."""
         if argument.buffer in self._copied:
             return self._graph.base(self._copied[argument.buffer])
         claim = self._claims.get((argument.buffer, launch.index), "")
@@ -270,7 +273,7 @@ class WholeGraph:
             if kind is not None and kind.fits(row):
                 found.append(node.name)
         used = {name for node in self._graph.nodes.values() for name in node.reads}
-        # What a kernel writes is needed later: the last of a chain before those inside of it.
+        # A kernel writes what others read: prefer the last node of a chain to those inside it.
         found.sort(key=lambda name: name in used)
         return found[:_MOST]
 
@@ -283,19 +286,19 @@ class WholeGraph:
         row: TensorRow,
         computable: set[str],
     ) -> tuple[tuple[str, ...], Checked | None]:
-        """The nodes that a result is, and how it was judged; nothing where it is no node."""
+        """The nodes that a result may be, and its check; `()` and `None` if it matches no node."""
         kind = self._types.type_of(claim) if claim else None
         if claim in computable and kind is not None and kind.fits(row):
             comparison = self._compare(evaluator, claim, got, row)
             if comparison.agrees:
-                return (claim,), Checked(row.arg, self._text(claim), comparison)
+                return (claim,), Checked(row.arg, self._graph.statement(claim), comparison)
             above = self._ancestors(claim)
             others = [one for one in candidates if one != claim and one not in above]
             for name in others:
                 other = self._compare(evaluator, name, got, row)
                 if other.agrees:
-                    return (name,), Checked(row.arg, self._text(name), other)
-            return (claim,), Checked(row.arg, self._text(claim), comparison)
+                    return (name,), Checked(row.arg, self._graph.statement(name), other)
+            return (claim,), Checked(row.arg, self._graph.statement(claim), comparison)
         agreeing: list[tuple[str, Comparison]] = []
         for name in candidates:
             try:
@@ -307,7 +310,7 @@ class WholeGraph:
         if not agreeing:
             return ((claim,) if claim else ()), None
         names = tuple(name for name, _ in agreeing)
-        return names, Checked(row.arg, self._text(names[0]), agreeing[0][1])
+        return names, Checked(row.arg, self._graph.statement(names[0]), agreeing[0][1])
 
     def _compare(
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
@@ -315,15 +318,7 @@ class WholeGraph:
         expected = evaluator.value(name)
         if not isinstance(expected, Bounded):
             raise UncheckedError(f"{name} is no tensor")
-        kind = self._types.type_of(name)
-        known = TensorType(
-            expected.dtype,
-            tuple(expected.value.shape),
-            kind.stride if kind is not None else tuple(expected.value.stride()),
-        )
-        ways = received.layouts(got, row, known)
-        found = [compare(one, expected) for one in ways]
-        return next((one for one in found if one.agrees), found[0])
+        return compare_recorded(got, row, expected, self._types.type_of(name))
 
     def _remember(
         self,
@@ -341,6 +336,10 @@ class WholeGraph:
             self._held[_variable(argument)] = held
             self._held[argument.buffer] = held
 
+    def _held_by(self, argument: Argument) -> _Held | None:
+        """What the launches so far left in an argument; `None` if none of them wrote it."""
+        return self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+
     def _ancestors(self, name: str) -> set[str]:
         found: set[str] = set()
         waiting = [name]
@@ -351,10 +350,6 @@ class WholeGraph:
                     found.add(read)
                     waiting.append(read)
         return found
-
-    def _text(self, name: str) -> str:
-        node = self._graph.nodes.get(name)
-        return f"{name} = {node.call}" if node is not None and node.call else name
 
 
 def _variable(argument: Argument) -> str:

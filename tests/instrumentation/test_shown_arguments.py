@@ -14,7 +14,7 @@ from rewriter.commands import _top
 from rewriter.commands._selection import selection
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line, probe_check
-from rewriter.instrumentation.probes import which
+from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.probe_set import ProbeSet
 
@@ -124,7 +124,7 @@ def test_what_may_be_written_is_shown() -> None:
     ],
 )
 def test_which_arguments(probes: str, options: dict[str, Any], shows: str) -> None:
-    assert which(rewriter.select(probes, **options)) == shows
+    assert args_mode(rewriter.select(probes, **options)) == shows
 
 
 def test_names_sync_and_time_stay_where_they_are() -> None:

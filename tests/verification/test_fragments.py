@@ -18,8 +18,9 @@ from rewriter.dump.reading import RunDump  # noqa: E402
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Argument, Launch  # noqa: E402
 from rewriter.verification.bounded import Bounded, UncheckedError, exact  # noqa: E402
-from rewriter.verification.evaluate import Evaluator, TensorType, tensor_type  # noqa: E402
+from rewriter.verification.evaluate import Evaluator  # noqa: E402
 from rewriter.verification.fragments import _with_items, check_fragment  # noqa: E402
+from rewriter.verification.graph_types import TensorType, tensor_type  # noqa: E402
 
 _ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts" / "cuda-torch2.11"
 

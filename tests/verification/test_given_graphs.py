@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.artifact.naming.graph import ATTRIBUTE, inlined, parse, subgraphs
+from rewriter.artifact.naming.graph import ATTRIBUTE, parse, parse_inlined
 from rewriter.core.errors import RewriterError
 from rewriter.verification.given_graphs import GivenGraphs
 
@@ -49,9 +49,9 @@ def test_the_graph_of_an_exported_program_has_inputs_and_weights() -> None:
 
 
 def test_an_operator_that_waits_for_another_is_that_operator() -> None:
-    graph = parse(CONTROLLED)
+    graph = parse_inlined(CONTROLLED)
     assert graph is not None
-    node = inlined(graph, subgraphs(CONTROLLED)).nodes["after"]
+    node = graph.nodes["after"]
     assert (node.operator, node.reads) == ("rand_like", ("arg0_1",))
     assert node.call == "aten.rand_like.default(arg0_1)"
 

@@ -68,6 +68,11 @@ class FxNode:
     def is_view(self) -> bool:
         return self.operator in _VIEWS
 
+    @property
+    def statement(self) -> str:
+        """Such as `log = aten.log.default(addmm)`; the name alone if there is no call."""
+        return f"{self.name} = {self.call}" if self.call else self.name
+
 
 @dataclass(frozen=True)
 class FxGraph:
@@ -108,6 +113,10 @@ class FxGraph:
         return frozenset(
             place for place, node in enumerate(nodes) if node and node.operator in operators
         )
+
+    def statement(self, name: str) -> str:
+        """The statement of a node; an input has only its name."""
+        return self.nodes[name].statement if name in self.nodes else name
 
     def first_use(self, name: str) -> ModelLine | None:
         """Where the model first uses an input."""
@@ -151,9 +160,15 @@ def first_place(text: str) -> ModelLine | None:
     return None
 
 
-def inlined(graph: FxGraph, inner: Mapping[str, FxGraph]) -> FxGraph:
-    """The graph with the operator in the place of each node that only says what has to run before
-    it (`control_deps`), and has it in a graph of its own."""
+def parse_inlined(text: str) -> FxGraph | None:
+    """As `parse`, with each `control_deps` node replaced by the operator that it wraps.
+
+    Such a node only says what has to run before the operator, which is in a subgraph of its own.
+    """
+    graph = parse(text)
+    if graph is None:
+        return None
+    inner = subgraphs(text)
     return replace(graph, nodes={name: _inlined(node, inner) for name, node in graph.nodes.items()})
 
 

@@ -222,8 +222,7 @@ def of_source(located: Located, source: bytes) -> Names:
 
 def _calls(graph: FxGraph, names: Iterable[str]) -> tuple[str, ...]:
     """The text of nodes, such as `log = aten.log.default(addmm)`."""
-    known = (graph.nodes[name] for name in names if name in graph.nodes)
-    return tuple(f"{node.name} = {node.call}" if node.call else node.name for node in known)
+    return tuple(graph.nodes[name].statement for name in names if name in graph.nodes)
 
 
 def _inputs(

@@ -14,7 +14,7 @@ from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import BackupKind, Cache, Slot, SlotState
 from rewriter.commands._cache import OtherCache
-from rewriter.commands._cache_run import ProbedRun
+from rewriter.commands._cache_run import ProgramRun
 from rewriter.commands._documents.instrument import SkippedEntry, skipped_entries
 from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_time
 from rewriter.core.documents import Count, Document, Entry, Row
@@ -253,7 +253,7 @@ def restore_document(directory: Path, cleared: Cleared) -> CacheRestoreDocument:
     return CacheRestoreDocument(directory=str(directory), **vars(cleared))
 
 
-def run_document(probed: ProbedRun) -> CacheRunDocument:
+def run_document(probed: ProgramRun) -> CacheRunDocument:
     """Of a program that ran with probes."""
     request, run = probed.request, probed.run
     return CacheRunDocument(

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from rewriter.core.documents import Document, Entry
-from rewriter.execution.control import State
+from rewriter.execution.control import ControlState
 
 
 class RequestEntry(Entry, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def recording_document(folder: Path, rings: Iterable[tuple[int, Path]]) -> Recor
     )
 
 
-def control_document(path: Path, state: State) -> ControlDocument:
+def control_document(path: Path, state: ControlState) -> ControlDocument:
     """What is asked for, and what is on."""
     request = state.request
     return ControlDocument(

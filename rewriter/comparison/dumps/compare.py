@@ -37,7 +37,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump.dataflow import OUTPUTS, Flow
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import ValueRow
-from rewriter.instrumentation.choosing import matches
+from rewriter.instrumentation.matching import matches
 from rewriter.locate.names import canonical
 
 Progress = Callable[[int, int], None]

@@ -23,7 +23,7 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.reading import Dump, RunDump
-from rewriter.instrumentation.choosing import matches
+from rewriter.instrumentation.matching import matches
 from rewriter.locate.names import canonical
 
 Reason = Literal[

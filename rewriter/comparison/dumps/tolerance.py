@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rewriter.comparison.dumps.types import Tolerance
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.choosing import matches
+from rewriter.instrumentation.matching import matches
 
 _FLOAT32 = Tolerance(1.3e-6, 1e-5)
 

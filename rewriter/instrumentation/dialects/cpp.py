@@ -17,7 +17,7 @@ from rewriter.locate.types import Argument, MemoryEvent
 _SPACE = "inductor_rewriter"
 OWN_LINE = re.compile(rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()")
 AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
-CARRIED = b""  # the runtime stands in a block, whose lines have no marks
+CARRIED = b""  # the runtime is in a block, whose lines have no marks
 _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
     r"\s*(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
@@ -25,7 +25,7 @@ _VIEW = re.compile(
 _COMMENT = re.compile(rb"//[^\r\n]*")
 _DECLARED = re.compile(rb"\bRAIIAtenTensorHandle +\w+ *\(")
 _CALLED = re.compile(rb"\b(\w+) *\(")
-# What names, allocates or gives up buffers.
+# Statements that name, allocate or release buffers.
 _BOOKKEEPING = frozenset(
     b"RAIIAtenTensorHandle AOTI_TORCH_ERROR_CODE_CHECK aoti_torch_empty_strided reset move"
     b" reinterpret_tensor_wrapper wrap_with_raii_handle_if_needed".split()
@@ -38,7 +38,7 @@ _CONTROL_FLOW = re.compile(
 
 @dataclass(frozen=True)
 class Cpp:
-    """Lines of C++, for the place in a file where `text` stands."""
+    """Lines of C++, encoded for the file or for the Python string that they go into."""
 
     text: Embedded
     comment: str = "//"
@@ -97,7 +97,7 @@ class Cpp:
 
 
 def dialect(source: Source, *, standalone: bool) -> Cpp:
-    """How probes are written in a C++ wrapper, which always carries the runtime."""
+    """How probes are written in a C++ wrapper, which always holds the runtime."""
     return Cpp(embedded.extract(source))
 
 

@@ -1,4 +1,4 @@
-"""Probes in Python: calls of the runtime that the wrapper imports, or carries with it."""
+"""Probes in Python: calls of the runtime, which the wrapper imports or holds itself."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OWN_LINE = re.compile(
     rb"|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
 AT_LAUNCH = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})[,)]")
-_PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
+_PACKAGE = "_rewriter_runtime_"  # prefix of the name of an embedded runtime
 CARRIED = _PACKAGE.encode()
-# A statement that names, allocates or gives up buffers, or compares their sizes.
+# A statement that names, allocates or releases buffers, or compares their sizes.
 _BOOKKEEPING = re.compile(
     rb"(?:del \w+(?:, \w+)*"
     rb"|(?:\w+ = )?(?:empty_strided\w*|reinterpret_tensor|alloc_from_pool|assert_size_stride"
@@ -38,7 +38,7 @@ _PIECE = re.compile(rb"'([^'\r\n]*)'")
 
 @dataclass(frozen=True)
 class Python:
-    """Lines of Python. With `standalone` the header carries the runtime instead of importing it.
+    """Lines of Python. With `standalone` the header holds the runtime instead of importing it.
 
     `runtime` is that as packed by a version of zlib, `packer`.
     """
@@ -121,7 +121,7 @@ def repacked(source: bytes, packer: str) -> Python | None:
 
 
 def _unpacked(text: str) -> bytes | None:
-    """What was packed; `None` where the text is not as `packed` writes it."""
+    """The text that `packed` packed; `None` if it is not as `packed` writes it."""
     try:
         data = base64.b85decode(text)
         unpacker = zlib.decompressobj()
@@ -155,7 +155,7 @@ def _sources() -> bytes:
     modules = {
         ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")
         for path in sorted(RUNTIME.rglob("*.py"))
-        if path.parent.name != "host"  # which runs in processes of ours alone
+        if path.parent.name != "host"  # runs only in our own processes
     }
     # The engine is compiled where the wrapper runs.
     texts = {name: cpp_sources.together(name) for name in cpp_sources.COMPILED}
@@ -170,7 +170,7 @@ def _embedded(variable: str, runtime: str) -> Iterator[str]:
         yield f"    {runtime[start : start + 120]!r}"
     yield ")"
     loader = (RUNTIME / "embedded.txt").read_text("utf-8")
-    # A name of its own for each version: two standalone wrappers may meet in one process.
+    # Each version has its own name: one process may load two standalone wrappers.
     for name, value in (
         ("PACKED", f"{variable}_packed"),
         ("PACKAGE", f"{_PACKAGE}{zlib.crc32(sources):08x}"),

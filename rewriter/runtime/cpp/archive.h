@@ -1,4 +1,4 @@
-// What torch.save pickles of a tensor whose elements fill its storage.
+// The pickle that torch.save writes for a tensor whose elements fill its storage.
 #pragma once
 
 #include <cstdint>

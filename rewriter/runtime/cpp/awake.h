@@ -1,4 +1,4 @@
-// In the place of dormant.h, where probes are not dormant: it takes long to compile.
+// Replaces dormant.h, which takes long to compile, if probes are not dormant.
 #pragma once
 
 #include "recorder.h"

@@ -12,7 +12,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// Held while a wrapper gets its recorder.
+// Held while the recorder of a wrapper is made.
 inline std::mutex& starting() {
   static std::mutex mutex;
   return mutex;
@@ -22,8 +22,8 @@ inline void be_silent(Wrapper& wrapper, bool yes) {
   __atomic_store_n(&wrapper.silent, yes, __ATOMIC_RELAXED);
 }
 
-// The recorder of a wrapper, or what its dormant probes wait in, made when it is first called; null if
-// there is nothing to do.
+// The Recorder of a wrapper, or with dormant probes its Dormant; made at the first call. Null if there is
+// nothing to do.
 template <class Recorder>
 Recorder* recorder_of(Wrapper& wrapper) {
   if (__atomic_load_n(&wrapper.silent, __ATOMIC_RELAXED)) return nullptr;
@@ -48,11 +48,11 @@ Recorder* recorder_of(Wrapper& wrapper) {
   }
 }
 
-// For who puts probes into a program that runs: calls that begin from now on are recorded into this
-// directory, by a recorder of their own, and not at all where it is null. All of the calls that
-// ended before is written then. False where that could not be done.
+// For code that puts probes into a running program: calls that begin from now on are recorded into this
+// directory, by a new recorder, or not at all if it is null. Waits until earlier calls are written. False if
+// that failed.
 inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noexcept {
-  if (wrapper.options.dormant) return false;  // it is switched by its file
+  if (wrapper.options.dormant) return false;  // its control file switches it
   std::lock_guard<std::mutex> guard(starting());
   try {
     void* const before = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
@@ -70,7 +70,7 @@ inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noe
   }
 }
 
-// All of the calls that ended is written.
+// Waits until the calls that ended are written.
 inline void finish_writing(Wrapper& wrapper) noexcept {
   if (wrapper.options.dormant) return;
   void* const made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
@@ -90,7 +90,7 @@ Call::Call(Wrapper& wrapper) noexcept : picks_(wrapper.picks) {
     if (!recorder || recorder->is_worker() || recorder->is_fork("begin")) return;
     running_ = recorder->begin();
   } catch (...) {
-    // No memory: the model goes on without probes.
+    // Out of memory: the model runs on without probes.
   }
 }
 
@@ -98,13 +98,13 @@ Call::~Call() {
   if (!running_) return;
   RunningCall& running = *static_cast<RunningCall*>(running_);
   try {
-    // What a fork inherited is not its to write, nor to free.
+    // A forked process must neither write nor free what it inherited.
     if (running.recorder.is_fork("end")) return;
     Session* const session = running.session;
     running.recorder.end(running);
     if (session) end_session(*session);
   } catch (...) {
-    // No memory.
+    // Out of memory.
   }
 }
 
@@ -163,12 +163,12 @@ inline const char* pick_of(const Pick* picks, Phase phase, int launch) {
     report_to(running, phase, launch, contents);
     running.kept.clear();
   } catch (...) {
-    // No memory: the model goes on without this event.
+    // Out of memory: the model runs on without this event.
   }
   va_end(from);
 }
 
-// Hands something over to what acts on memory, if there is that.
+// Passes something to the memory probes, if there are any.
 template <class Act>
 inline void watch_memory(void* running, Act&& act) {
   if (!running) return;
@@ -176,7 +176,7 @@ inline void watch_memory(void* running, Act&& act) {
   try {
     call.recorder.at_memory(call, act);
   } catch (...) {
-    // No memory.
+    // Out of memory.
   }
 }
 

@@ -11,7 +11,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// Numbers of calls: `3-5,9,20-,100-/10`; all of them where the text is empty.
+// Numbers of calls: `3-5,9,20-,100-/10`; an empty text means all of them.
 class Calls {
  public:
   explicit Calls(const std::string& text) {

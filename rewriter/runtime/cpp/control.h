@@ -23,7 +23,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// What is on; `Control` of control.py.
+// What is switched on: `Control` of control.py.
 struct Control {
   std::string id, launches, ranks, dump, max_bytes;
   std::vector<std::string> probes, kernels;
@@ -47,7 +47,8 @@ struct Control {
   }
 };
 
-// Reads an object of texts, integers, truth values and lists of texts. Throws what is wrong.
+// Reads an object of strings, integers, booleans and lists of strings. Throws if it is anything
+// else.
 class ControlReader {
  public:
   static Control read(const std::string& text) {
@@ -181,7 +182,7 @@ class ControlReader {
       at_ += 2;
       code = 0x10000 + ((code - 0xd800) << 10) + (unit() - 0xdc00);
     }
-    // Half of a pair stands for a byte that is no UTF-8, as Python's surrogateescape has it.
+    // A lone surrogate stands for a byte that is not UTF-8, as in Python's surrogateescape.
     if (code >= 0xdc80 && code < 0xdd00) {
       to += static_cast<char>(code - 0xdc00);
     } else if (code < 0x80) {
@@ -257,8 +258,8 @@ class ControlReader {
   std::size_t at_ = 0;
 };
 
-// Say beside the control file what the wrapper of this name does: `tell` of control.py. `add` writes
-// the rest.
+// Writes the state of the wrapper of this name to a file beside the control file: `write_state` of
+// control.py. `add` writes the rest.
 template <class Add>
 void tell_control(const char* path, const std::string& wrapper, Add&& add) {
   const std::string folder = std::string(path) + ".d";

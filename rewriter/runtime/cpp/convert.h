@@ -1,5 +1,5 @@
-// Elements of every dtype as float64. Vectors are spelled out: wrappers are compiled at -O1 or
-// without loop vectorisation.
+// Converts elements of every dtype to float64. Vectors are written out, since wrappers are compiled
+// at -O1 or without loop vectorization.
 #pragma once
 
 #include <cmath>
@@ -75,7 +75,8 @@ inline double double_of(uint64_t bits) {
 constexpr uint64_t infinity_bits = uint64_t{0x7ff} << 52;
 constexpr uint64_t nan_bits = infinity_bits | uint64_t{1} << 51;
 
-// A float8 with so many bits of mantissa. `finite_only`: as fn and fnuz have it, without infinity.
+// A float8 with so many bits of mantissa. `finite_only`: the variants fn and fnuz, without
+// infinity.
 inline double from_float8(
     unsigned byte, int mantissas, int bias, bool finite_only, bool unsigned_zero) {
   int exponents = 7 - mantissas;
@@ -119,8 +120,8 @@ inline void magnitudes(const double* parts, int count, bool wide, double* to) {
   }
 }
 
-// `count` elements in a row, or for complex dtypes twice as many parts; `to` has room for a
-// multiple of 8. Not for 64-bit integers, which float64 does not hold.
+// Converts `count` contiguous elements, which for complex dtypes have twice as many parts; `to` has
+// room for a multiple of 8. Not for 64-bit integers, which float64 cannot hold.
 inline void convert(int32_t dtype, const char* from, int count, double* to) {
   switch (dtype) {
     case dtypes::uint8: case dtypes::boolean: return widen<uint8_t>(from, count, to);

@@ -1,4 +1,5 @@
-// The CUDA device, through what the process has loaded already: nothing is linked, nothing started.
+// The CUDA device, through libraries that the process has loaded already: links and initializes
+// nothing.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,7 +11,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// What torch 2.6 does not have: looked up where the program runs.
+// Functions that torch 2.6 lacks: looked up at run time.
 template <class Function>
 Function find(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
@@ -23,7 +24,7 @@ Function find_driver(const char* name) {
   return cuda ? reinterpret_cast<Function>(dlsym(cuda, name)) : Function{};
 }
 
-// The stream that torch issues to; false where there is none. -1 is the current device.
+// The current stream of torch; false if there is none. -1 is the current device.
 inline bool current_stream(void** stream, int device_index = -1) {
   using GetStream = AOTITorchError (*)(int32_t, void**);
   static const auto get = [] {
@@ -35,7 +36,7 @@ inline bool current_stream(void** stream, int device_index = -1) {
   return get && !get(device_index, stream);
 }
 
-// Whether this thread has a device to issue to.
+// Whether this thread has a current device.
 inline bool has_device() {
   static const auto current = find_driver<int (*)(void**)>("cuCtxGetCurrent");
   void* context = nullptr;
@@ -53,7 +54,7 @@ inline bool is_capturing(int device_index = -1) {
   return has_device() && current_stream(&stream, device_index) && is_captured(stream);
 }
 
-// What the driver calls an error, as torch says it.
+// The text of a driver error, as in torch's messages.
 inline std::string cuda_error(int code) {
   static const auto describe = find_driver<int (*)(int, const char**)>("cuGetErrorString");
   const char* text = nullptr;
@@ -61,7 +62,7 @@ inline std::string cuda_error(int code) {
   return std::string("CUDA error: ") + text;
 }
 
-// Whether launches of a kind run on a GPU, wherever their arguments are; made for the kinds of
+// Whether launches of a kind run on a GPU, wherever their arguments are. Generated from
 // grammars/names.toml by rewriter/instrumentation/bundle.py.
 inline bool is_gpu_kind(const std::string& kind);
 

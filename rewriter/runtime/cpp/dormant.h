@@ -1,4 +1,4 @@
-// Probes that do nothing until somebody switches them on: rewriter/runtime/dormant.py.
+// Probes that do nothing until they are switched on: rewriter/runtime/dormant.py.
 #pragma once
 
 #include <sys/stat.h>
@@ -23,8 +23,8 @@ namespace inductor_rewriter {
 
 class Dormant;
 
-// What one request has switched on in one wrapper. It goes when another one is on, and its last call
-// has ended.
+// What one request has switched on in one wrapper. Deleted once another request has replaced it and its last
+// call has ended.
 struct Session {
   Session(Dormant& dormant, const Wrapper& of, const Control& request)
       : of(dormant), control(request), options(of.options), probes(chosen(of.options, request)),
@@ -42,11 +42,11 @@ struct Session {
   int running = 0;  // calls
   bool is_done = false;
 
-  // Throws where a probe is asked for that the wrapper does not have.
+  // Throws if the wrapper lacks a requested probe.
   static void check(const Options& options, const Control& control) { chosen(options, control); }
 
  private:
-  // Those that were asked for, in the order of the wrapper's.
+  // The requested probes, in the order of the wrapper's.
   static std::string chosen(const Options& options, const Control& control) {
     std::set<std::string> wanted(control.probes.begin(), control.probes.end());
     std::string result, all = options.probes;
@@ -87,7 +87,7 @@ struct Session {
   }
 };
 
-// Takes the calls of a wrapper whose probes are dormant.
+// Receives the calls of a wrapper whose probes are dormant.
 class Dormant {
  public:
   explicit Dormant(const Wrapper& wrapper) : wrapper_(wrapper) {
@@ -98,7 +98,7 @@ class Dormant {
     name_ = name;
   }
 
-  // A call starts: null if it is not recorded.
+  // Starts a call; null if it is not recorded.
   RunningCall* begin() {
     const int64_t number = number_.fetch_add(1, std::memory_order_relaxed);
     if (path_.empty()) return nullptr;
@@ -110,11 +110,11 @@ class Dormant {
       next_.store(now + pause, std::memory_order_relaxed);
       if (is_off && look() == stamp_.load(std::memory_order_acquire)) return nullptr;
     }
-    // What loads data for the program is not probed. To ask costs a call of the system.
+    // Data loader workers are not probed. Checked last, since it costs a system call.
     return Recorder::is_worker() ? nullptr : begin_slowly(number, is_due);
   }
 
-  // A call that was recorded is over, and written or on its way.
+  // Ends a recorded call; its rows are written or queued.
   void end(Session& session) {
     Ended ended;
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -123,7 +123,7 @@ class Dormant {
   }
 
  private:
-  // What tells the file from the one before; 0 if there is none.
+  // Identifies the version of the control file; 0 if there is none.
   uint64_t look() const {
     struct stat about;
     uint64_t stamp = 0;
@@ -135,7 +135,7 @@ class Dormant {
     return stamp;
   }
 
-  // Good to some milliseconds, for a third of the time of the clock.
+  // Accurate to a few milliseconds, and three times as fast as clock_ns().
   static int64_t coarse_clock_ns() {
 #ifdef CLOCK_MONOTONIC_COARSE
     timespec now;
@@ -146,8 +146,8 @@ class Dormant {
 #endif
   }
 
-  // Sessions of which nothing runs: all is written, and they go, where this does. So it stands before
-  // the lock, for which others may wait.
+  // Sessions without running calls. The destructor waits for their rows and deletes them, so declare this
+  // before the lock guard: others should not wait for that.
   struct Ended {
     ~Ended() {
       for (Session* session : sessions) {
@@ -161,10 +161,10 @@ class Dormant {
   RunningCall* begin_slowly(int64_t number, bool is_due) {
     Ended ended;
     const std::lock_guard<std::mutex> guard(mutex_);
-    // Another thread may have met a newer one.
+    // Another thread may have seen a newer version.
     const uint64_t stamp = is_due ? look() : stamp_.load(std::memory_order_relaxed);
     if (mark_->is_fork()) {
-      // Another process is switched on by itself, and has no recorder of this one.
+      // A forked process is switched on separately, and cannot use the recorder that it inherited.
       session_ = nullptr;
       mark_ = std::make_unique<ForkMark>();
     }
@@ -188,7 +188,7 @@ class Dormant {
     return call;
   }
 
-  // The file has changed.
+  // Handles a change of the control file.
   void switch_to(bool is_there, Ended& ended) {
     if (!is_there) {
       request_.clear();
@@ -247,8 +247,8 @@ class Dormant {
     });
   }
 
-  static constexpr int64_t pause = 50000000;   // nanoseconds between two looks at the file
-  static constexpr int64_t often = 500000000;  // between two words on how many calls were recorded
+  static constexpr int64_t pause = 50000000;   // nanoseconds between checks of the file
+  static constexpr int64_t often = 500000000;  // nanoseconds between reports of how many calls were recorded
   static constexpr int64_t few = 16;
 
   const Wrapper& wrapper_;

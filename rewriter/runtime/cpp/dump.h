@@ -48,14 +48,14 @@ inline std::string host_name() {
   return host;
 }
 
-// A file that appears under its name once all of it is written, or not at all.
+// A file that gets its name only when it is completely written.
 class WholeFile {
  public:
   explicit WholeFile(const std::string& path) : path_(path) {
     std::size_t folder = path.rfind('/') + 1;
-    // Not longer than a name may be: the file's own may be as long as that.
+    // The file's own name may have the maximal length, so do not add to it.
     static std::atomic<unsigned> number{0};
-    // Hosts that share a directory may have the same numbers.
+    // Hosts that share a directory may have the same process IDs.
     temporary_ = path.substr(0, folder) + ".writing." + host_name() + "." +
         std::to_string(getpid()) + "." + std::to_string(number++) + "." + std::to_string(reinterpret_cast<uintptr_t>(&number));
     file_ = std::fopen(temporary_.c_str(), "wb");
@@ -95,13 +95,13 @@ inline void make_directories(const std::string& path) {
     if (end < path.size() && path[end] != '/') continue;
     std::string part = path.substr(0, end);
     if (mkdir(part.c_str(), 0777) && errno != EEXIST) {
-      struct stat status;  // read-only file systems refuse even what is there
+      struct stat status;  // a read-only file system refuses even a directory that exists
       if (stat(part.c_str(), &status)) fail("make", part);
     }
   }
 }
 
-// The name of the current CUDA device, where there is one.
+// The name of the current CUDA device, if there is one.
 inline std::string device_name() {
   char name[256] = "cpu";
   if (void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY)) {
@@ -116,7 +116,7 @@ inline std::string device_name() {
   return name;
 }
 
-// REWRITER_COMMAND, or how this process was started.
+// REWRITER_COMMAND, or the command line of this process.
 inline std::string command_line() {
   if (const char* given = std::getenv("REWRITER_COMMAND")) return given;
   std::string text;
@@ -181,14 +181,14 @@ inline void write_launch(Json& json, const ProbedLaunch& launch) {
   json.close('}');
 }
 
-// Where the rows of a call go that have no directory; the call is over when it is destroyed. What
-// makes these for a wrapper: flight_calls.h, which only the probe `record` includes.
+// Receives the rows of a call that has no directory; destroyed when the call is over. flight_calls.h, which
+// only the probe `record` includes, makes them.
 struct RecordedCall {
   virtual ~RecordedCall() = default;
-  // A value that was measured, before its row comes.
+  // Called with a measured value before its row is written.
   virtual void see(const Event& event, const Item& item, int place, bool is_allowed) = 0;
   virtual void rows(const char* data, std::size_t size) = 0;
-  // Its thread begins a launch, or is through with it.
+  // The thread of the call begins or ends a launch.
   virtual void began(int launch, int iteration) = 0;
   virtual void ended(int launch, int iteration) = 0;
 };
@@ -197,8 +197,8 @@ struct RecordedCalls {
   virtual std::unique_ptr<RecordedCall> start(int64_t call) = 0;
 };
 
-// The directory of one call. Its files are made by `begin`, since the model would wait for that. What
-// is written is collected until `flush`.
+// The directory of one call. `begin` makes its files, later, so that the model need not wait. Rows are
+// collected until `flush`.
 class CallDirectory {
  public:
   CallDirectory(const std::string& path, std::unique_ptr<RecordedCall> instead)
@@ -213,7 +213,7 @@ class CallDirectory {
 
   bool has_begun() const { return !make_files_; }
 
-  // The first time the files are made. Raises what keeps them from that, once.
+  // Makes the files, if that was not tried before. Throws if it fails.
   void begin() {
     if (!make_files_) return;
     const auto make_files = std::exchange(make_files_, nullptr);
@@ -228,7 +228,7 @@ class CallDirectory {
     if (rows_.size() > most) flush();
   }
 
-  // All rows, or none of those that came since the last time.
+  // Writes all rows since the last time, or none of them.
   void flush() {
     if (recorded) {
       recorded->rows(rows_.data(), rows_.size());
@@ -236,7 +236,7 @@ class CallDirectory {
       return;
     }
     begin();
-    if (events_ < 0) return rows_.clear();  // why was said
+    if (events_ < 0) return rows_.clear();  // `begin` has reported the reason
     std::size_t done = 0;
     const int problem = write_all(events_, rows_.data(), rows_.size(), done);
     rows_.clear();
@@ -249,18 +249,18 @@ class CallDirectory {
   }
 
   const std::string path;
-  const std::unique_ptr<RecordedCall> recorded;  // takes the rows in place of a file
+  const std::unique_ptr<RecordedCall> recorded;  // receives the rows instead of a file
 
  private:
   static constexpr std::size_t most = 1 << 16;
 
-  std::function<void()> make_files_;  // none once it was called
+  std::function<void()> make_files_;  // empty once it was called
   int events_ = -1;
   std::string rows_;
-  off_t size_ = 0;  // of what is written whole
+  off_t size_ = 0;  // of the complete rows
 };
 
-// The dump of one wrapper; nothing is made before the first call starts.
+// The dump of one wrapper. Makes no file before the first call starts.
 class DumpWriter {
  public:
   DumpWriter(
@@ -269,8 +269,8 @@ class DumpWriter {
         about_(describe(options, launches)), kernels_(kernels_of(launches)),
         kept_(root_, wanted_calls(options.last), wanted_bytes(options.max_bytes)) {}
 
-  // The directories are numbered as the calls are, or on from there where others have those. Null
-  // where the dump may have no more bytes.
+  // Directories have the numbers of the calls, or the next free ones. Null if the dump has reached its size
+  // limit.
   std::unique_ptr<CallDirectory> start(int64_t call) {
     if (!kept_.has_room()) return nullptr;
     if (make_recorded_) {
@@ -297,14 +297,14 @@ class DumpWriter {
     });
   }
 
-  // Have calls go to what `make` returns, of the root, the rank, the text of a table, the options, and
-  // the names of launches, `index name` in each line.
+  // Sends calls to what `make` returns. Its arguments: the root, the rank, the text of the table, the
+  // options, and the names of launches, a line `index name` each.
   using MakeRecorded = std::unique_ptr<RecordedCalls> (*)(
       const std::string&, int, const std::string&, const Options&, const std::string&);
   void record(MakeRecorded make) { make_recorded_ = make; }
 
-  // The call is over. Of calls that are over only the last ones are kept, if that was asked for; a
-  // process that is killed leaves those, and what it was in.
+  // Ends a call. With --keep, only the last calls stay in the dump; a process that is killed leaves those,
+  // and the calls that were running.
   void finish(std::unique_ptr<CallDirectory> run) {
     const std::string path = run->path;
     run->begin();
@@ -323,7 +323,7 @@ class DumpWriter {
     return text;
   }
 
-  // Where that fails, such as on a full disk, it is not tried again with each call.
+  // If this fails, such as on a full disk, it is not tried again for each call.
   void start_recording() {
     if (!problem_.empty()) throw std::runtime_error(problem_);
     try {
@@ -339,7 +339,7 @@ class DumpWriter {
     }
   }
 
-  // What every run.json begins with.
+  // The beginning of every run.json.
   void open_run(Json& json) const {
     json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
     json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
@@ -352,17 +352,17 @@ class DumpWriter {
     return here ? std::string(here.get()) + "/" + path : path;
   }
 
-  // The table may be long, and is the same in all calls: each has a name of one file, of the last
-  // call's, for those of earlier calls may be removed.
+  // The table may be long, and is the same in all calls, so each call gets a hard link to the file of the
+  // call before; earlier ones may be removed.
   void write_table(const std::string& path) {
     const std::string file = path + "/launches.json";
     const std::lock_guard<std::mutex> guard(writing_);
-    // It may be gone, it may have too many names, or there are none here.
+    // Linking fails if the file is gone, has too many links, or the file system has no links.
     if (table_.empty() || ::link(table_.c_str(), file.c_str())) write_whole(file, about_);
     table_ = file;
   }
 
-  // The file of the table.
+  // The text of the table's file.
   static std::string describe(const Options& options, const Fixed<ProbedLaunch>& launches) {
     Json json(true);
     json.open('{').key("format").string("rewriter.run-launches").key("version").number(int64_t{1});
@@ -373,7 +373,7 @@ class DumpWriter {
     return json.text + "\n";
   }
 
-  // Whoever makes it first, other processes and wrappers included, has it.
+  // Other wrappers and processes make directories here too: the first one to make it owns it.
   std::string make_directory(int64_t call) {
     const std::string ranked = root_ + "/rank" + std::to_string(rank_);
     for (int64_t number = std::max<int64_t>(next_, call);;) {
@@ -386,7 +386,7 @@ class DumpWriter {
       if (has_manifest_ && errno == EEXIST) {
         ++number;
       } else if (!has_manifest_ || errno == ENOENT) {
-        // The first call, or somebody has removed the dump.
+        // This is the first call, or the dump was removed.
         make_directories(ranked);
         write_manifest();
         kept_.admit_readers();
@@ -417,7 +417,7 @@ class DumpWriter {
   const Options& options_;
   MakeRecorded make_recorded_ = nullptr;
   std::unique_ptr<RecordedCalls> recorded_;
-  std::string problem_;  // why there is none
+  std::string problem_;  // why recording failed
   const std::string root_;
   const int rank_;
   const std::string about_, kernels_;
@@ -425,7 +425,7 @@ class DumpWriter {
   std::atomic<bool> has_manifest_{false};
   KeptCalls kept_;
   std::mutex writing_;
-  std::string table_;  // the file of the last call
+  std::string table_;  // of the last call
 };
 
 }  // namespace inductor_rewriter

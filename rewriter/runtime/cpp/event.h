@@ -1,4 +1,4 @@
-// One moment of a call: what the wrapper handed over there, and what the probes learn about it.
+// An event: the values that a wrapper passes at one point of a call, and what probes find out about them.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -13,7 +13,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// An array of a size that is known when it is made: quicker to compile than std::vector.
+// An array of fixed size: compiles faster than std::vector.
 template <class T>
 class Fixed {
  public:
@@ -45,7 +45,7 @@ class Fixed {
   std::size_t size_ = 0;
 };
 
-// A value that was handed over, as it stands in the line; what it points to lives that long.
+// A value as a line passes it. Pointers are valid until the line returns.
 struct Content {
   enum class Kind : char { tensor, view, array, integer, unsigned_integer, floating, boolean, other };
 
@@ -54,7 +54,7 @@ struct Content {
   Array array{};       // of a view only `sizes`, `strides` and `dim`
   int64_t offset = 0;  // of a view, in elements from its base
   union {
-    AtenTensorHandle handle;  // of a view that of its base
+    AtenTensorHandle handle;  // for a view, that of its base
     int64_t integer = 0;
     double floating;
   };
@@ -93,7 +93,7 @@ struct ProbedLaunch {
   Labels before, after;
 };
 
-// A handle of our own to a tensor.
+// A tensor handle that we own.
 class Owned {
  public:
   Owned() = default;
@@ -109,11 +109,11 @@ class Owned {
   AtenTensorHandle handle = nullptr;
 };
 
-// What was in one tensor, over its finite elements; `rewriter/runtime/statistics.py` says it all.
+// Statistics of one tensor, over its finite elements: see `rewriter/runtime/statistics.py`.
 struct Statistics {
   int64_t numel = 0, finite = 0, nan = 0, inf = 0, negative_inf = 0, near_limit = 0;
   double low = 0, high = 0, mean = 0, std = 0;
-  std::string low_text, high_text;  // of integers, which float64 may not hold
+  std::string low_text, high_text;  // for integers, which float64 may not hold
   bool magnitude = false;
 };
 
@@ -126,7 +126,7 @@ struct Tensor {
   bool on_cpu = false;
   int device_index = -1;
   bool strided = true;
-  bool in_memory = false;  // its elements can be read
+  bool in_memory = false;  // whether its elements can be read
   int64_t numel = 1;
   int64_t bytes = 0;  // from the first element to the end of the last one
   std::vector<int64_t> shape, stride;
@@ -144,7 +144,7 @@ struct Host {
 struct Item {
   const Label* label = nullptr;
   const char* kind = "other";  // tensor, int, float, bool
-  std::string text;  // of what is no tensor
+  std::string text;  // if it is not a tensor
   Tensor tensor;
   Host host;
   bool measured = false;
@@ -154,14 +154,14 @@ struct Item {
   std::string fingerprint;  // of all elements, in hexadecimal
   std::string file;
   std::string unsaved;  // why there is no file, where `save` was to write one
-  // Of a view in the line: what it is of, where it starts there, and its handle once there is one.
+  // For a view in the line: its base, its offset, and its handle once there is one.
   AtenTensorHandle base = nullptr;
   int64_t offset = 0;
   Owned view;
 
   bool is_tensor() const { return kind[0] == 't'; }
 
-  // Let go of what is of one event only.
+  // Resets what belongs to one event only.
   void reset() {
     tensor.handle = nullptr;
     tensor.data = nullptr;
@@ -177,7 +177,7 @@ struct Item {
     unsaved.clear();
   }
 
-  // All that is known about it: the same for a value that did not change.
+  // All that is known about the value. A value that did not change has the same facts.
   std::string facts() const {
     std::string all = kind + ("\n" + text) + "\n" + tensor.device + "\n" + fingerprint;
     auto add = [&](const auto& value) {
@@ -206,17 +206,17 @@ inline std::string launch_text(const ProbedLaunch* launch, const char* phase) {
   return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);
 }
 
-// Everything at one phase of one launch, or the inputs of a call, which have no launch.
+// The values at one phase of one launch, or the inputs of a call, which have no launch.
 struct Event {
-  int64_t call = 0;  // its number in this process
+  int64_t call = 0;  // the number of the call in this process
   const ProbedLaunch* launch = nullptr;
   const char* phase = "";
   int iteration = 0;
-  const std::string* line = nullptr;  // `#12 before KERNEL`, where it has no iteration
+  const std::string* line = nullptr;  // `#12 before KERNEL`, if there is no iteration
   Fixed<Item> items;
-  std::string error;  // what is wrong with the device: nothing can be read
+  std::string error;  // the error of the device, in which case nothing can be read
   std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name
-  bool captured = false;  // what was measured is that of the last replay of a CUDA graph
+  bool captured = false;  // whether the values are of the last replay of a CUDA graph
 
   std::string about() const { return launch_text(launch, phase); }
 };

@@ -1,5 +1,5 @@
-// Compares the inputs of a call with what the wrapper was made for: rewriter/runtime/expected.py
-// says how a row of the table reads, and the texts here are the same.
+// Compares the inputs of a call with what the wrapper was compiled for.
+// rewriter/runtime/expected.py explains the rows of the table; the messages are the same.
 #pragma once
 
 #include <cctype>
@@ -37,7 +37,7 @@ inline std::string list_text(const std::vector<int64_t>& values) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// A dimension is its formula, and its limits behind a colon.
+// A dimension is a formula, and after a colon its limits.
 inline std::string formula_of(const std::string& text) {
   return text.substr(0, text.find(':'));
 }
@@ -83,7 +83,7 @@ struct ExpectedInput {
   }
 };
 
-// What came for one input.
+// The actual value of one input.
 struct Given {
   std::string kind = "nothing";  // a tensor, int, float, bool
   bool is_integer = false;
@@ -115,7 +115,7 @@ struct Symbol {
   int64_t value;
 };
 
-// The values that names of sizes have in one call, and where they are from.
+// The values of named sizes in one call, and the inputs that they are from.
 class Symbols {
  public:
   Symbols(const std::vector<ExpectedInput>& rows, const std::vector<Given>& given) {
@@ -138,7 +138,7 @@ class Symbols {
     return nullptr;
   }
 
-  // The value of a dimension; false where it is not known.
+  // The value of a dimension; false if it is not known.
   bool evaluate(const std::string& text, int64_t& value) const {
     Formula formula{*this, formula_of(text)};
     value = formula.sum();
@@ -236,7 +236,7 @@ class Symbols {
   std::vector<Symbol> all_;
 };
 
-// Whether a condition, `s0==1 or s0%8==0`, holds; true where that cannot be said.
+// Whether a condition such as `s0==1 or s0%8==0` holds; true if it cannot be evaluated.
 inline bool holds(const std::string& guard, const Symbols& symbols) {
   for (const std::string& text : split(guard, " or ")) {
     std::size_t at = text.find_first_of("=!<>");
@@ -254,7 +254,7 @@ inline bool holds(const std::string& guard, const Symbols& symbols) {
   return false;
 }
 
-// What is expected, with the values of this call; limits where there are any.
+// The expected size with the values of this call, or its limits.
 inline std::string shown(const Texts& known, const Symbols& symbols) {
   Texts members;
   for (const std::string& text : known) {
@@ -266,7 +266,7 @@ inline std::string shown(const Texts& known, const Symbols& symbols) {
   return "[" + join(members, ", ") + "]";
 }
 
-// Add the symbols in a dimension to those that are named already.
+// Adds the symbols in a dimension to `named`.
 inline void add_symbols(
     const std::string& text, const Symbols& symbols, std::vector<const Symbol*>& names) {
   std::string word;
@@ -283,7 +283,7 @@ inline void add_symbols(
   }
 }
 
-// The conditions that do not hold, in words, of which an input gave the first size.
+// Messages for the conditions that do not hold and whose first size is from this input.
 inline Texts violated(
     const Texts& guards, const std::string& input, const Symbols& symbols) {
   Texts problems;
@@ -314,7 +314,7 @@ inline std::string differing(
   Texts wrong;
   std::vector<const Symbol*> names;
   for (std::size_t i = 0; i < actual.size() && i < known.size(); ++i) {
-    // Of one element in a dimension, or of none at all, the stride is never used.
+    // The stride of a dimension with at most one element, or of an empty tensor, is never used.
     if (sizes && (sizes->shape[i] == 1 || !sizes->numel)) continue;
     int64_t value = 0;
     bool is_known = symbols.evaluate(known[i], value);
@@ -355,7 +355,7 @@ inline std::string compare_stride(
   return differing("stride", row.stride.texts, tensor.stride, symbols, &tensor);
 }
 
-// What is wrong with one input; empty if nothing is.
+// How one input differs from what is expected; empty if it does not.
 inline std::string compare(const ExpectedInput& row, const Given& given, const Symbols& symbols) {
   if (row.kind == "-") return "";
   if (row.kind != "tensor") {
@@ -384,7 +384,7 @@ inline std::string compare(const ExpectedInput& row, const Given& given, const S
   return join(problems, "; ");
 }
 
-// The facts of an input that nothing is known of, or not all.
+// The facts of an input that are not known.
 inline Texts unknown(const ExpectedInput& row, const Symbols& symbols) {
   if (row.kind == "-") return {"anything"};
   Texts facts;

@@ -1,4 +1,4 @@
-// What the probe `nan` makes of a NaN: `rewriter/runtime/findings.py`.
+// How the probe `nan` handles a NaN: `rewriter/runtime/findings.py`.
 #pragma once
 
 #include <dlfcn.h>
@@ -17,8 +17,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// Whether a value is one of those that may be NaN or infinite: `Allowed` in
-// rewriter/runtime/allowed.py.
+// Whether a value may be NaN or infinite: `Allowed` in rewriter/runtime/allowed.py.
 inline bool is_allowed(const char* patterns, const std::string& kernel, const std::string& name) {
   const std::string all = patterns ? patterns : "";
   auto fits = [](const std::string& pattern, const std::string& text) {
@@ -36,7 +35,7 @@ inline bool is_allowed(const char* patterns, const std::string& kernel, const st
   return false;
 }
 
-// Say in the dump that the program did not end by itself. The first process has it. `run` is the
+// Records in the dump that a probe ended the program; only the first process does. `run` is the
 // directory of the call.
 inline void write_stopped(
     const std::string& run, int launch, const std::string& kernel, const std::string& name) {
@@ -58,8 +57,8 @@ inline void write_stopped(
   ::close(file);
 }
 
-// End the process: not by an exception, which nobody expects of a kernel. What the program has
-// printed is out before, that of Python, too.
+// Ends the process, not by an exception, which no caller of a kernel expects. Flushes what the
+// program has printed first, also in Python.
 [[noreturn]] inline void end_process(const std::string& message) {
   const auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   const auto ensure = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));

@@ -1,4 +1,4 @@
-// Measures what is on a GPU without waiting for it: the engine's kernel, and the rows that it writes.
+// Measures tensors on a GPU without waiting for it, by the engine's kernel, which writes rows.
 #pragma once
 
 #include <dlfcn.h>
@@ -18,15 +18,15 @@
 namespace {
 namespace inductor_rewriter {
 
-// The text of the kernel: made of rewriter/runtime/cpp/engine/kernel.h by
-// rewriter/instrumentation/bundle.py.
+// The text of the kernel, which rewriter/instrumentation/bundle.py makes of
+// rewriter/runtime/cpp/engine/kernel.h.
 inline const char* kernel_source();
 
 // One device, for all wrappers of this copy of the runtime. Never destroyed: the driver may be gone
 // when the process exits.
 class GpuRows {
  public:
-  // Null where the device is not the current one, or cannot measure: `problem` says why.
+  // Null if the device is not the current one, or cannot measure: `problem` says why.
   static GpuRows* of(int device, std::string& problem) {
     GpuRows* const one = started(device, problem);
     if (one && !one->gpu_.is_started()) {
@@ -36,7 +36,7 @@ class GpuRows {
     return one;
   }
 
-  // The engine alone; null where it is not there.
+  // The engine of a device; null if it could not be started.
   static Gpu* engine(int device, std::string& problem) {
     GpuRows* const one = started(device, problem);
     if (!one || one->gpu_.is_started()) return one ? &one->gpu_ : nullptr;
@@ -44,7 +44,7 @@ class GpuRows {
     return nullptr;
   }
 
-  // The memory of what waits to be measured may be written or freed (engine/gpu.h).
+  // Call before the memory of values that wait to be measured may be written or freed (engine/gpu.h).
   static void settle() {
     All& all = All::get();
     if (!all.waits.exchange(false)) return;
@@ -54,7 +54,7 @@ class GpuRows {
     }
   }
 
-  // Nothing follows for now: have merged what was issued (engine/gpu.h).
+  // Starts merging what was issued, if nothing follows for now (engine/gpu.h).
   static void merge() {
     All& all = All::get();
     std::lock_guard<std::mutex> guard(all.lock);
@@ -63,7 +63,7 @@ class GpuRows {
     }
   }
 
-  // Issue the measuring of tensors; their rows are those from `first` on. False where it cannot be.
+  // Issues the measuring of tensors; their rows begin at `first`. False if it failed.
   bool issue(
       const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
       Gpu::When when, uint64_t& first) {
@@ -72,7 +72,7 @@ class GpuRows {
     if (All::get().several && All::get().waits) settle_others();
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
     if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) {
-      // Behind it: another thread that settles meanwhile takes the mark away.
+      // Set after measuring: another thread that settles in between resets it.
       if (when == Gpu::When::together) All::get().waits = true;
       return true;
     }
@@ -80,8 +80,8 @@ class GpuRows {
     return false;
   }
 
-  // Have tensors measured by each replay of the CUDA graph that a stream is captured into; `first` is
-  // the number of the first of the rows, which are the graph's own. Nothing is waited for.
+  // Makes each replay of the CUDA graph that a stream is captured into measure tensors. `first` is the number
+  // of the first row; these rows belong to the graph. Does not wait.
   bool capture(
       const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
       uint64_t& first) {
@@ -89,23 +89,23 @@ class GpuRows {
     return gpu_.capture(layouts.data(), data.data(), count, stream, first);
   }
 
-  // What the last replay measured, and how many there were; false before the first.
+  // Reads what the last replay measured, and the number of replays; false before the first one.
   bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
     return gpu_.read_captured(number, replays, to);
   }
 
-  // Whether a row is there, for which so many nanoseconds were waited.
+  // Reads a row, if it has arrived; `waited` is for how many nanoseconds it was waited for.
   bool read(uint64_t sequence, int64_t waited, Measured& to) {
     return gpu_.find(sequence, waited, to);
   }
 
-  // So many rows from `first` on were read, or are given up. Who issues others does not wait for this.
+  // Releases rows: they were read, or will not be. `issue` does not wait for this.
   void close(uint64_t first, uint32_t count) {
     std::lock_guard<std::mutex> guard(closing_);
     gpu_.ring.release(closed_.add(first, count));
   }
 
-  // Wait for the stream, in whatever thread. Empty, or what is wrong with the device.
+  // Waits for the stream, in any thread. Returns the error of the device; empty if there is none.
   std::string synchronize(void* stream) const {
     static const auto set = find_driver<int (*)(void*)>("cuCtxSetCurrent");
     static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
@@ -121,9 +121,9 @@ class GpuRows {
 
   struct All {
     std::mutex lock;
-    std::atomic<GpuRows*> rows[most_devices] = {};  // those that were started
-    std::atomic<bool> waits{false};    // whether something may
-    std::atomic<bool> several{false};  // devices measure
+    std::atomic<GpuRows*> rows[most_devices] = {};  // null if not started
+    std::atomic<bool> waits{false};    // whether measuring may be deferred
+    std::atomic<bool> several{false};  // whether more than one device measures
     int started = 0;
     static All& get() {
       static All* all = new All;
@@ -133,7 +133,7 @@ class GpuRows {
 
   GpuRows() = default;
 
-  // Made, whether it can measure or not; null where the device is not the current one.
+  // The object of a device, whether it can measure or not; null if the device is not the current one.
   static GpuRows* started(int device, std::string& problem) {
     if (device < 0 || device >= most_devices) return nullptr;
     All& all = All::get();
@@ -156,7 +156,7 @@ class GpuRows {
     return one;
   }
 
-  // What this device measures is not what the others wait for.
+  // Settles the other devices: what this one measures does not settle them.
   void settle_others() {
     All& all = All::get();
     std::lock_guard<std::mutex> guard(all.lock);
@@ -179,7 +179,7 @@ class GpuRows {
     return path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
   }
 
-  // `cache_directory` of rewriter/runtime/cache_directory.py; empty where nothing can be kept.
+  // `cache_directory` of rewriter/runtime/cache_directory.py; empty if there is no cache.
   static std::string cache_directory() {
     auto variable = [](const char* name) {
       const char* value = std::getenv(name);

@@ -1,4 +1,4 @@
-// What is not well in a tensor: NaN, infinities, numbers near the limit of a half type.
+// Counts NaN, infinities, and numbers near the limit of a half-precision type.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// `health` in rewriter/runtime/text.py; empty where all is well.
+// `health` in rewriter/runtime/text.py; empty if there are none.
 inline std::string health_of(const Item& item) {
   const Statistics& statistics = item.statistics;
   std::string text;

@@ -1,4 +1,4 @@
-// Brings a tensor's elements to the host, at most once per event.
+// Copies a tensor's elements to the host, at most once per event.
 #pragma once
 
 #include "tensor.h"
@@ -18,7 +18,7 @@ class NoGrad {
   bool before_ = aoti_torch_grad_mode_is_enabled();
 };
 
-// A new tensor on the CPU with these elements; waits for them.
+// A new tensor on the CPU with the same elements; waits for the copy.
 inline void copy_to_cpu(
     AtenTensorHandle from, int32_t dtype, const std::vector<int64_t>& shape,
     const std::vector<int64_t>& stride, Host& host) {
@@ -36,7 +36,7 @@ inline void copy_to_cpu(
   host.stride = stride;
 }
 
-// A handle of the tensor; for a view in the line it is made here.
+// The handle of the tensor; for a view in the line, it is made here.
 inline AtenTensorHandle handle_of(Item& item) {
   Tensor& tensor = item.tensor;
   if (tensor.handle || !item.base) return tensor.handle;
@@ -48,9 +48,10 @@ inline AtenTensorHandle handle_of(Item& item) {
   return tensor.handle = item.view.handle;
 }
 
-// Make `item.host` readable. `whole`: as a dense tensor that can be saved, with the strides that
-// torch's own copy has; otherwise with any strides, which costs no memory for what is on the CPU,
-// and on a device no more than the tensor itself has there: what is expanded is copied once.
+// Makes `item.host` readable. With `whole`, it is a dense tensor that can be saved, with the
+// strides of torch's own copy. Otherwise it has any strides: a tensor on the CPU is not copied, and
+// the copy of one on a device takes no more memory than it has there, since expanded dimensions are
+// copied once.
 inline void fetch(Item& item, bool whole) {
   const Tensor& tensor = item.tensor;
   Host& host = item.host;

@@ -5,11 +5,11 @@
 //     _rw.before(12, arg0_1, _rw.view(buf0, 2, int_array_0, int_array_1, 0L), s0);
 //     _rw.after(12, buf1);              around a launch
 //     _rw.allocated(7, buf3);           where memory comes from; buf3 may become another tensor
-//     _rw.checked(12);                  behind a launch, for probes of memory
+//     _rw.checked(12);                  after a launch, for memory probes
 //
-// This and what it includes are all that a wrapper needs when the bodies are compiled apart; then
-// they are hidden, and otherwise have internal linkage: many instrumented libraries meet in one
-// process.
+// If the bodies are compiled apart, a wrapper needs only this and what it includes. Symbols are
+// then hidden, and otherwise have internal linkage: one process may load many instrumented
+// libraries.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -22,7 +22,7 @@ namespace inductor_rewriter {
 
 enum class Phase { before, after, inputs };
 
-// One call of a wrapper. Nothing here throws, and nothing is done under REWRITER_PROBE=off.
+// One call of a wrapper. Nothing here throws, and with REWRITER_PROBE=off nothing is done.
 class Call {
  public:
   __attribute__((noinline)) explicit Call(Wrapper& wrapper) noexcept;
@@ -43,8 +43,8 @@ class Call {
     if (running_) send(Phase::after, launch, Codes<T...>::text, pass(values)...);
   }
 
-  // Whether a line is to hand over anything. Where the lines of a wrapper stand for every
-  // selection, the table tells which count, and the rest costs this.
+  // Whether a line passes anything. If a wrapper has the lines for every selection, the table says
+  // which are used; this check is the cost of the others.
   __attribute__((always_inline)) bool asks_inputs() const noexcept {
     return running_ && picks_[0].before;
   }
@@ -55,20 +55,21 @@ class Call {
     return running_ && picks_[launch + 1].after;
   }
 
-  // A buffer was allocated; another may take its place.
+  // A buffer was allocated; another one may replace it.
   template <class T>
   __attribute__((always_inline)) void allocated(int event, T& buffer) noexcept {
     if (AtenTensorHandle other = replace(event, static_cast<AtenTensorHandle>(buffer))) {
       buffer = T(other);
     }
   }
-  // A buffer took over memory whose content nobody needs; the wrapper gives one up next.
+  // A buffer took over memory whose content is no longer needed; or the wrapper is about to release
+  // one.
   __attribute__((noinline)) void reused(int event, AtenTensorHandle buffer) noexcept;
   __attribute__((noinline)) void released(int event, AtenTensorHandle buffer) noexcept;
   // A launch was issued.
   __attribute__((noinline)) void checked(int launch) noexcept;
 
-  // As `reinterpret_tensor_wrapper`, but without anything that has to be destroyed.
+  // As `reinterpret_tensor_wrapper`, but the result needs no destructor.
   template <class T>
   __attribute__((always_inline)) Kept view(
       const T& base, int64_t dim, const int64_t* sizes, const int64_t* strides,

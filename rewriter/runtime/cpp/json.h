@@ -10,7 +10,8 @@
 namespace {
 namespace inductor_rewriter {
 
-// One character of UTF-8; what is none stands for itself, as Python's surrogateescape has it.
+// Decodes one character of UTF-8. Other bytes become lone surrogates, as with Python's
+// surrogateescape.
 inline uint32_t next_character(const char*& at) {
   unsigned char first = static_cast<unsigned char>(*at++);
   int more = first < 0xc2 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : first < 0xf5 ? 3 : 0;
@@ -92,14 +93,14 @@ class Json {
     named_ = true;
     return *this;
   }
-  // What is JSON already.
+  // Adds text that is JSON already.
   Json& put(const std::string& value) {
     separate();
     text += value;
     return *this;
   }
   Json& number(int64_t value) { return put(decimal(value)); }
-  // JSON has no infinity: a string.
+  // JSON has no infinity, so it is a string.
   Json& number(double value) {
     return is_finite(value) ? put(python_repr(value)) : string(name_special(value));
   }
@@ -110,7 +111,7 @@ class Json {
   }
   Json& string(const std::string& value) { return string(value.c_str()); }
 
-  // The parts of a text between separators; none of an empty text.
+  // The parts of a text between separators; an empty text has none.
   Json& list(const char* joined, const std::string& separator) {
     open('[');
     std::string all = joined;

@@ -1,4 +1,4 @@
-// How a printed line starts.
+// The beginning of a printed line.
 #pragma once
 
 #include <string>

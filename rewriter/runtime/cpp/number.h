@@ -13,7 +13,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// Wrappers are compiled with flags under which std::isnan may be assumed false: look at the bits.
+// Compiler flags of wrappers may make std::isnan always false: look at the bits.
 inline uint64_t bits_of(double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -38,8 +38,8 @@ struct Decimal {
   bool exact = false;  // the digits read back as the same value
 };
 
-// `std::to_chars`, which is ten times as fast: looked up, since a library that is linked with it does
-// not load where the standard library is older.
+// `std::to_chars` is ten times as fast. Looked up at run time: a library that links to it does not load with
+// an older standard library.
 struct ToChars {
   struct Result {
     char* end;
@@ -69,7 +69,7 @@ inline Decimal read_decimal(const char* text) {
   result.negative = *text == '-';
   const char* exponent = std::strchr(text, 'e');
   result.point = std::atoi(exponent + 1) + 1;
-  for (const char* at = text; at != exponent; ++at) {  // the decimal mark is the locale's
+  for (const char* at = text; at != exponent; ++at) {  // the locale sets the decimal point
     if (*at >= '0' && *at <= '9') result.digits[result.count++] = *at;
   }
   while (result.count > 1 && result.digits[result.count - 1] == '0') --result.count;
@@ -86,7 +86,7 @@ inline Decimal to_decimal(double value, int precision) {
   std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
   bool exact = std::strtod(text, nullptr) == value;
   if (!exact && bits_of(value) << 12 == 0) {
-    // Below a power of two doubles are closer: its nearest decimal may miss it, the next one not.
+    // Doubles are denser below a power of two: if the nearest decimal does not read back, try the next.
     char& last = std::strchr(text, 'e')[-1];
     if (last >= '0' && last < '9') {
       ++last;
@@ -174,7 +174,7 @@ inline std::string decimal(int64_t value) {
   return std::to_string(value);
 }
 
-// As a list reads.
+// As Python prints a list.
 inline std::string joined(const std::vector<int64_t>& numbers) {
   std::string text = "[";
   for (int64_t number : numbers) {

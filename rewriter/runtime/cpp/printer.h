@@ -1,4 +1,4 @@
-// What the probes of one wrapper print, and what the runtime warns about.
+// Prints the output of one wrapper's probes, and warnings.
 #pragma once
 
 #include <unistd.h>
@@ -32,8 +32,8 @@ class Printer {
   const bool upstream;
   const bool quiet;
 
-  // Write to standard output, whatever is still on its way: what follows may crash. In one call of
-  // the system, so that nothing comes between, behind what the program has printed by C's means.
+  // Writes to standard output immediately: what follows may crash. Flushes C's buffer first, and
+  // uses one system call, so that other output does not come in between.
   void write_now(const char* text, std::size_t size) const {
     if (quiet) return;
 #if __has_include(<stdio_ext.h>)
@@ -42,10 +42,10 @@ class Printer {
     std::fflush(stdout);
 #endif
     std::size_t done;
-    write_all(fileno(stdout), text, size, done);  // a failure: nobody reads it
+    write_all(fileno(stdout), text, size, done);  // ignore failures, such as a closed pipe
   }
 
-  // Write a warning to standard error, once, about the first launch that it concerns.
+  // Writes a warning to standard error, once, for the first launch that it is about.
   void warn(const std::string& about, const std::string& message) {
     std::lock_guard<std::mutex> guard(warning_);
     // Two messages that differ only in paths and numbers are the same message.
@@ -73,8 +73,8 @@ class Printer {
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
 
-  // How a line starts: `[rewriter 0] forward call 3`. A wrapper that was instrumented alone has no
-  // label, and its first call no number.
+  // The beginning of a line: `[rewriter 0] forward call 3`. A wrapper that was instrumented alone
+  // has no label, and its first call no number.
   std::string start(int64_t call) const {
     std::string text = "[rewriter " + std::to_string(rank) + "]", label = label_;
     if (!label.empty()) text += " " + label;

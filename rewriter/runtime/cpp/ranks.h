@@ -7,7 +7,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// What a variable says, 0 for what is no number, -1 if it is not there.
+// The value of an environment variable; 0 if it is not a number, -1 if it is not set.
 inline int number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text || !*text) return -1;
@@ -27,7 +27,7 @@ inline int read_rank() {
   return local > 0 ? local : 0;
 }
 
-// How many processes the job has, 0 if nobody says so.
+// The number of processes in the job, 0 if unknown.
 inline int read_size() {
   const int size = number_of("WORLD_SIZE"), tasks = number_of("SLURM_NTASKS");
   if (size >= 0) return size;

@@ -1,4 +1,4 @@
-// Receives the calls that an instrumented wrapper makes, and hands them to the probes.
+// Receives the calls that an instrumented wrapper makes, and passes them to the probes.
 #pragma once
 
 #include <pthread.h>
@@ -23,7 +23,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// Tells a fork from the process that made it: this page is empty there.
+// Detects a fork: a forked process sees this page zeroed.
 class ForkMark {
  public:
   ForkMark() {
@@ -45,8 +45,8 @@ class ForkMark {
   volatile char* page_ = nullptr;
 };
 
-// What calls measure in one CUDA graph, in order; `call` is the one that captured it until it is
-// written. `seen` counts the replays that were reported.
+// The events of one CUDA graph, in order. `call` is the call that captured it, until it is written. `seen`
+// counts the replays that were reported.
 struct Capture {
   RunningCall* call = nullptr;
   int64_t number = 0;
@@ -56,7 +56,7 @@ struct Capture {
 
 class Recorder : public Printer, private Output {
  public:
-  // `directory` is where it dumps to; null is what the environment says.
+  // `directory` is where it dumps to; null means the one of the environment.
   explicit Recorder(const Wrapper& wrapper, const char* directory = nullptr, bool be_quiet = false)
       : Printer(wrapper.options, be_quiet), heads(wrapper.options.values),
         fingerprints(
@@ -94,27 +94,27 @@ class Recorder : public Printer, private Output {
       }
     }
     Writers::add(writer_);
-    // Where a crash is hunted all that is known is out before the launch runs.
+    // With these probes the user looks for a crash: everything is written before a launch runs.
     prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.size() > 1);
   }
 
-  // Its calls are over: all is written.
+  // All calls are over and written.
   ~Recorder() override {
     Writers::remove(writer_);
     retire();
   }
 
   const bool heads;
-  const bool fingerprints;  // whether they are to be shown
-  bool prompt = false;      // whether all of an event is written before it is over
+  const bool fingerprints;  // whether fingerprints are shown
+  bool prompt = false;      // whether an event is written before the line returns
 
-  // Whether this probe is one of those of the wrapper.
+  // Whether the wrapper has this probe.
   bool has(const char* probe) const { return holds(options_.probes, probe); }
 
   const char* expected() const { return options_.expected ? options_.expected : ""; }
   const char* max_bytes() const { return options_.max_bytes; }
   bool rechecks() const { return options_.recheck; }
-  // Whether elements are shown or saved, not only measured.
+  // Whether elements are printed or saved, not only measured.
   bool uses_elements() const {
     return heads || upstream ||
         std::any_of(probes_.begin(), probes_.end(), [](const auto& probe) { return probe->saves; });
@@ -130,7 +130,7 @@ class Recorder : public Printer, private Output {
 
   bool stops() const { return options_.stop; }
 
-  // End the program at this NaN once the event is written.
+  // Ends the program at this NaN once the event is written.
   void stop_at(const Event& event, const Item& item) {
     std::lock_guard<std::mutex> guard(finding_);
     if (finding_name_.empty()) {
@@ -142,7 +142,7 @@ class Recorder : public Printer, private Output {
     }
   }
 
-  // Whether a launch writes what has this name or memory, or launches are not known that may.
+  // Whether a launch writes a variable or its memory, or might.
   bool may_be_written(const Label& label) const {
     if (launches_.size() != places_.size()) return true;
     for (const ProbedLaunch& launch : launches_) {
@@ -159,12 +159,12 @@ class Recorder : public Printer, private Output {
     return false;
   }
 
-  // Whether events of a device can time a launch: by its kind, and those of the launches around.
+  // Whether device events can time a launch, by the kinds of all launches.
   bool runs_on_gpu(const Event& event) const {
     return event.launch && std::strcmp(event.launch->row->kind, "cpp") && !on_cpu_;
   }
 
-  // Write to standard output, after all that came before.
+  // Writes to standard output, after all earlier output.
   void write(std::string&& text) {
     if (text.empty() || quiet) return;
     if (writer_.is_emitting()) return collect(text);
@@ -177,20 +177,19 @@ class Recorder : public Printer, private Output {
     put(new TextJob(*this, &call, std::move(lines)));
   }
 
-  // Whether somebody waits until all is written.
+  // Whether a thread waits until all is written.
   bool is_waited_for() const { return waiting != 0; }
 
-  // Wait until all that is on its way is written.
+  // Waits until all jobs are written.
   void drain() { writer_.drain(); }
 
-  // Wait until all of the calls that ended is written.
+  // Waits until the calls that ended are written.
   void finish() {
     if (reader_) reader_->finish();
     drain();
   }
 
-  // Act when the call is over, or so much is waiting that the device is waited for; `then` gets the
-  // event, of which the values are gone by then.
+  // Calls `then` when the call is over, or earlier if too many wait. It gets the event without its values.
   template <class Act>
   void later(const Event& event, RunningCall& call, Act then) {
     const ProbedLaunch* launch = event.launch;
@@ -207,14 +206,14 @@ class Recorder : public Printer, private Output {
     if (call.later.size() >= most_later) call.catch_up();
   }
 
-  // Whether this process loads data for the one that is probed: torch names its thread.
+  // Whether this process is a data loader worker, by the name that torch gives its thread.
   static bool is_worker() {
     char name[16] = "";
     return !pthread_getname_np(pthread_self(), name, sizeof name) &&
         !std::strcmp(name, "pt_data_worker");
   }
 
-  // A fork inherits the recorder, but is not the program that is probed.
+  // Whether this is a forked process: it inherits the recorder, but must not be recorded.
   bool is_fork(const char* about, int launch = -1) {
     if (!mark_.is_fork()) return false;
     int pid = getpid();
@@ -225,16 +224,15 @@ class Recorder : public Printer, private Output {
     return true;
   }
 
-  // Null for a call that is not to be recorded.
+  // Starts a call; null if it is not recorded.
   RunningCall* begin() {
     const int64_t number = number_++;
     read_replays();
     return wanted_.contains(number) ? start_call(number).release() : nullptr;
   }
 
-  // Report the CUDA graphs that were replayed since the last time. `is_last`: no other time follows,
-  // and those that never were are reported, too. Then the process may be at its end, where torch
-  // has no current stream any more, and to ask for it may crash.
+  // Reports the CUDA graphs that were replayed since the last time. With `is_last`, also those that never
+  // were. The process may then be exiting, where asking torch for its current stream may crash.
   void read_replays(bool is_last = false) {
     if (!has_captures_.load(std::memory_order_acquire) || !reader_) return;
     if (!is_last && reader_->is_in_capture()) return;
@@ -245,13 +243,14 @@ class Recorder : public Printer, private Output {
     }
   }
 
-  // A call of this number that is recorded.
+  // Starts a recorded call with this number.
   std::unique_ptr<RunningCall> start_call(int64_t number) {
     auto call = std::make_unique<RunningCall>(*this, number);
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
     call->start = start(number) + " ";
-    // On the CPU, and where a crash is hunted, all is written at once. A device waits while the host writes.
+    // On the CPU, or if a crash is looked for, events are written immediately. On a device, another thread
+    // writes them, since the device would be idle meanwhile.
     call->is_behind = !prompt && !on_cpu_ && has_device();
     if (dump_) {
       act("dump", [&] { call->directory = dump_->start(number); });
@@ -261,19 +260,19 @@ class Recorder : public Printer, private Output {
     return call;
   }
 
-  // The calls that stay in the dump; null where there is none.
+  // The calls that stay in the dump; null without a dump.
   KeptCalls* kept() { return dump_ ? &dump_->kept() : nullptr; }
 
-  // Whether a CUDA graph measures for it, for as long as the graph lives.
+  // Whether a CUDA graph measures for this recorder, which then has to live as long as the graph.
   bool has_captures() const { return has_captures_; }
 
-  // No call follows: all is written, and no thread is kept for it.
+  // Waits until all is written, and stops the thread. No call may follow.
   void retire() {
     drain();
     writer_.stop();
   }
 
-  // At which sides of a launch probes act.
+  // The sides of a launch at which probes act.
   struct Sides {
     bool before = false, after = false;
   };
@@ -286,13 +285,13 @@ class Recorder : public Printer, private Output {
     return sides;
   }
 
-  // The call is freed once all of it is written. What it prints is out before what the program
-  // does next; what goes into the dump need not be.
+  // Ends a call, which is freed once it is written. Prints are written before this returns; the dump may be
+  // written later.
   void end(RunningCall& call) {
     call.catch_up();
     if (reader_) reader_->settle();
     if (memory_) act("memory", [&] { memory_->finish(call); });
-    // Of what goes into a graph all is written once it was replayed.
+    // A captured call is written after the first replay of its graph.
     const bool is_captured = call.capture;
     if (is_captured && reader_->is_in_capture()) return;
     read_replays();
@@ -317,7 +316,7 @@ class Recorder : public Printer, private Output {
       act(event, [&] { job = checkers_[0]->values->read(moment, contents, call, *this); });
       if (job) adopt(*job, call, event, unread_);
     }
-    // What is no value has no row.
+    // Only values have rows.
     std::vector<std::pair<std::string, std::string>> rest;
     for (const auto& one : unexpected) {
       if (!job || !has_value(job->event, one.first)) rest.push_back(one);
@@ -342,7 +341,7 @@ class Recorder : public Printer, private Output {
     event.iteration = (before ? call.before : call.after)[place]++;
     event.line = &moment.line;
     const Probes& probes = *moment.probes;
-    if (options_.dormant && probes.empty()) return;  // others could be switched on
+    if (options_.dormant && probes.empty()) return;  // other probes may be switched on later
     for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
       act(event, [&] { probes[i]->stop(event, call, *this); });
     }
@@ -356,20 +355,20 @@ class Recorder : public Printer, private Output {
     }
   }
 
-  // Something about memory, by one of the lines for that.
+  // Handles a memory line.
   template <class Act>
   void at_memory(RunningCall& call, Act&& act_on) {
     if (!memory_ || faulty_ || is_fork("memory")) return;
     act("memory", [&] { act_on(*memory_, call); });
   }
 
-  // The launch of an index, if it has lines; null if not.
+  // The row of a launch, by index; null if the launch has no lines.
   const Row* row_of(int index) const {
     if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return nullptr;
     return launches_[std::size_t(places_[index])].row;
   }
 
-  // All of an event is known: show it, and put it into the dump.
+  // Prints a complete event, and writes it into the dump.
   void emit(EventJob& job) {
     Event& event = job.event;
     RunningCall& call = *job.call;
@@ -385,7 +384,7 @@ class Recorder : public Printer, private Output {
     }
   }
 
-  // Let one part act; its failure is not that of the others.
+  // Calls `act`; an exception becomes a warning, so that the other probes go on.
   template <class About, class Act>
   void act(const About& about, Act&& act) {
     try {
@@ -398,9 +397,9 @@ class Recorder : public Printer, private Output {
   }
 
  private:
-  static constexpr std::size_t most_later = 4096;  // pairs of events that wait to be read
+  static constexpr std::size_t most_later = 4096;  // timed launches that wait to be read
 
-  // Text for standard output, or rows for a call's directory.
+  // Writes text to standard output, or rows to a call's directory.
   struct TextJob : Job {
     TextJob(Recorder& recorder, RunningCall* call, std::string&& text)
         : recorder_(recorder), call_(call), text_(std::move(text)) {}
@@ -421,7 +420,7 @@ class Recorder : public Printer, private Output {
     else writer_.put_behind(new BeginJob(*this, call));
   }
 
-  // Before all others of its call.
+  // Comes before all other jobs of its call.
   struct BeginJob : Job {
     BeginJob(Recorder& recorder, RunningCall& call) : recorder_(recorder), call_(call) {}
     void emit() override {
@@ -439,7 +438,7 @@ class Recorder : public Printer, private Output {
     void emit() override {
       recorder_.flush();
       std::unique_ptr<CallDirectory> directory = std::move(call_.directory);
-      delete &call_;  // what it saved is in files then
+      delete &call_;  // waits until its tensors are in files
       if (directory) recorder_.act("dump", [&] { recorder_.dump_->finish(std::move(directory)); });
       delete this;
     }
@@ -456,7 +455,7 @@ class Recorder : public Printer, private Output {
   }
 
   static std::string text_of(const Event& event) { return event.about(); }
-  static std::string text_of(const std::string& text) { return text; }  // or what becomes one
+  static std::string text_of(const std::string& text) { return text; }  // or a string literal
 
   static bool holds(const std::string& names, const std::string& name) {
     return ("," + names + ",").find("," + name + ",") != std::string::npos;
@@ -508,9 +507,9 @@ class Recorder : public Printer, private Output {
     text_.clear();
   }
 
-  // The event with its values, measured or about to be; null where it has none.
+  // An event with its values, measured or being measured; null if it has none.
   EventJob* report(RunningCall& call, Event& event, Moment& moment, Contents& contents) {
-    // Names first: they have to be out before anything that could fail is touched.
+    // Print the name first: everything after this may crash.
     const Probes& probes = *moment.probes;
     const Values* reader = nullptr;
     for (Probe* probe : probes) {
@@ -558,7 +557,7 @@ class Recorder : public Printer, private Output {
         "only statistics come from a replay");
   }
 
-  // An event of a call that goes into a CUDA graph: it is reported with what replays measure.
+  // Keeps an event of a CUDA graph capture: replays measure its values, and it is reported then.
   void keep(RunningCall& call, EventJob& job) {
     std::lock_guard<std::mutex> guard(capturing_);
     if (!call.capture) {
@@ -571,8 +570,8 @@ class Recorder : public Printer, private Output {
     call.capture->events.push_back(&job);
   }
 
-  // The first replay goes where the call that captured it does; each other one makes a call of its
-  // own, as no line of the wrapper runs.
+  // The first replay belongs to the call that captured the graph. Each other one gets a call of its own,
+  // since no line of the wrapper runs in a replay.
   void report_replay(Capture& capture, bool is_last) {
     uint64_t replays = 0;
     for (EventJob* captured : capture.events) {
@@ -597,7 +596,7 @@ class Recorder : public Printer, private Output {
     put(new EndJob(*this, *call));
   }
 
-  // The program ends, or the library of the wrapper is unloaded.
+  // Called when the program ends, or the library of the wrapper is unloaded.
   void close() override {
     if (!mark_.is_fork()) read_replays(true);
   }
@@ -631,7 +630,7 @@ class Recorder : public Printer, private Output {
     });
   }
 
-  // All that was recorded is written: what is waited for at the end of the call, too.
+  // Ends the program at a NaN, after everything is written, including what waits for the end of the call.
   [[noreturn]] void end_program(RunningCall& call) {
     const Row* row = finding_launch_ ? finding_launch_->row : nullptr;
     const std::string kernel = row ? row->kernel : "";
@@ -646,9 +645,9 @@ class Recorder : public Printer, private Output {
     end_process(text);
   }
 
-  // The device is faulty: nothing can be read from it any more, so report it and stop.
+  // Reports a device fault and stops recording: nothing can be read from the device any more.
   void stop(const Event& event, RunningCall& call) {
-    if (!event.launch) return;  // the first launch meets it, too
+    if (!event.launch) return;  // the first launch will find it, too
     faulty_ = true;
     act(event, [&] {
       call.note(event, [&](Json& json) { json.key("error").string(event.error); });
@@ -657,7 +656,7 @@ class Recorder : public Printer, private Output {
     say(about(event) + ": " + event.error + earlier + "\n");
   }
 
-  // The probes of a wrapper: each with its name, and when it acts.
+  // Calls `act` with each probe of a wrapper, its name, and when it acts.
   template <class Act>
   static void for_each_probe(const Options& options, Act&& act) {
     const std::string names = options.probes, wanted = options.when;
@@ -711,22 +710,22 @@ class Recorder : public Printer, private Output {
   const ForkMark mark_;
   Labels inputs_;
   Fixed<ProbedLaunch> launches_;
-  Fixed<Moment> moments_;  // before and after of each launch, and the inputs
+  Fixed<Moment> moments_;  // two for each launch, and one for the inputs
   const Probes none_;
   const Moment unread_{nullptr, "inputs", nullptr, &none_, "", "", nullptr};
   const Calls wanted_;
-  std::vector<int> places_;  // of launches, by index
+  std::vector<int> places_;  // positions of launches in the table, by index
   std::vector<std::unique_ptr<Probe>> probes_;
   Probes before_, after_, readers_, checkers_;
-  std::unique_ptr<Probe> marker_;  // that a launch begins
-  bool marks_alone_ = false;     // whether nothing else is done before launches
+  std::unique_ptr<Probe> marker_;  // marks the beginning of launches
+  bool marks_alone_ = false;     // whether it is the only probe that acts before launches
   const Values* reader_ = nullptr;
-  std::unique_ptr<MemoryWatch> memory_;  // where a probe acts on memory
-  bool observes_ = false;  // whether a probe may want to know what was measured
+  std::unique_ptr<MemoryWatch> memory_;  // if there are memory probes
+  bool observes_ = false;  // whether any probe needs what was measured
   bool on_cpu_ = false;
-  std::atomic<int64_t> number_{0};  // of the next call
+  std::atomic<int64_t> number_{0};  // number of the next call
   std::atomic<bool> faulty_{false};
-  // What went into CUDA graphs.
+  // CUDA graph captures.
   std::mutex capturing_;
   std::vector<std::unique_ptr<Capture>> captures_;
   std::atomic<bool> has_captures_{false};
@@ -737,7 +736,7 @@ class Recorder : public Printer, private Output {
   std::string finding_name_, finding_count_;
   std::unique_ptr<DumpWriter> dump_;
   std::atomic<int> fork_{0};
-  // What is emitted and not flushed.
+  // Emitted and not flushed yet.
   std::string text_;
   CallDirectory* last_written_ = nullptr;
   Writer writer_;

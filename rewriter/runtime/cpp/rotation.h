@@ -27,8 +27,8 @@ namespace inductor_rewriter {
   throw std::runtime_error(std::string("cannot ") + what + " " + path + ": " + strerror(errno));
 }
 
-// The calls of one wrapper that are over: the last `keep` of them stay, 0 for all; `most` bytes of
-// them, 0 for no limit. Tensors count where calls go, and have a limit of their own in others.
+// The calls of one wrapper that are over. The last `keep` calls stay, 0 for all, up to `most` bytes, 0 for no
+// limit. Saved tensors count if calls are removed; otherwise they have their own limit.
 class KeptCalls {
  public:
   KeptCalls(std::string root, std::size_t keep, uint64_t most)
@@ -42,14 +42,14 @@ class KeptCalls {
     return used_;
   }
 
-  // Have readers find what they lock, before a call is there that they could read.
+  // Makes the file that readers lock, before there is a call to read.
   void admit_readers() {
     if (!keep || has_readers_.exchange(true)) return;
     const int file = open((root_ + "/.readers").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file >= 0) close(file);
   }
 
-  // The call of this directory is over.
+  // Adds the directory of a call that is over.
   void add(const std::string& path) {
     if (!keep && !most) return;
     std::lock_guard<std::mutex> guard(lock_);
@@ -68,7 +68,7 @@ class KeptCalls {
     while (unread.may_remove && calls_.size() > keep) drop();
   }
 
-  // Whether a call may be recorded; of a dump that rotates, old ones make room for it.
+  // Whether there is room for another call. If the dump rotates, old calls are removed for it.
   bool has_room() {
     if (!most) return true;
     std::lock_guard<std::mutex> guard(lock_);
@@ -78,13 +78,13 @@ class KeptCalls {
   }
 
  private:
-  // How many bytes its rows have, and the files that it has and others may have, too.
+  // The bytes of a call's rows, and its files, which it may share with other calls.
   struct Call {
     std::string path;
     uint64_t rows = 0;
     std::vector<std::pair<uint64_t, uint64_t>> files;
   };
-  static constexpr int64_t patience = 30;  // seconds that readers have
+  static constexpr int64_t patience = 30;  // seconds that a reader may hold up removing calls
 
   template <class Act>
   static void each(const std::string& path, Act&& act) {
@@ -113,7 +113,7 @@ class KeptCalls {
     });
   }
 
-  // The oldest one goes.
+  // Removes the oldest call.
   void drop() {
     const Call call = std::move(calls_.front());
     calls_.pop_front();
@@ -127,12 +127,12 @@ class KeptCalls {
     const std::string ranked = call.path.substr(0, end);
     clear(ranked);
     const std::string gone = ranked + "/.gone." + std::to_string(getpid()) + "." + call.path.substr(end + 1);
-    // Somebody may have moved it away, to keep it.
+    // The user may have moved it away, to keep it.
     if (!std::rename(call.path.c_str(), gone.c_str())) remove_tree(gone);
     else if (errno != ENOENT) fail("remove", call.path);
   }
 
-  // Remove what a process left that was killed while it removed a call.
+  // Removes what a process left behind that was killed while it removed a call.
   void clear(const std::string& ranked) {
     if (is_clear_) return;
     is_clear_ = true;
@@ -143,14 +143,14 @@ class KeptCalls {
 
   static void remove_tree(const std::string& path) {
     if (!unlink(path.c_str())) return;
-    // A directory cannot be unlinked; a link to one can, so this never leaves the dump.
+    // unlink() fails on a directory but removes a link to one, so this never leaves the dump.
     each(path, [&](const std::string& name) { remove_tree(path + "/" + name); });
     if (rmdir(path.c_str()) && errno != ENOENT) fail("remove", path);
   }
 
-  // While this is there nobody begins to read the dump. Nothing may be removed where somebody does
-  // so already, and has not for long. Readers lock all of a file, and who removes calls a byte of
-  // its own.
+  // Keeps others from starting to read the dump. Calls must not be removed while a reader has the dump open,
+  // unless it has had it for long. Readers lock the whole file; each process that removes calls locks one
+  // byte.
   struct Unread {
     explicit Unread(KeptCalls& kept) {
       const std::string path = kept.root_ + "/.readers";
@@ -181,9 +181,9 @@ class KeptCalls {
   const std::string root_;
   std::mutex lock_;
   std::deque<Call> calls_;
-  std::map<uint64_t, uint64_t> names_;  // of files that several calls may have
+  std::map<uint64_t, uint64_t> names_;  // of files that calls may share
   uint64_t used_ = 0, expected_ = 0;
-  int64_t since_ = 0;  // when readers were met, from 1
+  int64_t since_ = 0;  // when a reader was first seen, plus 1
   bool is_clear_ = false;
   std::atomic<bool> has_readers_{false};
 };

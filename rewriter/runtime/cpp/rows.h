@@ -13,7 +13,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// The start of a row.
+// The beginning of a row.
 inline void open_row(Json& json, const Event& event) {
   json.open('{');
   if (event.launch) {

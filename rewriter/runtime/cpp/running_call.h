@@ -1,5 +1,5 @@
-// One call of a wrapper while it runs, and until all of it is written: where it dumps, and what
-// waits for its end.
+// A call of a wrapper, while it runs and until it is written: where it dumps, and what waits for
+// its end.
 #pragma once
 
 #include <ctime>
@@ -36,7 +36,7 @@ struct RunningCall {
     later.clear();
   }
 
-  // Add a row of its own about an event to the dump, if one is written; `add` writes the rest.
+  // Adds a separate row about an event to the dump, if there is one; `add` writes its fields.
   template <class Add>
   void note(const Event& event, Add&& add) {
     if (!directory) return;
@@ -46,7 +46,7 @@ struct RunningCall {
     write_row(json.close('}').text + "\n");
   }
 
-  // What a probe keeps for as long as the call runs.
+  // The state of a probe for this call.
   template <class State>
   State& state(const Probe* of) {
     std::lock_guard<std::mutex> guard(keeping_);
@@ -57,23 +57,23 @@ struct RunningCall {
     return *static_cast<State*>(states_.back().second.get());
   }
 
-  // Rows of the dump, after all that came before.
+  // Writes rows into the dump, after all earlier ones.
   void write_row(std::string&& lines);
 
   Recorder& recorder;
-  const int64_t number;  // of the call in this process, from 0
-  std::string start;     // of its lines
+  const int64_t number;  // number of the call in this process, from 0
+  std::string start;     // the beginning of its printed lines
   std::unique_ptr<CallDirectory> directory;
-  std::vector<int> before, after;  // how often each phase of each launch came
-  Contents contents;  // of the line that is at work, and the views in it
+  std::vector<int> before, after;  // how often each phase of each launch was reached
+  Contents contents;  // memory for the current line, and the views in it
   Contents kept;
-  std::vector<std::function<void()>> later;  // for the end of the call; they do not throw
+  std::vector<std::function<void()>> later;  // run at the end of the call; do not throw
   int64_t started = clock_ns();
   bool named = false;  // whether a name was printed
-  bool is_behind = false;  // whether another thread writes all of it
-  Session* session = nullptr;  // what switched it on, if probes are dormant
-  Capture* capture = nullptr;  // the CUDA graph that it goes into
-  // What was last shown before a launch: which one, and the facts of each value, by name.
+  bool is_behind = false;  // whether another thread writes it
+  Session* session = nullptr;  // set if probes are dormant
+  Capture* capture = nullptr;  // set if it is captured into a CUDA graph
+  // The last launch whose values were shown before it, and their facts by name.
   const ProbedLaunch* shown_launch = nullptr;
   int shown_iteration = 0;
   std::vector<std::pair<std::string, std::string>> shown;

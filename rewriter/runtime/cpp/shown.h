@@ -1,5 +1,4 @@
-// Which values of an event are to be shown: `RunningCall.fresh` in
-// rewriter/runtime/running_call.py.
+// Which values of an event are shown: `RunningCall.fresh` in rewriter/runtime/running_call.py.
 #pragma once
 
 #include <string>
@@ -10,8 +9,8 @@
 namespace {
 namespace inductor_rewriter {
 
-// What a launch only reads was shown before it, and is shown again after it only where it is not
-// what it was: something wrote out of bounds, or the wrapper does not say all.
+// An input is shown before a launch, and again after it only if it changed: something wrote out of
+// bounds, or the wrapper does not declare that the launch writes it.
 class Shown {
  public:
   Shown(const Event& event, RunningCall& call, const Recorder& recorder)

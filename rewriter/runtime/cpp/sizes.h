@@ -9,9 +9,9 @@
 namespace {
 namespace inductor_rewriter {
 
-constexpr uint64_t most_bytes = ~uint64_t{0} >> 1;  // of a file
+constexpr uint64_t most_bytes = ~uint64_t{0} >> 1;  // for a file
 
-// The bytes that a text such as `500M`, `10GB` or `2GiB` stands for.
+// Parses a size such as `500M`, `10GB` or `2GiB`.
 inline uint64_t parse_bytes(const std::string& text) {
   const std::size_t digits = text.find_first_not_of("0123456789");
   const std::string number = text.substr(0, digits);
@@ -32,14 +32,14 @@ inline uint64_t parse_bytes(const std::string& text) {
   return size;
 }
 
-// How many bytes are written to a dump at most; 0 for no limit.
+// The size limit of a dump in bytes; 0 for none.
 inline uint64_t wanted_bytes(const char* from_table) {
   const char* wanted = std::getenv("REWRITER_MAX_BYTES");
   if (!wanted || !*wanted) wanted = from_table;
   return wanted && *wanted ? parse_bytes(wanted) : 0;
 }
 
-// How many calls a dump keeps, the last ones; 0 for all of them.
+// How many calls, the last ones, a dump keeps; 0 for all.
 inline std::size_t wanted_calls(int from_table) {
   const char* wanted = std::getenv("REWRITER_KEEP");
   if (!wanted || !*wanted) return static_cast<std::size_t>(from_table);

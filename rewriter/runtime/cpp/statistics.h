@@ -1,4 +1,4 @@
-// What the engine measured as statistics: `rewriter/runtime/statistics.py` says what they mean.
+// Converts what the engine measured to statistics: `rewriter/runtime/statistics.py` explains them.
 #pragma once
 
 #include <cstring>

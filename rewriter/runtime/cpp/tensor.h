@@ -17,8 +17,8 @@ struct Dtype {
   int32_t number;
   const char* name;
   int size;
-  bool plain;  // its elements are numbers that we can read
-  const char* type;  // as ATen calls it in C++
+  bool plain;  // whether its elements are numbers that we can read
+  const char* type;  // its name in ATen's C++
 };
 
 constexpr Dtype dtype_table[] = {
@@ -88,7 +88,7 @@ inline bool is_complex(int32_t dtype) {
   return dtype >= dtypes::complex32 && dtype <= dtypes::complex128;
 }
 
-// Integers that float64 does not hold.
+// Integers that float64 cannot hold.
 inline bool is_wide(int32_t dtype) {
   return dtype == dtypes::int64 || dtype == dtypes::uint64;
 }
@@ -98,7 +98,7 @@ inline bool is_integer(int32_t dtype) {
       (dtype >= dtypes::uint16 && dtype <= dtypes::uint64);
 }
 
-// By number (c10::DeviceType).
+// Names by number (c10::DeviceType).
 inline std::string device_text(int32_t type, int32_t index) {
   static const char* const names[] = {
       "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
@@ -131,17 +131,17 @@ inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {
   return dtype != undefined;
 }
 
-// What the shim says of a value, as it is now; pointers are the tensor's or the line's own.
+// The current facts of a value, from the shim. Pointers belong to the tensor or to the line.
 struct Seen {
   bool is_present = false, is_tensor = false, is_strided = true;
   int32_t dtype = -1, device_type = 0, device_index = -1;
   int64_t dim = 0, offset = 0;
   const int64_t *sizes = nullptr, *strides = nullptr;
-  AtenTensorHandle handle = nullptr;  // of a view that of its base
-  const char* data = nullptr;         // of an array
+  AtenTensorHandle handle = nullptr;  // for a view, that of its base
+  const char* data = nullptr;         // for an array
 };
 
-// Not present is what is no value: no handle, or an undefined tensor.
+// Not present: a null handle, or an undefined tensor.
 inline void look(const Content& content, Seen& seen) {
   seen = Seen();
   if (content.kind == Content::Kind::array) {
@@ -187,7 +187,7 @@ inline void look(const Content& content, Seen& seen) {
   seen.is_present = seen.is_tensor = true;
 }
 
-// Bytes between the first element and the end of the last one; nothing is before the first.
+// Bytes from the first element to the end of the last one; strides are not negative.
 inline int64_t extent(const Tensor& tensor) {
   int64_t last = 0;
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
@@ -196,7 +196,7 @@ inline int64_t extent(const Tensor& tensor) {
   return (last + 1) * dtype_info(tensor.dtype).size;
 }
 
-// Facts that stay as they are for as long as the shape, and all that goes with it, does.
+// Facts that only depend on shape, strides, dtype and device.
 inline void set_facts(const Seen& seen, Tensor& tensor) {
   tensor.dtype = seen.dtype;
   tensor.device = device_text(seen.device_type, seen.device_index);
@@ -211,7 +211,7 @@ inline void set_facts(const Seen& seen, Tensor& tensor) {
   tensor.bytes = tensor.strided && tensor.numel ? extent(tensor) : 0;
 }
 
-// Where its elements are, if they are in memory.
+// The address of its elements, if they are in memory.
 inline void locate(const Seen& seen, Tensor& tensor) {
   tensor.handle = nullptr;
   tensor.data = nullptr;
@@ -236,7 +236,7 @@ inline void locate(const Seen& seen, Tensor& tensor) {
   tensor.in_memory = data != nullptr;
 }
 
-// False for what is no value.
+// False if it is not a value.
 inline bool read_tensor(const Content& content, Tensor& tensor) {
   Seen seen;
   look(content, seen);
@@ -263,8 +263,8 @@ inline std::vector<Dimension> merge(const std::vector<Dimension>& all) {
   return merged;
 }
 
-// The dimensions in memory order, as few as possible, without expanded ones; how often those
-// repeat the rest.
+// The dimensions in memory order, as few as possible, without expanded ones; and how often the
+// expanded ones repeat the elements.
 inline std::vector<Dimension> distinct(
     const std::vector<int64_t>& shape, const std::vector<int64_t>& stride, int64_t& repeat) {
   std::vector<Dimension> all;
@@ -281,7 +281,7 @@ inline std::vector<Dimension> distinct(
   return merge(all);
 }
 
-// Whether the elements fill a run of memory, each place once.
+// Whether the elements fill a contiguous range of memory, without overlap.
 inline bool is_dense(const Tensor& tensor) {
   int64_t repeat = 1;
   if (tensor.numel <= 1) return true;

@@ -1,4 +1,4 @@
-// What a line hands over: a tensor, a scalar, or something that only has a name.
+// A value as a line passes it: a tensor, a scalar, or something that only has a name.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -12,7 +12,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// A tensor without a handle, as wrappers in arrayref mode have them.
+// A tensor without a handle, in arrayref mode.
 struct Array {
   const void* data;
   const int64_t* sizes;
@@ -56,8 +56,8 @@ constexpr int32_t dtype_of() {
   }
 }
 
-// ArrayRefTensor of torch/csrc/inductor/aoti_runtime/arrayref_tensor.h, known by its members: a
-// wrapper need not include that header.
+// Whether T is ArrayRefTensor of torch/csrc/inductor/aoti_runtime/arrayref_tensor.h, by its members: a
+// wrapper may not include that header.
 template <class T, class = void>
 struct IsArrayRef : std::false_type {};
 template <class T>
@@ -83,12 +83,12 @@ Array view_array(const void* from) {
       tensor.device_idx()};
 }
 
-// A view or an array that its call keeps until the line is over.
+// A view or an array that its call keeps until the line returns.
 struct Kept {
   int64_t place;
 };
 
-// ConstantHandle of torch/csrc/inductor/aoti_runtime/utils.h, known by its members: no other handle
+// Whether T is ConstantHandle of torch/csrc/inductor/aoti_runtime/utils.h, by its members: no other handle
 // has both of these.
 template <class T, class = void>
 struct IsConstant : std::false_type {};
@@ -103,8 +103,8 @@ constexpr bool is_constant() {
   return IsConstant<T>::value;
 }
 
-// How a value travels to a call: by value, through `...`. The addresses of thousands of variables
-// in one function, or arrays of them, make a compiler's work grow with their square.
+// Values are passed by value, through `...`. With addresses or arrays of thousands of variables in one
+// function, compile time grows with the square of their number.
 template <class T>
 constexpr char code_of() {
   if constexpr (std::is_same_v<T, Kept>) return 'k';

@@ -12,9 +12,9 @@
 namespace {
 namespace inductor_rewriter {
 
-constexpr int64_t most_values = 64;  // printed of a tensor, as many as Inductor's debug printer prints
+constexpr int64_t most_values = 64;  // printed elements of a tensor, as in Inductor's debug printer
 
-// How many threads the model uses.
+// The number of threads that the model uses.
 inline int thread_count() {
   static const auto count = find<int (*)()>("omp_get_max_threads");
   return count ? count() : 1;
@@ -96,7 +96,7 @@ class Reading : public Values {
       if (job.event.captured) {
         if (tensor.device_index == gpu && tensor.numel && dtype.plain) add_to_gpu(job, i);
         else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
-        continue;  // nothing else can be read
+        continue;  // nothing else can be read during a capture
       }
       if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
         add_to_gpu(job, i);
@@ -132,7 +132,7 @@ class Reading : public Values {
   bool is_in_capture() const override { return is_capturing(); }
 
   void wait_for_replays() const override {
-    // Its result is ignored: a device that failed still has the rows of the replays before.
+    // Errors are ignored: even if the device failed, the rows of earlier replays can be read.
     static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
     if (wait && has_device()) wait();
   }

@@ -1,4 +1,4 @@
-// How a value reads as text, in our own format: `Text` in rewriter/runtime/text.py.
+// Our own text format of values: `Text` in rewriter/runtime/text.py.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ inline std::string statistics_text(const Item& item) {
   return text + " nan " + std::to_string(statistics.nan) + " inf " + std::to_string(statistics.inf);
 }
 
-// A line up to what the probes learned about a tensor.
+// The beginning of a line, before the results of the probes.
 inline std::string about_value(const Event& event, const Item& item, const Recorder& recorder) {
   const Tensor& tensor = item.tensor;
   std::string text = line_start(event, recorder);

@@ -1,6 +1,6 @@
-// How a value reads in upstream's format: `aoti_torch_print_tensor_handle` in
-// torch/csrc/inductor/aoti_torch/shim_common.cpp, and the values as ATen/core/Formatting.cpp
-// prints them. The statistics are ours.
+// Upstream's text format of values: `aoti_torch_print_tensor_handle` in
+// torch/csrc/inductor/aoti_torch/shim_common.cpp, with elements as in ATen/core/Formatting.cpp. The
+// statistics are ours.
 #pragma once
 
 #include <cmath>
@@ -111,7 +111,7 @@ inline std::string values_text(const Item& item) {
         from = from * shape[i] + place[i];
       }
       text += ".,.) = \n" + matrix_text(&values[from * rows * columns], rows, columns, 1);
-      // The first dimension runs fastest.
+      // The first index varies fastest.
       for (std::size_t i = 0; i < dim - 2; ++i) {
         if (++place[i] < shape[i]) break;
         place[i] = 0;
@@ -123,7 +123,7 @@ inline std::string values_text(const Item& item) {
   return text + "[ " + device + dtype_info(item.tensor.dtype).type + "Type{" + sizes + "} ]\n";
 }
 
-// The dtype as C++ has it.
+// The name of the dtype in C++.
 inline std::string type_text(const Dtype& dtype) {
   static const char* const names[][2] = {
       {"uint8", "unsigned char"}, {"int8", "signed char"}, {"int16", "short int"},
@@ -139,7 +139,7 @@ inline std::string type_text(const Dtype& dtype) {
   return known ? name : std::string("c10::") + dtype.type;
 }
 
-// The start of the line that comes first.
+// The beginning of the first line.
 inline std::string title_text(const Event& event, const Item& item) {
   std::string text = "[  aoti_model_inputs - ";
   if (event.launch) {

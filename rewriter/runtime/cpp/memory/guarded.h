@@ -1,4 +1,4 @@
-// Buffers with guard bands, which take the place of what a wrapper allocated; places for damage.
+// Buffers with guard bands, which replace those that a wrapper allocated, and slots for records of damage.
 #pragma once
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// The memory that a tensor was made with; of a view that of all of it.
+// The whole memory behind a tensor, also behind a view.
 struct Memory {
   unsigned char* address = nullptr;
   int64_t bytes = 0;
@@ -30,7 +30,8 @@ struct Memory {
   int device() const { return on_cpu ? -1 : device_index; }
 };
 
-// Empty, or why the memory of a tensor cannot be guarded or filled. An undefined one has none.
+// Finds the memory of a tensor. Returns why it cannot be guarded or filled, or an empty text. An undefined
+// tensor has none.
 inline std::string find_memory(AtenTensorHandle handle, Memory& memory) {
   Content content;
   content.kind = Content::Kind::tensor;
@@ -60,11 +61,11 @@ inline std::string find_memory(AtenTensorHandle handle, Memory& memory) {
   return "";
 }
 
-// A buffer in memory of its own: `guard` bytes, the buffer, and so many bytes again.
+// A buffer in its own memory, between two bands of `guard` bytes.
 struct Guarded {
   Memory memory;
-  Owned buffer;  // takes the place of the one that was allocated
-  Owned whole;   // keeps the memory
+  Owned buffer;  // replaces the one that was allocated
+  Owned whole;   // owns the memory
 };
 
 // Allocates memory with bands for a tensor that has just been allocated. The buffer begins its
@@ -110,12 +111,12 @@ inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t gu
       "reinterpret_tensor");
 }
 
-// The places for damage of one device, -1 for the host, in all wrappers of this copy of the runtime.
+// The slots for damage of one device, -1 for the host, for all wrappers of this copy of the runtime.
 class Places {
  public:
   static constexpr int most_devices = 64;
 
-  // Null where there are none: `problem` says why.
+  // Null if there are none: `problem` says why.
   static Places* of(int device, std::string& problem) {
     static std::mutex lock;
     static Places* all[most_devices + 1] = {};
@@ -148,15 +149,15 @@ class Places {
     free_.pop_back();
     return true;
   }
-  // A place is free again; what is compared there is over.
+  // Frees a slot. No comparison may use it any more.
   void give(int place) {
     rows_[place] = Damage();
     std::lock_guard<std::mutex> guard(lock_);
     free_.push_back(place);
   }
 
-  // Do a job on memory of the device. On a GPU nothing waits for that, and the stream may be `captured`.
-  // False: it was not done.
+  // Runs a job on memory of the device. On a GPU, this does not wait, and the stream may be `captured`. False
+  // if it was not issued.
   bool act(MemoryJob& job, void* stream, bool captured) {
     if (gpu_) return gpu_->act(job, stream, captured);
     job.damage = rows_;
@@ -164,7 +165,7 @@ class Places {
     return true;
   }
 
-  // Whether a band was damaged so far, as far as the host knows.
+  // Whether the host knows of a damaged band.
   bool has_damage() const { return const_cast<volatile Damage*>(rows_)->launch; }
 
   bool read(int place, Damage& to) const {

@@ -1,4 +1,5 @@
-// What memory is filled with, as rewriter/runtime/memory/patterns.py has it; that says why.
+// The patterns that memory is filled with. rewriter/runtime/memory/patterns.py has the same and explains
+// them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ constexpr uint64_t repeated(uint64_t value, int bytes) {
                                                               : value * 0x0000000100000001u;
 }
 
-// Of a type of one byte: finite numbers, every second one negative, or NaN.
+// For types of one byte: finite numbers, every second one negative, or NaN.
 constexpr uint64_t bytes_or(int fill, uint64_t finite, uint64_t nan) {
   return fill ? repeated(finite, 1) | 0x0080008000800080u : repeated(nan, 1);
 }
@@ -66,8 +67,8 @@ inline uint64_t memory_pattern(int probe, int fill, int32_t dtype) {
   }
 }
 
-// The fill of each probe, as REWRITER_FILL says: `1` for all, or `bounds=1,stale=0`. False where it
-// says something else.
+// Reads REWRITER_FILL, the fill of each probe: `1` for all, or `bounds=1,stale=0`. False if it is anything
+// else.
 inline bool read_fills(const std::string& text, int (&fills)[memory_probes]) {
   auto strip = [](const std::string& from) {
     const std::size_t first = from.find_first_not_of(" \t\n\r");

@@ -1,5 +1,5 @@
-// What is written about memory: lines of print, and rows of `memory.jsonl` beside the events. As
-// rewriter/runtime/memory/rows.py has them.
+// The output of memory probes: printed lines, and rows of `memory.jsonl`. The same as in
+// rewriter/runtime/memory/rows.py.
 #pragma once
 
 #include <fcntl.h>
@@ -21,21 +21,22 @@
 namespace {
 namespace inductor_rewriter {
 
-// What a launch wrote outside of a buffer: counts are of elements, `distance` from its edge.
+// A store of a launch outside of a buffer. `count` and `distance`, from the edge of the buffer, are
+// in elements.
 struct Store {
   int launch = -1;
-  const char* kernel = nullptr;  // null where it is not known
-  int since = -1;  // the launch behind which the band was still whole; -1: none
+  const char* kernel = nullptr;  // null if not known
+  int since = -1;  // the launch after which the band was still intact; -1: none
   std::string buffer;
-  int allocated = -1;  // by which event
+  int allocated = -1;  // the event that allocated the buffer
   const char* side = "";  // `before` the buffer, or `behind` it
   int64_t distance = 0, count = 0;
   int32_t dtype = 0;
-  std::string value;  // empty where it is not known
+  std::string value;  // empty if not known
   bool is_captured = false;
 };
 
-// The element that was written; empty where that is not known as a whole.
+// The element that was written; empty if not all of its bytes are known.
 inline std::string stored_value(const Damage& damage, const Memory& memory) {
   if (memory.item > static_cast<int>(sizeof damage.element)) return "";
   const char* const from = reinterpret_cast<const char*>(damage.element);
@@ -75,8 +76,8 @@ inline std::string store_row(const Store& store) {
   return json.close('}').text + "\n";
 }
 
-// `#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`, behind how each
-// line starts.
+// `#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`, after the
+// beginning of every line.
 inline std::string store_line(const std::string& start, const Store& store) {
   const std::string side = store.side;
   std::string line = start + " #" + std::to_string(store.launch);
@@ -90,11 +91,11 @@ inline std::string store_line(const std::string& start, const Store& store) {
   return line + "\n";
 }
 
-// Why a probe left buffers out, each with how many.
+// Reasons why a probe left buffers out, with their numbers.
 using LeftOut = std::vector<std::pair<std::string, int64_t>>;
 
-// How many buffers a probe guarded or filled in a call; `launches`, after how many bands were
-// compared, is -1 of a probe that compares none.
+// The row of how many buffers a probe guarded or filled in a call. `launches` is after how many
+// launches bands were compared; -1 for a probe that compares none.
 inline std::string coverage_row(
     const char* probe, int64_t done, int64_t launches, const LeftOut& left_out) {
   Json json(false);
@@ -111,7 +112,7 @@ inline std::string coverage_row(
   return json.close('}').text + "\n";
 }
 
-// Append rows at once: the program may crash next.
+// Appends rows immediately: the program may crash next.
 inline void write_rows(const std::string& directory, const std::string& rows) {
   const std::string path = directory + "/memory.jsonl";
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

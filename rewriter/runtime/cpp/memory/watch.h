@@ -1,4 +1,4 @@
-// Takes what the lines of a wrapper hand over about memory: guards it, fills it, compares bands. See
+// Acts on the buffers that a wrapper's memory lines pass: guards and fills them, and compares bands. See
 // rewriter/runtime/memory/watch.py.
 #pragma once
 
@@ -54,14 +54,14 @@ class MemoryOfWrapper : public MemoryWatch {
   void finish(RunningCall& call) override {
     std::shared_ptr<Watched> watched = std::move(state_of(call));
     if (!watched) return;
-    // Only an exception leaves something here. What was to be filled may be somebody else's by now.
+    // Work is left here only after an exception. Drop the fills: the memory may have another owner by now.
     for (int probe = 0; probe < memory_probes; ++probe) {
       watched->done[probe] -= watched->work.filled(probe);
     }
     watched->work.forget_parts();
     settle(call, *watched);
     bool waits = true;
-    // The wrapper may have been on a stream that is not the current one any more.
+    // Wait for all streams that were used: the current one may be another by now.
     for (Table& table : watched->tables) {
       if (table.device >= 0 && is_capturing(table.device)) waits = false;
     }
@@ -79,7 +79,7 @@ class MemoryOfWrapper : public MemoryWatch {
     for (Buffer& buffer : watched->buffers) buffer.whole.reset();
     watched->kept.clear();
     if (watched->is_captured) {
-      // What a graph compares it compares in each replay.
+      // A CUDA graph compares the bands in each replay, so they stay.
       std::lock_guard<std::mutex> guard(capturing_);
       captured_.push_back(std::move(watched));
       return;
@@ -90,12 +90,12 @@ class MemoryOfWrapper : public MemoryWatch {
   }
 
  private:
-  // A line about memory, by its number in the wrapper.
+  // A memory line, by its number in the wrapper.
   struct Line {
     int event = -1;
     std::string buffer;
     bool is_held = false;
-    bool waits = false;  // for the next line about memory
+    bool waits = false;  // for the next memory line
   };
   struct Buffer {
     int event = -1;
@@ -118,9 +118,9 @@ class MemoryOfWrapper : public MemoryWatch {
     int64_t bytes = 0;
     Owned whole;
   };
-  // What is watched of one call; `launches` are those after which bands were compared, `kept` has
-  // memory that was given back, the oldest first, and `released` what goes when the `work` is done,
-  // which is on the device of `places`.
+  // The state of one call. `launches` are those after which bands were compared. `kept` is memory that the
+  // wrapper released and that is not freed yet, oldest first. `released` is freed once `work`, which is on
+  // the device of `places`, is issued.
   struct Watched {
     MemoryWork work;
     Places* places = nullptr;
@@ -135,10 +135,10 @@ class MemoryOfWrapper : public MemoryWatch {
     LeftOut skipped[memory_probes];
   };
 
-  // A buffer with bands in place of one that was allocated, filled; null: that one stays.
+  // Makes a filled buffer with bands that replaces one that was allocated; null if that one stays.
   AtenTensorHandle guard_and_fill(
       RunningCall& call, Watched& watched, int event, AtenTensorHandle made) {
-    drop(watched, event);  // of an earlier turn of a loop
+    drop(watched, event);  // from an earlier iteration of a loop
     Memory memory;
     std::string problem = find_memory(made, memory);
     Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
@@ -153,7 +153,7 @@ class MemoryOfWrapper : public MemoryWatch {
       return nullptr;
     }
     Guarded guarded;
-    Filled parts[3] = {};  // bands, and what is in between
+    Filled parts[3] = {};  // both bands, and the buffer
     int filled = has_[bounds_probe] ? guard(watched, event, made, *places, memory, guarded, parts) : 0;
     if (has_[poison_probe]) {
       const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
@@ -165,8 +165,8 @@ class MemoryOfWrapper : public MemoryWatch {
     return std::exchange(guarded.buffer.handle, nullptr);
   }
 
-  // Make a buffer with bands in place of one that was allocated, whose `memory` is then that of the new
-  // one: the `parts` to be filled, and how many these are, 0 where that one stays.
+  // Makes a buffer with bands that replaces one that was allocated, and sets `memory` to that of the new one.
+  // Sets the `parts` to fill and returns their number, 0 if the allocated one stays.
   int guard(
       Watched& watched, int event, AtenTensorHandle made, Places& places, Memory& memory,
       Guarded& guarded, Filled* parts) {
@@ -203,7 +203,7 @@ class MemoryOfWrapper : public MemoryWatch {
     return 2;
   }
 
-  // What a buffer holds is filled; its memory, but of one that is reused, goes to nobody for a while.
+  // Fills a buffer that the wrapper releases. Unless it is reused, its memory is not freed for a while.
   void give_up(
       RunningCall& call, Watched& watched, AtenTensorHandle handle, bool is_held, bool is_reused) {
     Memory memory;
@@ -230,7 +230,7 @@ class MemoryOfWrapper : public MemoryWatch {
     if (buffer && !is_reused) let_go(watched, *buffer);
   }
 
-  // Compare the bands of what is there behind a launch, whose number plus 1 is given.
+  // Compares the bands of all buffers after a launch; `launch` is its number plus 1.
   void compare(RunningCall& call, Watched& watched, uint64_t launch) {
     if (!watched.has_tables) make_tables(watched);
     for (Table& table : watched.tables) {
@@ -259,7 +259,7 @@ class MemoryOfWrapper : public MemoryWatch {
     }
   }
 
-  // Fill memory; by one job with what goes before and what follows, if that can be.
+  // Fills memory, if possible by one job together with the work before and after it.
   void fill(
       RunningCall& call, Watched& watched, Places& places, const Filled* parts, int count,
       void* stream, int probe) {
@@ -269,12 +269,12 @@ class MemoryOfWrapper : public MemoryWatch {
     watched.work.fill(parts, count, device, stream, probe);
   }
 
-  // A line is done. What it does waits for that of the next line if nothing runs in between.
+  // Ends a line. Its work waits for that of the next line if nothing runs in between.
   void end_line(RunningCall& call, Watched& watched, bool waits) {
     if (!waits || watched.is_captured) settle(call, watched);
   }
 
-  // Do what waits.
+  // Issues the waiting work.
   void settle(RunningCall& call, Watched& watched) {
     MemoryWork& work = watched.work;
     if (work.is_empty()) return;
@@ -330,7 +330,7 @@ class MemoryOfWrapper : public MemoryWatch {
     }
   }
 
-  // They are in the order of their numbers.
+  // Lines are in the order of their numbers.
   const Line& line_of(int event) const {
     static const Line none;
     const auto found = std::lower_bound(
@@ -338,7 +338,7 @@ class MemoryOfWrapper : public MemoryWatch {
     return found != lines_.end() && found->event == event ? *found : none;
   }
 
-  // The state of a call; the thread of the model alone is in it.
+  // The state of a call; only the thread of the model uses it.
   std::shared_ptr<Watched>& state_of(RunningCall& call) {
     return call.state<std::shared_ptr<Watched>>(&key_);
   }
@@ -365,8 +365,7 @@ class MemoryOfWrapper : public MemoryWatch {
     watched.skipped[probe].emplace_back(reason, 1);
   }
 
-  // Keep memory that was given back from those who allocate next: a launch that still reads it reads
-  // its fill.
+  // Delays freeing memory that the wrapper released, so that a launch that still reads it reads the fill.
   static void keep(Watched& watched, AtenTensorHandle handle, const Buffer* buffer) {
     Kept kept;
     AtenTensorHandle const whole = buffer ? buffer->whole.handle : handle;
@@ -381,12 +380,12 @@ class MemoryOfWrapper : public MemoryWatch {
     }
   }
 
-  // The guarded buffer that a tensor has a part of, where its bands are compared.
+  // The guarded buffer that a tensor is a part of, while its bands are compared.
   static Buffer* find_buffer(Watched& watched, const Memory& memory) {
     for (std::size_t i = watched.buffers.size(); i-- > 0;) {
       Buffer& buffer = watched.buffers[i];
       if (!buffer.whole.handle) continue;
-      // Of one with an offset in its storage that begins with a band.
+      // If the buffer has an offset in its storage, the memory of the tensor begins with a band.
       const unsigned char* const start = buffer.bands[0].data;
       if (memory.address >= start && memory.address < start + buffer.memory.bytes + 2 * buffer.bands[0].bytes) {
         return &buffer;
@@ -395,14 +394,14 @@ class MemoryOfWrapper : public MemoryWatch {
     return nullptr;
   }
 
-  // Give memory back, once nothing is to be done to it.
+  // Frees memory, once no waiting work uses it.
   static void release(Watched& watched, Owned& whole) {
     if (watched.work.is_empty()) return whole.reset();
     watched.released.emplace_back();
     watched.released.back().handle = std::exchange(whole.handle, nullptr);
   }
 
-  // The bands are not compared any more: the memory may go.
+  // Stops comparing the bands of a buffer, and frees it.
   static void let_go(Watched& watched, Buffer& buffer) {
     release(watched, buffer.whole);
     watched.has_tables = false;
@@ -428,7 +427,7 @@ class MemoryOfWrapper : public MemoryWatch {
     }
   }
 
-  // Write what is known of damage, the first launch first, each band once.
+  // Reports the known damage, in the order of launches, each band once.
   void report(RunningCall& call, Watched& watched) {
     struct Found {
       Damage damage;
@@ -496,12 +495,12 @@ class MemoryOfWrapper : public MemoryWatch {
   bool is_off_ = false;
   int64_t guard_ = 4096;  // bytes on each side
   std::vector<Line> lines_;
-  Probe key_;  // of what is kept in calls
+  Probe key_;  // for the state in calls
   std::mutex capturing_;
   std::vector<std::shared_ptr<Watched>> captured_;
 };
 
-// What acts on memory; all of it is in `MemoryOfWrapper`.
+// A memory probe; all its work is in `MemoryOfWrapper`.
 struct MemoryActor : Probe {
   MemoryActor() { watch = &MemoryOfWrapper::make; }
 };

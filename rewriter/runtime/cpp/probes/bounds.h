@@ -1,4 +1,4 @@
-// Puts guard bands around the buffers of a wrapper, and compares them behind each launch.
+// Puts guard bands around the buffers of a wrapper, and compares them after each launch.
 #pragma once
 
 #include "../memory/watch.h"

@@ -11,7 +11,7 @@ namespace inductor_rewriter {
 class Hash : public Probe {
  public:
   void measured(Event& event, RunningCall& call, Recorder& recorder) override {
-    // The lines of print have the fingerprints at their ends.
+    // With the probe print, fingerprints are at the end of its lines.
     if (recorder.quiet || recorder.has("print") || event.captured) return;
     std::string text;
     Shown shown(event, call, recorder);

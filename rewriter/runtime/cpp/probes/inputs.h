@@ -1,4 +1,4 @@
-// Compares the inputs of each call with what the wrapper was made for, before anything runs.
+// Compares the inputs of each call with what the wrapper was compiled for, before anything runs.
 #pragma once
 
 #include <mutex>
@@ -42,9 +42,9 @@ class Inputs : public Probe {
   }
 
  private:
-  static constexpr std::size_t most = 4;  // inputs named in the note of what is not known
+  static constexpr std::size_t most = 4;  // inputs that the note names
 
-  // Say once what could not be checked, since the wrapper does not tell.
+  // Notes once which facts the wrapper does not say, so that they could not be checked.
   void note(const Symbols& symbols, Recorder& recorder) {
     Texts open;
     for (const ExpectedInput& row : rows_) {

@@ -1,4 +1,5 @@
-// Says which launch comes next, flushed before it runs: the last name printed is the culprit.
+// Prints the name of each launch, and flushes it before the launch runs: after a crash, the last
+// one is the culprit.
 #pragma once
 
 #include "../device.h"

@@ -1,4 +1,5 @@
-// Counts what is not finite, and half-precision numbers near their limit: prints what has any.
+// Counts elements that are not finite, and half-precision numbers near their limit; prints tensors
+// that have any.
 #pragma once
 
 #include "../formats/text.h"
@@ -11,7 +12,7 @@ namespace inductor_rewriter {
 class Nan : public Probe {
  public:
   void measured(Event& event, RunningCall& call, Recorder& recorder) override {
-    const bool prints = !recorder.has("print");  // the lines of print say it of all values
+    const bool prints = !recorder.has("print");  // print shows it for all values
     std::string text;
     Shown shown(event, call, recorder);
     const Item* found = nullptr;

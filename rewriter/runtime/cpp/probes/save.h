@@ -16,7 +16,7 @@ namespace inductor_rewriter {
 
 class Save : public Probe {
  public:
-  // No call follows, and all of them are over.
+  // No call follows, and all calls are over.
   ~Save() override {
     if (!saver_) return;
     std::lock_guard<std::mutex> guard(Idle::get().lock);
@@ -38,7 +38,7 @@ class Save : public Probe {
  private:
   using Result = Saver::Result;
 
-  // A call is over once what it saved is in files.
+  // A call is over once its tensors are in files.
   struct Saving {
     ~Saving() {
       if (!saver) return;
@@ -58,7 +58,7 @@ class Save : public Probe {
     }
     Saver& saver = saver_of(recorder);
     Saving& saving = call.state<Saving>(this);
-    // Of a dump that rotates, old calls made room for this one.
+    // If the dump rotates, old calls were removed to make room.
     KeptCalls* const kept = recorder.kept();
     if (!saving.saver && most_ && kept && kept->keep) saver.restart(kept->used());
     saving.saver = &saver;
@@ -94,7 +94,7 @@ class Save : public Probe {
     }
   }
 
-  // Copied by the device itself, on the stream that it was written on.
+  // The device copies it, on the stream that it was written on.
   static Result save_on_device(Saver& saver, const std::string& path, const Tensor& tensor) {
     void* stream = nullptr;
     // A complex tensor may be marked as conjugate, which only torch's copy sees.
@@ -116,7 +116,7 @@ class Save : public Probe {
     if (!message.empty()) recorder.warn("save", message);
   }
 
-  // Those that nobody uses: their threads do not end.
+  // Savers that are not in use: their threads do not end.
   struct Idle {
     std::mutex lock;
     std::vector<Saver*> savers;
@@ -129,7 +129,7 @@ class Save : public Probe {
       while (!savers.empty()) {
         Saver* const saver = savers.back();
         savers.pop_back();
-        if (!saver->is_own()) continue;  // of the process that forked this one
+        if (!saver->is_own()) continue;  // made by the process that forked this one
         saver->start_again(most);
         return saver;
       }

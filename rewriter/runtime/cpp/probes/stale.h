@@ -1,4 +1,4 @@
-// Fills memory with a pattern once the wrapper is through with what is in it.
+// Fills memory with a pattern once the wrapper no longer needs its content.
 #pragma once
 
 #include "../memory/watch.h"

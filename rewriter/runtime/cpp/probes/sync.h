@@ -1,4 +1,4 @@
-// Waits for the device around each launch: a fault is found at the launch that made it.
+// Waits for the device around each launch, so that a fault shows at the launch that made it.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// The driver of CUDA. Its writes can be captured, and need no memory of the device.
+// The CUDA driver. Its memory writes can be captured, and need no device memory.
 class MarkingDevice : public GraphMarks::Device {
  public:
   bool enroll(void* memory, std::size_t bytes) override {
@@ -34,7 +34,7 @@ class MarkingDevice : public GraphMarks::Device {
   }
   void wait() override {
     static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
-    if (wait && has_device()) wait();  // a device that faulted says so again
+    if (wait && has_device()) wait();  // a faulty device reports it again
   }
 };
 
@@ -57,7 +57,7 @@ class Sync : public Probe {
   }
 
  private:
-  // The marks of a dump. Nothing can be made ready for them during a capture.
+  // The marks of a dump. They cannot be prepared during a capture.
   static GraphMarks* marks_of(const CallDirectory& directory, bool makes) {
     static std::mutex lock;
     static std::map<std::string, std::unique_ptr<GraphMarks>> all;  // by dump
@@ -80,7 +80,7 @@ class Sync : public Probe {
     GraphMarks* const marks = marks_of(*call.directory, false);
     void* stream = nullptr;
     if (!marks || !current_stream(&stream)) return false;
-    // What a mark is about has a row.
+    // Every marked launch has a row.
     call.note(event, [](Json& json) { json.key("captured").put("true"); });
     return marks->leave(
         run_of(*call.directory), stream,

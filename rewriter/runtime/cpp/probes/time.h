@@ -1,4 +1,4 @@
-// Measures launches: on a GPU between two events on the stream, elsewhere by the clock.
+// Times launches: on a GPU by two events on the stream, elsewhere by the clock.
 #pragma once
 
 #include <cmath>
@@ -36,7 +36,7 @@ class Time : public Probe {
       report(event, recorder, call, issued, double(now - clocks.issued) / 1000, "host");
       return;
     }
-    // Events tell only how far apart they are.
+    // Events only have the time between two of them.
     if (!clocks.zero) {
       clocks.zero = mark;
       clocks.zero_us = issued;
@@ -47,9 +47,9 @@ class Time : public Probe {
   }
 
  private:
-  using Mark = std::shared_ptr<void>;  // an event of the device
+  using Mark = std::shared_ptr<void>;  // the device event
 
-  // Of one call: when the launch that runs was issued, and the first event of the call.
+  // State of a call: when the running launch was issued, and the first event of the call.
   struct Clocks {
     int64_t issued = -1;
     Mark mark, zero;

@@ -1,4 +1,4 @@
-"""Which launches, arguments and inputs a selection chooses."""
+"""Which launches, arguments and inputs a selection matches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.runtime.allowed import Allowed
 
 NO_MATCH = ("no-launch-matches", "no-tensor-matches")
-"""Errors of a wrapper in which a selection names nothing: others may have it."""
-
+"""Errors of a wrapper that has nothing that the selection names; other wrappers may have it."""
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")
@@ -25,9 +24,9 @@ _M = TypeVar("_M")
 def with_launches(
     wrappers: Iterable[_T], making: Iterable[Callable[[], _M]]
 ) -> list[tuple[_T, _M]]:
-    """The results of the wrappers that have launches which were asked for.
+    """The results of the wrappers that have launches which the selection matches.
 
-    Raises the error of the last one where there are none.
+    Raises the error of the last wrapper if none has any.
     """
     pairs = []
     missed: RewriterError | None = None
@@ -44,7 +43,8 @@ def with_launches(
 
 
 def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ...]:
-    """The launches that a selection names. Raises where it names none of some."""
+    """The launches that a selection matches. Raises `RewriterError` if there are launches, and it
+    matches none."""
     launches = tuple(launches)
     chosen = tuple(
         launch
@@ -60,7 +60,7 @@ def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ..
 def unmatched(
     launches: Iterable[Launch], selection: Selection, inputs: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """What a selection names that no launch has, nor any of the inputs: patterns and indices."""
+    """The patterns and indices of a selection that match no launch and no input."""
     launches, inputs = tuple(launches), tuple(inputs)
     indices = {launch.index for launch in launches}
     return (
@@ -92,32 +92,32 @@ def unmatched(
 
 
 def is_asked(argument: Argument, phase: Phase, selection: Selection) -> bool:
-    """Whether a selection has an argument of a launch at a phase.
+    """Whether a selection matches an argument of a launch at a phase.
 
-    Of its roles, `in` is what a launch reads, before it; `out` what it writes, after it; `inout`
-    what it changes, before and after.
+    The role `in` matches what a launch reads, before it; `out` what it writes, after it; `inout`
+    what it changes, before and after it.
     """
     if selection.tensors is not None and not _is_named(argument, selection.tensors):
         return False
     if selection.roles is None or argument.role in selection.roles:
-        # What is only read is shown where it is read, unless it is only looked at afterwards.
+        # An input is shown before the launch, unless the selection looks only after launches.
         return argument.role != "in" or phase in ("before", selection.when) or not selection.roles
     return argument.role == "inout" and ("in" if phase == "before" else "out") in selection.roles
 
 
 def may_be_written(launch: Launch, argument: Argument) -> bool:
-    """Whether a launch writes an argument, or may: what a custom operator changes in place, and
-    returns something else, nobody says."""
+    """Whether a launch writes an argument, or may write it: a custom operator may change arguments
+    in place without declaring it."""
     return argument.role != "in" or (launch.kind == "custom_op" and argument.type == "tensor")
 
 
 def not_yet_shown(
     launches: Iterable[Launch], probed: Iterable[Launch], inputs: Mapping[str, Collection[str]]
 ) -> dict[int, frozenset[str]]:
-    """What launches read that nobody showed when it was written, by their indices: expressions.
+    """By launch index, the expressions of tensors that it reads and that no probe has shown so far.
 
-    `inputs` are those of the call that are shown, by the scope that has them. What is left are
-    constants, what a subgraph is given, and what launches without probes wrote.
+    `inputs` are the inputs of the call that are shown, by scope. What is left are constants,
+    arguments of subgraphs, and results of launches without probes.
     """
     is_probed = {launch.index for launch in probed}
     shown = {scope: set(names) for scope, names in inputs.items()}
@@ -132,16 +132,16 @@ def not_yet_shown(
 
 
 def asks_for_inputs(selection: Selection) -> bool:
-    """Whether a selection has the inputs of a call among the values that it asks for.
+    """Whether a selection includes the inputs of a call.
 
-    They are no launch: who asks for certain launches does not ask for them.
+    It does not if it names kernels or launches: the inputs are not part of a launch.
     """
     everything = selection.kernels is None and selection.launches is None
     return everything and (selection.roles is None or "in" in selection.roles)
 
 
 def named_inputs(names: Sequence[str], selection: Selection) -> tuple[str, ...]:
-    """Those of the inputs of a call that a selection names."""
+    """The inputs of a call that a selection matches."""
     if selection.tensors is None:
         return tuple(names)
     return tuple(name for name in names if _fits(name, selection.tensors))
@@ -167,7 +167,7 @@ def matches(kernel: str, patterns: Iterable[str]) -> bool:
 
 
 def no_value(launches: Sequence[Launch], selection: Selection) -> RewriterError:
-    """The error of a selection that has launches, and none of their arguments."""
+    """The error of a selection that matches launches but none of their arguments."""
     arguments = [argument for launch in launches for argument in launch.args]
     wanted = []
     near: list[str] = []
@@ -214,7 +214,7 @@ def _is_named(argument: Argument, patterns: Iterable[str]) -> bool:
 
 
 def _fits(name: str, patterns: Iterable[str]) -> bool:
-    # A name may hold brackets itself: of a list of tensors.
+    # Names of tensors in a list have brackets, which are special in a pattern.
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -1,0 +1,136 @@
+"""Finds in a dump the step where the first NaN of a call appears, and which infinities it is from.
+
+An infinity by itself is not a fault: attention masks use it. It is the cause of a NaN if the launch
+that made the NaN read it, as far as the data flow shows, and a launch had computed it from finite
+numbers (`rewriter.dump.infinities`). Values that `--allow` names are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rewriter.diagnosis.evidence import unrecorded
+from rewriter.diagnosis.verdict import NonFiniteState
+from rewriter.dump import dataflow, infinities
+from rewriter.dump.dataflow import Flow, FlowNode
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import EventRow, NonFinite, TensorRow
+from rewriter.runtime.allowed import Allowed
+
+_ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
+_ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The step where the first NaN of a run appears, or the first infinities that no later launch
+    absorbs (state `infinite`).
+
+    `overflow` is the step whose infinities became the NaN, `None` if no step's did. `allowed` is
+    set if the step only passes NaN on: the step that made them, where `--allow` permits them.
+    `given` are inputs of the call whose infinities became the NaN.
+    """
+
+    state: NonFiniteState
+    node: FlowNode
+    rows: tuple[TensorRow, ...]
+    overflow: FlowNode | None = None
+    overflow_rows: tuple[TensorRow, ...] = ()
+    allowed: FlowNode | None = None
+    given: tuple[TensorRow, ...] = ()
+
+
+def overflow_of(run: RunDump) -> Origin | None:
+    """The origin of the first NaN of one call, if a launch computed the infinities it is from."""
+    if not _ANY_INFINITY.search(run.event_bytes()):
+        return None
+    origin = origin_of(run, Allowed(run.manifest.allow))
+    return None if origin is None or origin.overflow is None else origin
+
+
+def infinite_origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
+    """The first infinities of one call that a launch computed and no later one absorbs."""
+    if not _ANY_INFINITY.search(run.event_bytes()):
+        return None
+    flow = Flow(run)
+    for node in infinities.remaining(flow, len(run.steps), allowed):
+        return Origin("infinite", node, infinities.held(flow, node, allowed))
+    return None
+
+
+def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
+    """The first NaN of one call, `None` if there is none."""
+    # Event files may be long, and most have no NaN: search before parsing.
+    if not _ANY_NAN.search(run.event_bytes()):
+        return None
+    flow = Flow(run)
+    for node in flow.nodes[: len(run.steps)]:
+        rows = flow.rows(node)
+        kernel = "" if node.step.launch is None else node.step.kernel
+        written = _holding(dataflow.results(rows), "nan", kernel, allowed)
+        read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
+        if node.step.launch is None:
+            if written:
+                return Origin("given", node, written)
+            continue
+        passed = [_allowed_maker(flow, node, row, allowed) for row in read]
+        if read and None in passed:
+            return Origin("read", node, read)
+        if written and passed:
+            return Origin("passed", node, written, allowed=passed[0])
+        if written:
+            return _written(run, flow, node, rows, written)
+    return None
+
+
+def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:
+    """The step that made the NaN that a launch read, if they are allowed there."""
+    makers = []
+    for source in node.given.get(row.arg.partition("[")[0], node.given.get(row.arg, ())):
+        maker, made = flow.nodes[source.step], flow.origin(source)
+        if made is None or not made.nan:
+            continue
+        kernel = "" if maker.step.launch is None else maker.step.kernel
+        if not allowed.covers(kernel, made.arg):
+            return None
+        makers.append(maker)
+    return makers[0] if makers else None
+
+
+def _written(
+    run: RunDump,
+    flow: Flow,
+    node: FlowNode,
+    rows: Sequence[EventRow],
+    held: tuple[TensorRow, ...],
+) -> Origin:
+    measured = any(row.is_measured for row in dataflow.tensors(dataflow.reads(rows)))
+    known = measured or _is_known(flow, node, rows)
+    known = known and not unrecorded(run, flow, node)
+    origin = Origin("made" if known else "wrote", node, held)
+    maker = next(infinities.makers(flow, node), None)
+    if maker is None:
+        return replace(origin, given=tuple(infinities.given(flow, node)))
+    return replace(origin, overflow=maker, overflow_rows=infinities.held(flow, maker))
+
+
+def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
+    """Whether every input of a launch was measured when it was written."""
+    given = dataflow.given(rows)
+    for row in given:
+        sources = [flow.origin(x) for x in node.given.get(row.arg, ())]
+        if not sources or any(written is None or not written.is_measured for written in sources):
+            return False
+    return bool(given)
+
+
+def _holding(
+    rows: Sequence[EventRow], what: NonFinite, kernel: str, allowed: Allowed
+) -> tuple[TensorRow, ...]:
+    return tuple(
+        row
+        for row in dataflow.tensors(rows)
+        if row.count(what) and not allowed.covers(kernel, row.arg)
+    )

@@ -1,0 +1,98 @@
+"""What the text of a graph says of its values: types, shapes, strides, and sizes with names."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rewriter.artifact.naming.graph import FxGraph
+from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.verification.bounded import UncheckedError
+from rewriter.verification.literals import Literals
+
+_DTYPES = {
+    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+    "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
+    "f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
+    "f8e4m3fnuz": torch.float8_e4m3fnuz, "f8e5m2fnuz": torch.float8_e5m2fnuz,
+    "u8": torch.uint8, "b8": torch.bool, "c64": torch.complex64, "c128": torch.complex128,
+}  # fmt: skip
+_TYPE = re.compile(r"^(\w+)\[([^\]]*)\](?:\[([^\]]*)\])?")
+_SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """What a graph says of a value. A dimension that depends on a size is `None`, if that size is
+    not known."""
+
+    dtype: torch.dtype
+    shape: tuple[int | None, ...]
+    stride: tuple[int | None, ...]
+
+    @property
+    def numel(self) -> int | None:
+        known = [one for one in self.shape if one is not None]
+        return math.prod(known) if len(known) == len(self.shape) else None
+
+    def contiguous(self) -> TensorType:
+        """The same, as a tensor lies that nothing else is known of; its sizes have to be known."""
+        known = [1 if one is None else one for one in self.shape]
+        strides = tuple(math.prod(known[place + 1 :]) for place in range(len(known)))
+        return TensorType(self.dtype, self.shape, strides)
+
+    def fits(self, row: TensorRow) -> bool:
+        """Whether a recorded tensor has this type, and as many elements where that is known."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return dtype == row.dtype and self.numel in (None, row.size)
+
+
+def tensor_type(text: str, sizes: Mapping[str, int]) -> TensorType | None:
+    """Read `f32[8, s0][s0, 1]cpu`; `None` where it is no tensor."""
+    match = _TYPE.match(text)
+    if match is None or match[1] not in _DTYPES:
+        return None
+    return TensorType(_DTYPES[match[1]], _numbers(match[2], sizes), _numbers(match[3] or "", sizes))
+
+
+def _numbers(text: str, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
+    return tuple(_number(one.strip(), sizes) for one in text.split(",") if one.strip())
+
+
+def _number(text: str, sizes: Mapping[str, int]) -> int | None:
+    if text.isdecimal():
+        return int(text)
+    try:
+        value = Literals(sizes).of(ast.parse(text, mode="eval").body)
+    except (SyntaxError, UncheckedError, RecursionError):
+        return None
+    return value if isinstance(value, int) else None
+
+
+def named_sizes(text: str, shape: Sequence[int]) -> dict[str, int]:
+    """The sizes that have a name in the text of a type, such as `s0` in `f32[8, s0]`, by the shape
+    of a tensor of that type."""
+    inside = text.partition("[")[2].partition("]")[0]
+    parts = [one.strip() for one in inside.split(",") if one.strip()]
+    if len(parts) != len(shape):
+        return {}
+    return {part: size for part, size in zip(parts, shape, strict=True) if part.isidentifier()}
+
+
+def graph_sizes(graph: FxGraph, rows: Iterable[TensorRow | ScalarRow]) -> dict[str, int]:
+    """The named sizes of a graph, by the recorded inputs of a call."""
+    by_name = {row.arg: row for row in rows}
+    sizes: dict[str, int] = {}
+    for name, text in graph.types.items():
+        row = by_name.get(name)
+        if isinstance(row, ScalarRow) and (match := _SYMBOL.fullmatch(text)):
+            if isinstance(row.value, str) and row.value.lstrip("-").isdecimal():
+                sizes[match[1]] = sizes[name] = int(row.value)
+        elif isinstance(row, TensorRow):
+            sizes |= named_sizes(text, row.shape)
+    return sizes

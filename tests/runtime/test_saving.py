@@ -202,6 +202,35 @@ def limited(command: Sequence[str], megabytes: int, folder: Path) -> list[str]:
     return ["unshare", "-rm", "sh", "-c", script, "sh", *command]
 
 
+FORKS = """
+import os, sys, threading
+from rewriter.runtime.saved import saved_in
+saved = saved_in(sys.argv[1])
+import torch
+saved.save(torch.ones(1), f"{sys.argv[1]}/file.pt")
+is_over = False
+def use():
+    while not is_over:
+        saved.last()
+threads = [threading.Thread(target=use) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(40):
+    if not (pid := os.fork()):
+        saved.drain()
+        os._exit(0)
+    os.waitpid(pid, 0)
+is_over = True
+"""
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("warm_python", "library")
+def test_a_fork_ends_while_another_thread_saves(tmp_path: Path) -> None:
+    """Its copy of the saver's lock may be held by a thread that it does not have."""
+    subprocess.run([sys.executable, "-c", FORKS, str(tmp_path)], check=True, timeout=60)
+
+
 @pytest.mark.programs
 @pytest.mark.parametrize(
     "by_torch",

@@ -379,6 +379,22 @@ def test_quiet(
     assert [len(rows(dump, run)) for run in range(3)] == [1 if run == 0 else 2 for run in range(3)]
 
 
+@pytest.mark.parametrize("names", [("names",), ("print",), ("names", "hash"), ("sync", "print")])
+def test_a_process_without_standard_output_is_recorded(
+    names: tuple[str, ...],
+    dump: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    recorder: Any = attach(options(*names, when="before"), TABLE)
+    recorder.begin()
+    recorder.before(0, torch.ones(2), torch.ones(2))
+    finish(recorder)
+    assert capfd.readouterr() == ("", "")
+    assert rows(dump)
+
+
 # --- Processes that end one way or the other ------------------------------------------------------
 
 START = f"""

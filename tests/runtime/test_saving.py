@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from rewriter.runtime import attach, saved
+from rewriter.runtime import attach, dump, saved
 from rewriter.runtime.engine_files import EngineFiles, SaveResult
 from rewriter.runtime.engine_library import EngineLibrary, EngineUnavailable, load
 from rewriter.runtime.pickled import pickled_tensor
@@ -200,6 +201,22 @@ def limited(command: Sequence[str], megabytes: int, folder: Path) -> list[str]:
     copy = f"cp -a {folder}/. {folder}.copy"
     script = f'{mount} && "$@"; code=$?; {copy}; exit $code'
     return ["unshare", "-rm", "sh", "-c", script, "sh", *command]
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(descriptor: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setattr(dump, "write_all", fail)
+    recorder = recorder_of()
+    for _ in range(2):
+        recorder.begin()
+        recorder.end()
+    assert capfd.readouterr().err.count("No space left on device") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 FORKS = """

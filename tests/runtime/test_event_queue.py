@@ -339,6 +339,19 @@ def test_an_inference_tensor_is_read_again(dump: Path, capsys: pytest.CaptureFix
     assert [rows(dump, call)[0]["max"] for call in range(3)] == [1.0, 2.0, 3.0]
 
 
+def test_shared_memory_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another process may write to it, of which torch counts nothing in this one."""
+    recorder: Any = attach(options("print"), TABLE, ["weight"])
+    weight = torch.ones(4)
+    for call in range(4):
+        if call == 1:
+            weight.share_memory_()
+        weight.numpy()[:] = call
+        recorder.begin()
+        recorder.inputs(weight)
+    assert [rows(dump, call)[0]["max"] for call in range(4)] == [0.0, 1.0, 2.0, 3.0]
+
+
 def test_threads_have_calls_of_their_own(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("print", "hash", when="after"), TABLE)
     start = threading.Barrier(6)

@@ -12,6 +12,7 @@ a DUMP never write to one another's files, and nothing is ever overwritten.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -273,7 +274,12 @@ def _write_whole(folder: str, name: str, data: bytes) -> None:
     temporary = f"{folder}/.{name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, f"{folder}/{name}")
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, f"{folder}/{name}")
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

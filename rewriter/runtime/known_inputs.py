@@ -179,8 +179,10 @@ class KnownInputs:
             self._plan, self._tensors, self._same = plan, tensors, _SameTensors(tensors)
 
     def _as_known(self, x: Tensor) -> _Known:
-        # An inference tensor has no version, so writes to it cannot be seen.
+        # An inference tensor has no version, so writes to it cannot be seen, nor those of other
+        # processes to shared memory. Every tensor of a GPU says that it is shared.
         is_told = not x.is_inference() and (self._trust is Trust.ALL or not x.requires_grad)
+        is_told = is_told and not (x.is_cpu and x.is_shared())  # type: ignore[no-untyped-call]
         return _Known.of(x, is_told=is_told and self._trust is not Trust.NONE)
 
 

@@ -42,9 +42,9 @@ class Printer:
     def file(self) -> Stdout | None:
         """Standard output as a file. None if `sys.stdout` is not a plain UTF-8 file, as in a
         notebook: then lines have to be written through it."""
-        if self._is_quiet:
-            return Stdout(-1, lambda: None)
         stream = sys.stdout
+        if self._is_quiet or stream is None:  # None: the process has no standard output
+            return Stdout(-1, lambda: None)
         if (
             not isinstance(stream, io.TextIOWrapper)
             or type(stream).write is not io.TextIOWrapper.write
@@ -58,7 +58,7 @@ class Printer:
 
     def write(self, lines: list[str]) -> None:
         """Write lines to standard output in one piece and flush: the next launch may crash."""
-        if self._is_quiet or not lines:
+        if self._is_quiet or not lines or sys.stdout is None:
             return
         drain_queue()
         sys.stdout.write("".join(lines))

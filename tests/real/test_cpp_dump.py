@@ -316,6 +316,43 @@ def test_without_a_directory_the_model_goes_on(
     assert "Not a directory" in err
 
 
+def test_lines_do_not_go_into_a_file_that_has_the_number_of_a_closed_stream(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    native = Native(library, options_of("names", "print", "save"), [row_of()])
+    kept = os.dup(1)
+    os.close(1)
+    native.begin()
+    native.before(12, torch.ones(2))
+    native.end()
+    goes_to = os.fstat(1)
+    os.dup2(kept, 1)
+    os.close(kept)
+    rows = (tmp_path / "rank0/run0/events.jsonl").read_text().splitlines()
+    assert [json.loads(row)["launch"] for row in rows] == [12] * len(rows)
+    assert os.path.samestat(goes_to, os.stat(os.devnull))
+
+
+def test_lines_that_cannot_be_printed_are_said_once(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    native = Native(library, options_of("print"), [row_of()])
+    kept = os.dup(1)
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), 1)
+    native.begin()
+    for _ in range(3):
+        native.before(12, torch.ones(2))
+    native.end()
+    os.dup2(kept, 1)
+    os.close(kept)
+    problem = "stdout: lines cannot be printed: No space left on device"
+    assert capfd.readouterr() == ("", f"[rewriter 0] warning: {problem}\n")
+    assert (tmp_path / "rank0/run0/events.jsonl").read_text().count("\n") == 3
+
+
 def test_a_full_disk_is_said_once(
     library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:

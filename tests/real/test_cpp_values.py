@@ -305,6 +305,22 @@ def test_an_input_that_was_not_written_is_not_read_again(
     assert shown == seen
 
 
+def test_shared_memory_is_read_again(library: ctypes.CDLL, capfd: Any) -> None:
+    """Another process may write to it, of which torch counts nothing in this one."""
+    table = [row_of(0, before=[], after=[["in", "weight"]])]
+    native = Native(library, options_of("print"), table, [["in", "weight"]])
+    weight = torch.ones(4)
+    for call in range(4):
+        if call == 1:
+            weight.share_memory_()
+        weight.numpy()[:] = call
+        native.begin()
+        native.inputs(weight)
+        native.end()
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines] == [0, 1, 2, 3]
+
+
 def _square(start: int) -> torch.Tensor:
     return torch.arange(start, start + 16.0).view(4, 4)
 

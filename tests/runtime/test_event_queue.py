@@ -339,6 +339,19 @@ def test_an_inference_tensor_is_read_again(dump: Path, capsys: pytest.CaptureFix
     assert [rows(dump, call)[0]["max"] for call in range(3)] == [1.0, 2.0, 3.0]
 
 
+def test_shared_memory_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another process may write to it, of which torch counts nothing in this one."""
+    recorder: Any = attach(options("print"), TABLE, ["weight"])
+    weight = torch.ones(4)
+    for call in range(4):
+        if call == 1:
+            weight.share_memory_()
+        weight.numpy()[:] = call
+        recorder.begin()
+        recorder.inputs(weight)
+    assert [rows(dump, call)[0]["max"] for call in range(4)] == [0.0, 1.0, 2.0, 3.0]
+
+
 def test_threads_have_calls_of_their_own(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("print", "hash", when="after"), TABLE)
     start = threading.Barrier(6)
@@ -377,6 +390,22 @@ def test_quiet(
         finish(recorder)
     assert capfd.readouterr().out == ""
     assert [len(rows(dump, run)) for run in range(3)] == [1 if run == 0 else 2 for run in range(3)]
+
+
+@pytest.mark.parametrize("names", [("names",), ("print",), ("names", "hash"), ("sync", "print")])
+def test_a_process_without_standard_output_is_recorded(
+    names: tuple[str, ...],
+    dump: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    recorder: Any = attach(options(*names, when="before"), TABLE)
+    recorder.begin()
+    recorder.before(0, torch.ones(2), torch.ones(2))
+    finish(recorder)
+    assert capfd.readouterr() == ("", "")
+    assert rows(dump)
 
 
 # --- Processes that end one way or the other ------------------------------------------------------

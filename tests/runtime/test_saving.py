@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from rewriter.runtime import attach, saved
+from rewriter.runtime import attach, dump, saved
 from rewriter.runtime.engine_files import EngineFiles, SaveResult
 from rewriter.runtime.engine_library import EngineLibrary, EngineUnavailable, load
 from rewriter.runtime.pickled import pickled_tensor
@@ -200,6 +201,51 @@ def limited(command: Sequence[str], megabytes: int, folder: Path) -> list[str]:
     copy = f"cp -a {folder}/. {folder}.copy"
     script = f'{mount} && "$@"; code=$?; {copy}; exit $code'
     return ["unshare", "-rm", "sh", "-c", script, "sh", *command]
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(descriptor: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setattr(dump, "write_all", fail)
+    recorder = recorder_of()
+    for _ in range(2):
+        recorder.begin()
+        recorder.end()
+    assert capfd.readouterr().err.count("No space left on device") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+FORKS = """
+import os, sys, threading
+from rewriter.runtime.saved import saved_in
+saved = saved_in(sys.argv[1])
+import torch
+saved.save(torch.ones(1), f"{sys.argv[1]}/file.pt")
+is_over = False
+def use():
+    while not is_over:
+        saved.last()
+threads = [threading.Thread(target=use) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(40):
+    if not (pid := os.fork()):
+        saved.drain()
+        os._exit(0)
+    os.waitpid(pid, 0)
+is_over = True
+"""
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("warm_python", "library")
+def test_a_fork_ends_while_another_thread_saves(tmp_path: Path) -> None:
+    """Its copy of the saver's lock may be held by a thread that it does not have."""
+    subprocess.run([sys.executable, "-c", FORKS, str(tmp_path)], check=True, timeout=60)
 
 
 @pytest.mark.programs

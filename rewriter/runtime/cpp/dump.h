@@ -95,8 +95,11 @@ inline void make_directories(const std::string& path) {
     if (end < path.size() && path[end] != '/') continue;
     std::string part = path.substr(0, end);
     if (mkdir(part.c_str(), 0777) && errno != EEXIST) {
+      const int problem = errno;
       struct stat status;  // a read-only file system refuses even a directory that exists
-      if (stat(part.c_str(), &status)) fail("make", part);
+      if (!stat(part.c_str(), &status)) continue;
+      errno = problem;
+      fail("make", part);
     }
   }
 }

@@ -104,6 +104,7 @@ class KnownTensors {
     const int state = python.lock();
     if (!requires_grad_) {
       requires_grad_ = python.interned("requires_grad");
+      is_shared_ = python.interned("is_shared");
       trust_ = make_trust(python);
     }
     const Trust trust = ask(python);
@@ -128,6 +129,7 @@ class KnownTensors {
     Python::Object reference = nullptr;
     Python::Object object = nullptr;       // what the reference refers to as long as that lives
     const void* implementation = nullptr;  // the TensorImpl of that
+    const void* address = nullptr;         // of its elements
     int64_t version = 0;
     uint64_t number = 0;
 
@@ -136,7 +138,7 @@ class KnownTensors {
     // swaps no tensor that has a weak reference.
     bool is_still(const Python& python, AtenTensorHandle handle) const {
       return reference && implementation == implementation_of(handle) && python.referent &&
-          python.referent(reference) == object;
+          python.referent(reference) == object && address == address_of(handle);
     }
 
     // The number of the same tensor, a new one if it was written. It stays 0 if it had no version: asking an
@@ -158,6 +160,11 @@ class KnownTensors {
   // A handle is the address of an at::Tensor, which is a pointer to its TensorImpl.
   static const void* implementation_of(AtenTensorHandle handle) {
     return *reinterpret_cast<const void* const*>(handle);
+  }
+
+  static const void* address_of(AtenTensorHandle handle) {
+    void* address = nullptr;
+    return aoti_torch_get_data_ptr(handle, &address) ? nullptr : address;
   }
 
   // Which tensors have a version that changes with every write; `_trust` in known_inputs.py says why.
@@ -216,6 +223,20 @@ def trust():
     return is;
   }
 
+  // Whether other processes may write to the memory of a tensor. Every tensor of a GPU says so.
+  bool is_shared(const Python& python, Python::Object tensor, AtenTensorHandle handle) const {
+    int32_t device = 0;
+    if (aoti_torch_get_device_type(handle, &device)) return true;
+    if (device != aoti_torch_device_type_cpu()) return false;
+    Python::Object method = python.attribute(tensor, is_shared_);
+    Python::Object answer = method ? python.call(method, nullptr) : nullptr;
+    const bool is = !answer || python.is_true(answer) != 0;
+    if (method) python.release(method);
+    if (answer) python.release(answer);
+    else python.clear_error();
+    return is;
+  }
+
   uint64_t number_of(
       const Python& python, Trust trust, AtenTensorHandle handle, Input& input) const {
     if (trust == Trust::all && input.is_still(python, handle)) return input.number_now(handle);
@@ -245,12 +266,15 @@ def trust():
     }
     input.object = tensor;
     input.implementation = implementation_of(handle);
-    if (!is_same) input.renew(version_of(handle));
+    const void* const address = address_of(handle);
+    is_same = is_same && address == input.address;
+    input.address = address;
+    if (!is_same) input.renew(is_shared(python, tensor, handle) ? -1 : version_of(handle));
     python.release(tensor);
     return is_same ? input.number_now(handle) : input.number;
   }
 
-  Python::Object requires_grad_ = nullptr;  // the name of an attribute
+  Python::Object requires_grad_ = nullptr, is_shared_ = nullptr;  // names of attributes
   Python::Object trust_ = nullptr;
   std::vector<Input> inputs_;
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;

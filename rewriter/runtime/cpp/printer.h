@@ -1,6 +1,7 @@
 // Prints the output of one wrapper's probes, and warnings.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,12 +22,23 @@
 namespace {
 namespace inductor_rewriter {
 
+// Opens the standard streams that are closed, on nothing. Else the next file that is opened has the number
+// of one, such as a file of the dump, and gets the printed lines.
+inline void hold_standard_streams() {
+  int file = -1;
+  do file = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  while (file >= 0 && file <= STDERR_FILENO);
+  if (file >= 0) ::close(file);
+}
+
 // Standard output and standard error of one wrapper.
 class Printer {
  public:
   explicit Printer(const Options& options, bool be_quiet = false)
       : rank(read_rank()), upstream(!std::strcmp(options.format, "upstream")),
-        quiet(be_quiet || options.quiet || read_quiet()), label_(options.label) {}
+        quiet(be_quiet || options.quiet || read_quiet()), label_(options.label) {
+    hold_standard_streams();
+  }
 
   const int rank;
   const bool upstream;
@@ -34,7 +46,7 @@ class Printer {
 
   // Writes to standard output immediately: what follows may crash. Flushes C's buffer first, and
   // uses one system call, so that other output does not come in between.
-  void write_now(const char* text, std::size_t size) const {
+  void write_now(const char* text, std::size_t size) {
     if (quiet) return;
 #if __has_include(<stdio_ext.h>)
     if (__fpending(stdout)) std::fflush(stdout);
@@ -42,7 +54,9 @@ class Printer {
     std::fflush(stdout);
 #endif
     std::size_t done;
-    write_all(fileno(stdout), text, size, done);  // ignore failures, such as a closed pipe
+    if (const int problem = write_all(fileno(stdout), text, size, done)) {
+      warn("stdout", std::string("lines cannot be printed: ") + std::strerror(problem));
+    }
   }
 
   // Writes a warning to standard error, once, for the first launch that it is about.

@@ -94,8 +94,10 @@ class Saver {
     return Result::queued;
   }
 
-  // The number of the last save, for `wait_until`.
+  // The number of the last save, for `wait_until`. 0 in a fork: there a lock may be held by a thread that the
+  // fork does not have.
   uint64_t last() {
+    if (!is_own()) return 0;
     std::lock_guard<std::mutex> guard(lock_);
     return last_;
   }
@@ -103,14 +105,14 @@ class Saver {
   // Waits until all saves up to this one have their file, or have failed. Returns at once in a fork, which
   // has no threads.
   void wait_until(uint64_t ticket) {
-    if (getpid() != pid_) return;
+    if (!is_own()) return;
     std::unique_lock<std::mutex> guard(lock_);
     finished_.wait(guard, [&] { return unfinished_.empty() || unfinished_.begin()->first > ticket; });
   }
 
   // Takes the message about the first save that failed since this was called last. Empty for none.
   std::string take_message() {
-    if (!has_message_) return "";
+    if (!has_message_ || !is_own()) return "";
     std::lock_guard<std::mutex> guard(lock_);
     has_message_ = false;
     std::string message;

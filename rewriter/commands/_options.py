@@ -212,7 +212,10 @@ def add_blocking_option(parser: Parser) -> None:
 
 def time_limit(text: str) -> float:
     """A number of seconds from the command line."""
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
     return seconds

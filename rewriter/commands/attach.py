@@ -7,7 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
-from rewriter.commands._options import add_probe_options
+from rewriter.commands._options import add_probe_options, time_limit
 from rewriter.commands._output import from_here, verdict_lines
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import refuse_idle, selection
@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
     parser.group("when it ends").add_argument(
         "--seconds",
         metavar="S",
-        type=float,
+        type=time_limit,
         help="take the probes out after this many seconds (default: after the calls of --first, or "
         "at Ctrl-C)",
     )

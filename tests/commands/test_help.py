@@ -116,6 +116,9 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["list"], "rewriter list [options] ARTIFACT", "required: ARTIFACT"),
         (["diff", "a"], "rewriter diff [options] A B", "required: B"),
         (["run", "a", "--seed", "q"], "rewriter run [options] ARTIFACT", "invalid int value: 'q'"),
+        (["run", "a", "--timeout", "1m"], "rewriter run [options] ARTIFACT", "seconds above 0"),
+        (["repro", "a", "--timeout", "0"], "rewriter repro [options] DUMP", "seconds above 0"),
+        (["attach", "1", "--seconds", "-1"], "rewriter attach [options] PID", "seconds above 0"),
         (["run", "a", "--when", "bfore"], "rewriter run [options] ARTIFACT", "mean before?"),
         (
             ["cache", "run", "--probes=print", "--", "x", "--jsn"],

@@ -172,12 +172,12 @@ def test_after_the_last_launch_of_a_call_none_was_running(tmp_path: Path) -> Non
     (verdict,) = examine(dump, ExitStatus(3))
     assert verdict.state == "over"
     assert verdict.headline == (
-        "the program ended in no launch, after the last one of a call, launch #2 "
-        "extern_kernels.mm (line 102): exit code 3"
+        "the program ended outside of launches, after launch #2 extern_kernels.mm (line 102), the "
+        "last one of its call: exit code 3"
     )
     assert verdict.wants == ("", "")
     (verdict,) = examine(dump, ExitStatus(None, timed_out=True, message="still running after 9 s"))
-    assert verdict.headline.startswith("still running after 9 s in no launch, after the last one")
+    assert verdict.headline.startswith("still running after 9 s outside of launches, after launch")
 
 
 def test_the_last_launch_that_is_probed_may_not_be_the_last(tmp_path: Path) -> None:

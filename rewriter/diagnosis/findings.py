@@ -16,7 +16,7 @@ from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import label
 
 # `crash`, `hang`: where the process ended, or was stopped. `nan`: who made the first NaN. `wrong`:
-# it does not compute what it claims. `differs`: it parts from the reference. `unwritten`: it reads
+# it does not compute what it claims. `differs`: unlike the reference. `unwritten`: it reads
 # what nothing has written. `stale`: it reads what another value took the memory of. `freed`: it
 # reads what was deleted. `missing`: a kernel, or a node of the graph, that no launch computes.
 # `order`: it reads what a later launch computes. `race`: nothing makes it wait for another stream

@@ -235,6 +235,16 @@ def test_an_instrumented_cpp_wrapper_is_refused_where_a_plain_one_is_needed(
         assert source.read_bytes().startswith(back.read_bytes())
 
 
+def test_check_says_what_strip_would_do(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probed = tmp_path / "probed.py"
+    assert main(["instrument", str(plain), "-o", str(probed)]) == 0
+    capsys.readouterr()
+    assert main(["strip", str(probed), "--check"]) == 1
+    assert capsys.readouterr().err.startswith("would take out ")
+
+
 def test_a_syntax_error_shows_line_and_caret(
     plain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +259,11 @@ def test_a_syntax_error_shows_line_and_caret(
 REQUESTS = {
     "a missing file": (["list", "nowhere.py"], "unreadable", "nowhere.py"),
     "a directory without artifacts": (["list", "{folder}"], "no-artifacts", "output_code.py"),
+    "a model of what is no package": (
+        ["list", "{plain}", "--model", "m"],
+        "idle-options",
+        "is no package",
+    ),
     "an unknown probe": (["instrument", "{plain}", "--probe", "prnt"], "unknown-probe", "'print'"),
     "a kernel that is not there": (
         ["instrument", "{plain}", "--kernels", "triton_poi_fused_addmm_gelu_1"],

@@ -215,12 +215,12 @@ class Recorder : public Printer, private Output {
   }
 
   // A fork inherits the recorder, but is not the program that is probed.
-  bool is_fork(const char* about, int launch = -1) {
+  bool is_fork() {
     if (!mark_.is_fork()) return false;
     int pid = getpid();
     if (fork_.exchange(pid) != pid) {
-      std::string where = launch < 0 ? about : "#" + std::to_string(launch);
-      say(rank, where, "this process is a fork of the probed one, and is not recorded");
+      std::string where = "process " + std::to_string(pid);
+      say(rank, where, "a fork of the probed process is not recorded; one that is started anew (spawn) is");
     }
     return true;
   }
@@ -359,7 +359,7 @@ class Recorder : public Printer, private Output {
   // Something about memory, by one of the lines for that.
   template <class Act>
   void at_memory(RunningCall& call, Act&& act_on) {
-    if (!memory_ || faulty_ || is_fork("memory")) return;
+    if (!memory_ || faulty_ || is_fork()) return;
     act("memory", [&] { act_on(*memory_, call); });
   }
 

@@ -59,10 +59,6 @@ def act(arguments: argparse.Namespace) -> int:
         raise no_probes()
     refuse_idle({"--stop": chosen.stop}, "a program that runs is not ended by who looks at it")
     seconds = arguments.seconds or 0.0
-    if seconds < 0:
-        raise RewriterError(
-            "bad-number", f"--seconds is {seconds:g}", hint="Expected a number greater than 0."
-        )
     dump = dump_directory(Path(f"{pid}"), arguments.dump, overwrite=arguments.overwrite)
     calls = arguments.first or 0
     request = Request.of(chosen, str(dump), echo=arguments.echo, calls=calls, seconds=seconds)

@@ -31,8 +31,8 @@ def refuse_artifacts(words: Sequence[str]) -> None:
         )
 
 
-def no_program(words: Sequence[str]) -> RewriterError:
-    """Words of which none stands behind `--`."""
+def no_program(words: Sequence[str], command: str = "run") -> RewriterError:
+    """Words of which none stands behind `--`; `command` is what was to take the program."""
     if not words:
         return RewriterError(
             "no-program",
@@ -44,7 +44,7 @@ def no_program(words: Sequence[str]) -> RewriterError:
         "no-program",
         f"{words[0]!r} is not behind --",
         hint="Put -- in front of the program: options after it are the program's own: "
-        f"rewriter run -- {start}",
+        f"rewriter {command} -- {start}",
     )
 
 

@@ -159,7 +159,7 @@ def of_end(
     )
     if findings:
         return Examined(findings)
-    text = tuple(ended.message.strip().split("\n")[-12:])
+    text = tuple(ended.message.strip().splitlines()[-12:])
     if ended.timed_out:
         what = f"{ended}, while no recorded launch was running"
         text = (

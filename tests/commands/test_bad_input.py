@@ -264,6 +264,11 @@ REQUESTS = {
         "idle-options",
         "is no package",
     ),
+    "a program without dashes": (
+        ["live", "python", "x.py"],
+        "no-program",
+        "rewriter live -- python x.py",
+    ),
     "an unknown probe": (["instrument", "{plain}", "--probe", "prnt"], "unknown-probe", "'print'"),
     "a kernel that is not there": (
         ["instrument", "{plain}", "--kernels", "triton_poi_fused_addmm_gelu_1"],

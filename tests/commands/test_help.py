@@ -110,6 +110,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["xyzzy"], "rewriter [options] COMMAND ...", "`rewriter --help` shows"),
         (["help", "lst"], "rewriter [options] COMMAND ...", "Did you mean list?"),
         (["list", "--jsn", "a"], "rewriter list [options] ARTIFACT", "Did you mean --json?"),
+        (["attach", "1", "--json"], "rewriter attach [options] PID", "--json\n  `rewriter attach"),
         (["list", "--jsn"], "rewriter list [options] ARTIFACT", "no option --jsn"),
         (["list", "-x"], "rewriter list [options] ARTIFACT", "no option -x"),
         (["list", "a", "b"], "rewriter list [options] ARTIFACT", "unexpected argument 'b'"),

@@ -22,7 +22,7 @@ from rewriter.commands._probed_runs import (
     values_limit,
 )
 from rewriter.commands._run import open_named, open_plain
-from rewriter.commands._selection import environment_kernels
+from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.commands._verify import given_graphs, is_dump, refuse_run_options
 from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
@@ -83,7 +83,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     first = runs.run("health", health, "does it end, and are the numbers finite")
     if first.dump is None:
         if first.ended.code == 0:
-            raise _nothing()
+            raise nothing_recorded(arguments)
         return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
         return _conclude(arguments, runs, [first], health, right)
@@ -183,14 +183,6 @@ def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> 
     )
 
 
-def _nothing() -> RewriterError:
-    return RewriterError(
-        "nothing-saved",
-        "no launch was recorded",
-        hint="No chosen launch ran. Read the lines above, and check --kernels and --calls.",
-    )
-
-
 def _conclude(
     arguments: argparse.Namespace,
     runs: Runs,
@@ -206,7 +198,7 @@ def _conclude(
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
-        raise _nothing()
+        raise nothing_recorded(arguments)
     if any(verdict.asynchronous for verdict in first.crashes):
         waiting = select("names,sync,inputs", kernels=selection.kernels)
         why = "which launch the device faults in: each is waited for"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.cli import main
+from rewriter.commands._selection import nothing_recorded
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
 UPSTREAM = SAMPLE.parent.parent / "python-upstream-print/output_code.py"
@@ -233,6 +235,18 @@ def test_an_instrumented_cpp_wrapper_is_refused_where_a_plain_one_is_needed(
         assert main(["strip", str(probed), "-o", str(back)]) == 0
         assert "was edited" in capsys.readouterr().err
         assert source.read_bytes().startswith(back.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [({}, "Does torch.compile compile"), ({"calls": "7"}, "Check --calls:")],
+)
+def test_why_nothing_was_recorded(
+    given: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT", raising=False)
+    options = argparse.Namespace(**{"kernels": None, "calls": None, "wrappers": (), **given})
+    assert says in nothing_recorded(options).hint
 
 
 def test_check_says_what_strip_would_do(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rewriter.artifact.recognise import PACKAGE, read_head, unreadable
 from rewriter.artifact.types import Artifact
+from rewriter.core.errors import RewriterError
 
 Models = tuple[str, ...] | None
 
@@ -106,6 +107,10 @@ def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Arti
     chosen = None if models is None else tuple(models)
     try:
         opened = (open_form(path, chosen) for open_form in _FORMS)
-        return next(artifact for artifact in opened if artifact is not None)
+        artifact = next(artifact for artifact in opened if artifact is not None)
     except OSError as error:
         raise unreadable(Path(error.filename or path), error) from error
+    if chosen and artifact.package is None:
+        why = f"--model given, but {path} is no package"
+        raise RewriterError("idle-options", why, hint="Drop it.")
+    return artifact

@@ -46,5 +46,6 @@ def _busy(directory: Path) -> RewriterError:
     return RewriterError(
         "cache-busy",
         f"{who} is at work in {directory}",
-        hint="Wait for it to end; `rewriter cache status` says when it has.",
+        hint="Wait for it to end; `rewriter cache status` says when it has. A program with a cache "
+        "of its own need not wait: set TORCHINDUCTOR_CACHE_DIR to a new directory.",
     )

@@ -104,6 +104,11 @@ def show(probed: ProgramRun) -> None:
         message(f"{shlex.join(request.program)}: {run.ended}{why}")
         if run.placed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
             message("no launch was recorded as running when it ended")
+            if run.ended.timed_out and not run.summary.launches:
+                message(
+                    "note: the time limit includes imports and compilation: if it ended before the "
+                    "first launch, pass a larger --timeout"
+                )
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         message(*verdict_lines(verdict, command))
     if run.dump is not None:
@@ -148,8 +153,8 @@ def _calls(ran: CacheRun) -> list[Line]:
         lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
     if idle and len(idle) == len(calls) and ran.ended.code == 0 and not is_part:
         lines.append(
-            "a program that sets force_disable_caches, or a cache of its own where it was not "
-            "watched, reads none of these"
+            "no wrapper of the cache was called: either the program compiles nothing, or it does "
+            "not read this cache, such as with force_disable_caches"
         )
     lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
     if is_full:
@@ -168,7 +173,7 @@ def _warn_of_unprobed(ran: CacheRun) -> None:
         )
     if new:
         message(
-            f"warning: not probed: {listed(new)}: the program compiled it only in its last run. "
+            f"warning: not probed: {listed(new)}: compiled only in the last run of the program. "
             "Run the command again."
         )
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands import _several
-from rewriter.commands._output import Delivered, emit, only_shows, summary, unified, warn_about
+from rewriter.commands._output import (
+    Delivered,
+    emit,
+    only_shows,
+    summary,
+    took_out,
+    unified,
+    warn_about,
+)
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import labels
@@ -90,7 +98,7 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
             f"{artifact.path} has no probes" + (f": {delivered.output}" if delivered.output else "")
         )
     elif arguments.check or delivered.output:
-        message(f"took out {removed} lines: {delivered.tell(artifact.path)}")
+        message(f"{took_out(arguments, removed)}: {delivered.tell(artifact.path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
 
 

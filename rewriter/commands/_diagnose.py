@@ -22,8 +22,8 @@ from rewriter.commands._probed_runs import (
     values_limit,
 )
 from rewriter.commands._run import open_named, open_plain
-from rewriter.commands._selection import environment_kernels
-from rewriter.commands._verify import given_graphs, is_dump, nothing_recorded, refuse_run_options
+from rewriter.commands._selection import environment_kernels, nothing_recorded
+from rewriter.commands._verify import given_graphs, is_dump, refuse_run_options
 from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -83,7 +83,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     first = runs.run("health", health, "does it end, and are the numbers finite")
     if first.dump is None:
         if first.ended.code == 0:
-            raise nothing_recorded()
+            raise nothing_recorded(arguments)
         return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
         return _conclude(arguments, runs, [first], health, right)
@@ -201,7 +201,7 @@ def _conclude(
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
-        raise nothing_recorded()
+        raise nothing_recorded(arguments)
     if any(verdict.asynchronous for verdict in first.crashes):
         waiting = select("names,sync,inputs", kernels=selection.kernels)
         why = "which launch the device faults in: each is waited for"

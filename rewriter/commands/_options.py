@@ -213,7 +213,10 @@ def add_blocking_option(parser: Parser) -> None:
 
 def time_limit(text: str) -> float:
     """Parse a number of seconds."""
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
     return seconds

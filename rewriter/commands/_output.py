@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import Line, level_style, message, say, say_text
+from rewriter.core.text import counted
 from rewriter.instrumentation.types import Instrumented, Plan
 
 if TYPE_CHECKING:
@@ -113,6 +114,11 @@ class Delivered:
         where = "standard output" if self.output == "-" else self.output
         where = f"{where}, with {self.cache}" if self.cache else where
         return f"{where}, original kept in {self.backup}" if self.backup else where
+
+
+def took_out(arguments: argparse.Namespace, lines: int) -> str:
+    """The beginning of the message about the lines of probes; `--check` takes none out."""
+    return f"{'would take' if arguments.check else 'took'} out {counted(lines, 'line')}"
 
 
 def only_shows(arguments: argparse.Namespace) -> bool:

@@ -17,6 +17,7 @@ from rewriter.commands._output import (
     only_shows,
     steps,
     summary,
+    took_out,
     unified,
     warn_about,
 )
@@ -151,7 +152,7 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
             f"{artifact.path} has no probes" + (f": {delivered.output}" if delivered.output else "")
         )
     elif arguments.check or delivered.output:
-        message(f"took out {removed} lines: {delivered.tell(artifact.path)}")
+        message(f"{took_out(arguments, removed)}: {delivered.tell(artifact.path)}")
     return DIFFERS if arguments.check and probed else OK
 
 

@@ -15,6 +15,7 @@ from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.core.terminal import message
 
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse tells numbers from options
+_ALIKE = 0.7  # from which on a word is taken for a misspelt one; --json is no --on
 
 
 def behind_dashes(arguments: argparse.Namespace) -> tuple[str, ...] | None:
@@ -147,8 +148,10 @@ class Parser(argparse.ArgumentParser):
                 self._refuse(f"there is no option {name}", f"-{name}", known)
 
     def _refuse(self, what: str, word: str = "", known: Iterable[str] = ()) -> NoReturn:
-        near = difflib.get_close_matches(word, known, n=1)
-        guess = f"Did you mean {near[0]}? " if near else ""
+        # Without the dashes, which would make all options alike.
+        names = {name.lstrip("-"): name for name in known}
+        near = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=_ALIKE)
+        guess = f"Did you mean {names[near[0]]}? " if near else ""
         raise self._error(what, f"{guess}`{self.prog} --help` shows what there is.")
 
     def _error(self, what: str, hint: str) -> RewriterError:

@@ -32,8 +32,8 @@ def refuse_artifacts(words: Sequence[str]) -> None:
         )
 
 
-def no_program(words: Sequence[str]) -> RewriterError:
-    """The error if there is no program after `--`."""
+def no_program(words: Sequence[str], command: str = "run") -> RewriterError:
+    """The error if there is no program after `--`. `command` is the one that needs it."""
     if not words:
         return RewriterError(
             "no-program",
@@ -45,7 +45,7 @@ def no_program(words: Sequence[str]) -> RewriterError:
         "no-program",
         f"{words[0]!r} is not behind --",
         hint="Put -- in front of the program: options after it are the program's own: "
-        f"rewriter run -- {start}",
+        f"rewriter {command} -- {start}",
     )
 
 

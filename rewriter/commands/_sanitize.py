@@ -25,7 +25,7 @@ from rewriter.commands._probed_runs import (
     values_limit,
 )
 from rewriter.commands._run import open_plain
-from rewriter.commands._selection import check_guard_variable
+from rewriter.commands._selection import check_guard_variable, nothing_recorded
 from rewriter.core import json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -173,11 +173,7 @@ def _sanitize(
             break
     first = session.filled[0]
     if first.dump is None and first.ended.code == 0:
-        raise RewriterError(
-            "nothing-saved",
-            "no launch was recorded",
-            hint="No chosen launch ran. Read the lines above, and check --calls.",
-        )
+        raise nothing_recorded(arguments)
     opened = [open_dump(path) for path in session.dumps]
     called = {run.sha256: run for dump in opened for run in dump.runs}
     known = [(one, run.graph) for run in called.values() if (one := wrapper_of(run))]

@@ -103,6 +103,22 @@ def _environment_level() -> str:
     return level
 
 
+def nothing_recorded(arguments: argparse.Namespace, where: str = "") -> RewriterError:
+    """The error of a run after which there is no launch to look at."""
+    chosen = {
+        "--kernels": getattr(arguments, "kernels", None) or environment_kernels(),
+        "--calls": arguments.calls,
+        "--wrapper": arguments.wrappers,
+    }
+    hint = (
+        f"Check {' and '.join(given)}: no launch was chosen that ran."
+        if (given := [name for name, value in chosen.items() if value])
+        else "No wrapper of Inductor's was called. Does torch.compile compile what is wrong, with "
+        "its default backend?"
+    )
+    return RewriterError("nothing-saved", f"no launch was recorded{where}", hint=hint)
+
+
 def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
     """Raise `RewriterError` if options have values that would change nothing.
 

@@ -50,7 +50,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
         if waited.interrupted:
             return _triage.interrupted(taken, json=arguments.json)
     else:
-        taken.say(f"   on the CPU nothing is asynchronous: no run {_triage.WAITING}")
+        taken.say(f"   left out: {_triage.WAITING} (no launch is on a GPU)")
     if not crashed and not blocking:
         return _triage.nothing(taken, json=arguments.json)
     result, verdicts = _probed(request, taken, blocking=blocking)

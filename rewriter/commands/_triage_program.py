@@ -55,7 +55,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         return _triage.interrupted(taken, json=arguments.json)
     blocking = None
     if why := gpu.why_none(command):
-        taken.say(f"   {why}, and on the CPU nothing is asynchronous: no run {_triage.WAITING}")
+        taken.say(f"   left out: {_triage.WAITING} ({why})")
     else:
         added = blocking_environment()
         blocking = _start(arguments, command, given, taken, _triage.WAITING, added)

@@ -13,7 +13,7 @@ from rewriter.commands import _program
 from rewriter.commands._documents.verify import verify_document
 from rewriter.commands._output import emit, from_here, progress_bar, steps
 from rewriter.commands._run import open_plain, request_of
-from rewriter.commands._selection import environment_kernels, refuse_idle
+from rewriter.commands._selection import environment_kernels, nothing_recorded, refuse_idle
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
 from rewriter.dump.reading import is_recorded
@@ -59,7 +59,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         message(f"it did not run to its end: {ran.ended}")
         message(f"find out why: rewriter triage {path}")
     if ran.dump is None or not is_recorded(ran.dump):
-        raise nothing_recorded(ran.dump)
+        raise nothing_recorded(arguments, f" in {ran.dump}" if ran.dump else "")
     return _judge(arguments, ran.dump, claims, DIFFERS if ran.crashed else OK)
 
 
@@ -75,8 +75,9 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         return INTERRUPTED
     dump = probed.run.dump
     if dump is None or not is_recorded(dump):
-        raise nothing_recorded(dump)
-    return _judge(arguments, dump, claims, DIFFERS if probed.run.ended.code != 0 else OK)
+        raise nothing_recorded(arguments, f" in {dump}" if dump else "")
+    code = DIFFERS if probed.run.ended.code != 0 else OK
+    return _judge(arguments, dump, claims, code, told=True)
 
 
 def is_dump(path: Path) -> bool:
@@ -101,16 +102,6 @@ def _selection(arguments: argparse.Namespace) -> Selection:
     )
 
 
-def nothing_recorded(dump: Path | None = None) -> RewriterError:
-    """The error of a run that recorded no launch."""
-    where = "" if dump is None else f" in {dump}"
-    return RewriterError(
-        "nothing-saved",
-        f"no launch was recorded{where}",
-        hint="No chosen launch ran. Read the lines above, and check --kernels and --calls.",
-    )
-
-
 def _given(arguments: argparse.Namespace) -> _Given:
     """Read what the user names, before anything is run."""
     graphs = given_graphs(arguments)
@@ -122,7 +113,10 @@ def _given(arguments: argparse.Namespace) -> _Given:
     return _Given(graphs, [Reference.read(one) for one in arguments.references])
 
 
-def _judge(arguments: argparse.Namespace, dump: Path, claims: _Given, code: int) -> int:
+def _judge(
+    arguments: argparse.Namespace, dump: Path, claims: _Given, code: int, *, told: bool = False
+) -> int:
+    """`told`: the name of the dump was said already."""
     from rewriter.verification.verify import verify
 
     register_operators(getattr(arguments, "imports", ()))
@@ -142,7 +136,8 @@ def _judge(arguments: argparse.Namespace, dump: Path, claims: _Given, code: int)
         emit(verify_document(str(dump), verification))
     else:
         _show(verification, str(from_here(dump)))
-        message(f"dump: {from_here(dump)}")
+        if not told:
+            message(f"dump: {from_here(dump)}")
     return DIFFERS if verification.finding is not None else code
 
 

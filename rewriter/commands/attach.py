@@ -7,7 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
-from rewriter.commands._options import add_probe_options
+from rewriter.commands._options import add_probe_options, time_limit
 from rewriter.commands._output import from_here, verdict_lines
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import refuse_idle, selection
@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
     parser.group("when it ends").add_argument(
         "--seconds",
         metavar="S",
-        type=float,
+        type=time_limit,
         help="take the probes out after this many seconds (default: after the calls of --first, or "
         "at Ctrl-C)",
     )
@@ -59,10 +59,6 @@ def act(arguments: argparse.Namespace) -> int:
         raise no_probes()
     refuse_idle({"--stop": chosen.stop}, "a program that runs is not ended by who looks at it")
     seconds = arguments.seconds or 0.0
-    if seconds < 0:
-        raise RewriterError(
-            "bad-number", f"--seconds is {seconds:g}", hint="Expected a number greater than 0."
-        )
     dump = dump_directory(Path(f"{pid}"), arguments.dump, overwrite=arguments.overwrite)
     calls = arguments.first or 0
     request = Request.of(chosen, str(dump), echo=arguments.echo, calls=calls, seconds=seconds)

@@ -16,6 +16,7 @@ from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
+from rewriter.core.text import counted
 from rewriter.dump.dataflow import OUTPUTS
 
 if TYPE_CHECKING:
@@ -247,9 +248,9 @@ def _summary(comparison: Comparison) -> Iterator[str]:
     counts = describe.count(comparison)
     rounding = f", {counts.rounding} up to rounding" if counts.rounding else ""
     yield (
-        f"{counts.matched} launches compared: {counts.equal} equal, {counts.identical} of them bit "
-        f"for bit{rounding}; {counts.culprits} went wrong, {counts.downstream} downstream of that; "
-        f"{counts.unknown} not comparable"
+        f"{counted(counts.matched, 'launch')} compared: {counts.equal} equal, {counts.identical} "
+        f"of them bit for bit{rounding}; {counts.culprits} went wrong, "
+        f"{counts.downstream} downstream of that; {counts.unknown} not comparable"
     )
     yield (
         f"without a counterpart: {counts.only_a} of A, {counts.only_b} of B"

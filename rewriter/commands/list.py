@@ -18,6 +18,7 @@ from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
+from rewriter.core.text import counted
 from rewriter.dump.names import Names, SourceLine, listed
 from rewriter.locate.races import find_races
 from rewriter.locate.types import Launch
@@ -94,7 +95,8 @@ def act(arguments: argparse.Namespace) -> int:
         for file, why in compilations.damaged:
             message(f"not read: {file}: {why}")
         message(
-            f"{len(launches)} launches, {len(unrecognised)} unrecognised calls{_graphs(artifact)}"
+            f"{counted(len(launches), 'launch')}, "
+            f"{counted(len(unrecognised), 'unrecognised call')}{_graphs(artifact)}"
         )
     return DIFFERS if arguments.strict and (unrecognised or races) else OK
 

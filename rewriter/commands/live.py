@@ -26,7 +26,7 @@ def act(arguments: argparse.Namespace) -> int:
 
     command = behind_dashes(arguments)
     if command is None:
-        raise no_program(arguments.words)
+        raise no_program(arguments.words[1:], "live")
     program.require(command)
     rest = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(STARTUP), *([rest] if rest else [])])

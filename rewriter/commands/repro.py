@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
+from rewriter.commands._options import time_limit
 from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -62,7 +63,7 @@ def add(parser: Parser) -> None:
     checks.add_argument(
         "--minimise",
         metavar="SECONDS",
-        type=float,
+        type=time_limit,
         nargs="?",
         const=60.0,
         help="make sizes and values smaller for as long as the fault remains: a crash, NaN that is "
@@ -72,7 +73,7 @@ def add(parser: Parser) -> None:
     checks.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=float,
+        type=time_limit,
         default=600.0,
         help="stop a tool after this time (default: 600)",
     )

@@ -7,7 +7,7 @@ import argparse
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
-from rewriter.commands._output import Delivered, deliver, emit
+from rewriter.commands._output import Delivered, deliver, emit, took_out
 from rewriter.commands._pairs import cache_with
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import refuse_idle
@@ -87,7 +87,7 @@ def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
         output = f": {delivered.output}" if delivered.output else ""
         message(f"{path} has no probes{told}{output}")
     elif arguments.check or delivered.output:
-        message(f"took out {result.removed} lines: {delivered.tell(path)}")
+        message(f"{took_out(arguments, result.removed)}: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
@@ -174,7 +174,7 @@ def _strip_all(arguments: argparse.Namespace, artifact: Artifact) -> int:
             )
         )
     elif arguments.check or delivered[0].output:
-        took = f"took out {removed} lines" if removed else f"{artifact.path} has no probes"
+        took = took_out(arguments, removed) if removed else f"{artifact.path} has no probes"
         message(f"{took}: {_several.where(arguments, delivered)}")
     return DIFFERS if arguments.check and changed else OK
 

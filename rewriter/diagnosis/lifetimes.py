@@ -76,9 +76,9 @@ def examine_lifetimes(
     if findings:
         return Examined(tuple(findings))
     return Examined(
-        ruled_out="memory read before it is written, or after it is reused or freed: by its text, "
-        f"{counted(len(launches), 'launch')} of {beginning(wrapper.path.name)} read what was "
-        "written before"
+        ruled_out="memory read before it is written, or after it is reused or freed: in the "
+        f"text of {beginning(wrapper.path.name)}, what {counted(len(launches), 'launch')} "
+        f"{'reads' if len(launches) == 1 else 'read'} was written before"
     )
 
 

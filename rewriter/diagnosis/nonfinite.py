@@ -304,6 +304,37 @@ _DOMAINS = (
     (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
     (("pow",), "a fractional power of a negative number is NaN"),
 )
+# What a kernel computes, and what becomes of it at 0: NaN, and infinities.
+_DIVISIONS = ("div", "reciprocal", "rsqrt")
+_LOGARITHMS = ("log", "log2", "log10")
+
+
+def _zeros(
+    verdict: Verdict, words: set[str], read: Sequence[tuple[VerdictArgument, TensorRow]]
+) -> str:
+    """What a 0 among what the launch read comes to, if the kernel divides, or takes a logarithm.
+
+    The backward of a square root and of a norm divides by their result.
+    """
+    zeros = [
+        argument.known_as
+        for argument, row in read
+        if row.is_floating and 0 in (finite(row.min), finite(row.max))
+    ]
+    if not zeros:
+        return ""
+    divides = [word for word in _DIVISIONS if word in words]
+    logarithms = [word for word in _LOGARITHMS if word in words]
+    if verdict.state != "infinite":
+        computed, why = divides, "0 divided by 0 is NaN"
+    elif logarithms:
+        computed, why = logarithms, "a logarithm of 0 is -Inf"
+    else:
+        computed, why = divides, "what is divided by 0 is infinite"
+    if not computed:
+        return ""
+    named = ", ".join(zeros[:3])
+    return f"By its name the kernel computes {computed[0]}: {why}, and there is a 0 in {named}."
 
 
 def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]) -> Iterator[str]:
@@ -313,6 +344,11 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
     words = {
         word for name in (verdict.kernel, *verdict.origins) for word in re.split(r"[._]", name)
     }
+    if note := _zeros(verdict, words, read):
+        yield note
+        # The derivative of a square root or a logarithm is a division.
+        if "backward" in words or verdict.state == "infinite":
+            return
     below = [
         (argument.known_as, low)
         for argument, row in read

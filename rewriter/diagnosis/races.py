@@ -25,8 +25,8 @@ def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     what = counted(len(streams), "stream") if len(streams) > 1 else ""
     beside = counted(collectives, "collective") if collectives else ""
     return Examined(
-        ruled_out=f"a race: {' and '.join(filter(None, (what, beside)))} of "
-        f"{beginning(wrapper.path.name)} wait for what they read, by its text"
+        ruled_out=f"a race: in the text of {beginning(wrapper.path.name)}, "
+        f"{' and '.join(filter(None, (what, beside)))} wait for what they read"
     )
 
 

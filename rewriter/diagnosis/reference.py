@@ -42,7 +42,7 @@ def _finding(launch: LaunchComparison, artifact: str) -> Finding:
             )
     return Finding(
         "inputs" if place.launch is None else "differs",
-        "is where the run parts from the reference: its inputs agree, its results do not"
+        "is where the run diverges from the reference: its inputs agree, its results do not"
         if place.launch is not None
         else "the inputs of the call differ from those of the reference",
         "shown by the reference",

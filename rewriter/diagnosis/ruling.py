@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import (
     Diagnosis,
@@ -162,11 +162,16 @@ def of_end(
     )
     if findings:
         return Examined(findings)
-    what = f"the process {_end(ended)} in no recorded launch: {first_line(str(ended))}"
-    finding = Finding(
-        kind, what, "shown by how it ended", text=tuple(ended.message.strip().split("\n")[-12:])
-    )
-    return Examined((finding,))
+    text = tuple(ended.message.strip().splitlines()[-12:])
+    if ended.timed_out:
+        what = f"{ended}, while no recorded launch was running"
+        text = (
+            "The time limit includes imports and compilation. If it ended before the first launch, "
+            "pass a larger --timeout.",
+        )
+    else:
+        what = f"the process died while no recorded launch was running: {ended}"
+    return Examined((Finding(kind, what, "shown by how it ended", text=text),))
 
 
 def _end(ended: ExitStatus) -> str:

@@ -6,6 +6,7 @@ wrapper.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -262,7 +263,6 @@ def _ending(status: ExitStatus) -> Iterator[str]:
 
 def _values(verdict: Verdict) -> Iterator[str]:
     """Notes about suspicious inputs of the launch."""
-    sizes = [size for x in verdict.arguments if x.tensor for size in x.tensor.shape]
     indexes = any(
         word in name.lower()
         for name in (verdict.kernel, *verdict.origins, *verdict.source_nodes)
@@ -280,10 +280,18 @@ def _values(verdict: Verdict) -> Iterator[str]:
         low, high = row.min, row.max
         if not indexes or not row.dtype.startswith(("int", "uint")):
             continue
+        # Its own sizes say how many indices there are, and not what they may be.
+        others = [x.tensor for x in verdict.arguments if x.tensor and x is not argument]
+        if verdict.kind == "triton_user":  # it may take a tensor of several dimensions as one row
+            sizes = [math.prod(other.shape) for other in others]
+            limit = "none of the other tensors has more than {} elements"
+        else:
+            sizes = [size for other in others for size in other.shape]
+            limit = "no dimension of the other tensors is longer than {}"
         if isinstance(low, int) and isinstance(high, int) and sizes:
             most = max(sizes)
             if high >= most or low < -most:
                 yield (
-                    f"{argument.name} holds integers from {low} to {high}, and no dimension of "
-                    f"what was recorded is longer than {most}: out of bounds, if they are indices."
+                    f"{argument.name} holds integers from {low} to {high}, and "
+                    f"{limit.format(most)}: out of bounds, if they are indices."
                 )

@@ -47,6 +47,7 @@ _ORIGINS: dict[str, NonFiniteOrigin] = {
 VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
+_OUTSIDE = "outside of launches, after {}, the last one of its call"
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 
 
@@ -304,9 +305,10 @@ class Verdict:
                 "replayed": "in the replay of a CUDA graph, in",
                 "begun": "in or after",
                 "after": "after",
-                "over": "in no launch, after the last one of a call,",
                 "waiting": "and waiting for other ranks in",
             }
+            if self.state == "over":
+                return f"{how} {_OUTSIDE.format(launch)}"
             return f"{how} {ends.get(self.state, 'at')} {launch}"
         if self.state == "faulted":
             return f"{launch} faulted: {first_line(self.error)}"
@@ -319,7 +321,7 @@ class Verdict:
         if self.state == "after":
             return f"the program ended after {launch}, before another one began: {how}"
         if self.state == "over":
-            return f"the program ended in no launch, after the last one of a call, {launch}: {how}"
+            return f"the program ended {_OUTSIDE.format(launch)}: {how}"
         if self.state == "begun":
             return f"the program ended in or after {launch}: {how}"
         if self.state == "replayed":

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import counted
 from rewriter.core.types import Phase
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Argument, Launch
@@ -202,10 +203,15 @@ def _no_match(launches: tuple[Launch, ...], selection: Selection) -> RewriterErr
     guess = f"Nearest kernels: {', '.join(dict.fromkeys(near))}. " if near else ""
     return RewriterError(
         "no-launch-matches",
-        f"no launch matches {' and '.join(wanted)}; "
-        f"there are {len(launches)} launches, 0 to {len(launches) - 1}, of {len(kernels)} kernels",
+        f"no launch matches {' and '.join(wanted)}; " + _are_there(len(launches), len(kernels)),
         hint=f"{guess}`rewriter list` shows them all.",
     )
+
+
+def _are_there(launches: int, kernels: int) -> str:
+    if launches == 1:
+        return "the only launch is #0"
+    return f"there are {launches} launches, 0 to {launches - 1}, of {counted(kernels, 'kernel')}"
 
 
 def _is_named(argument: Argument, patterns: Iterable[str]) -> bool:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from rewriter.loaded import protocol
 from rewriter.loaded.request import Request
 
 _STARTS = 10.0  # seconds for a program that was asked to listen to do so
+_SILENT = 10.0  # seconds without a recorded call after which the user hears of it
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -41,7 +43,14 @@ def attach(pid: int, request: Request, tell: Callable[[str], None]) -> Attached:
 
     Raises `RewriterError` where it does not listen, refuses, or ends meanwhile.
     """
-    with _connected(pid) as connection, connection.makefile("rb") as answers:
+
+    def tell_of_silence() -> None:
+        if not any(Path(request.directory).iterdir()):
+            tell("nothing recorded yet: no wrapper with a chosen launch was called")
+
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(_connected(pid))
+        answers = stack.enter_context(connection.makefile("rb"))
         interrupted = False
         try:
             connection.sendall(msgspec.json.encode(request) + b"\n")
@@ -59,6 +68,9 @@ def attach(pid: int, request: Request, tell: Callable[[str], None]) -> Attached:
                 continue
             if answer["state"] == "probing":
                 tell(f"probing process {pid}; Ctrl-C ends it and keeps what was recorded")
+                timer = threading.Timer(_SILENT, tell_of_silence)
+                stack.callback(timer.cancel)
+                timer.start()
             elif answer["state"] == "done":
                 return Attached(answer["calls"], tuple(answer["notes"]), interrupted)
             else:

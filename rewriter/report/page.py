@@ -44,7 +44,7 @@ _BEGINS = {
     "unexpected": "What it was given",
     "unfinished": "Where it ended",
     "cut": "Where it ended",
-    "culprit": "Where the runs part",
+    "culprit": "Where the runs diverge",
 }
 _TITLES = {
     "faulted": "Where the device faults",

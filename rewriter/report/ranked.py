@@ -1,4 +1,4 @@
-"""Makes a report of the ranks of one dump: one finding for what matters, where a rank parts first.
+"""Makes a report of the ranks of one dump: one finding, where a rank diverges first.
 
 Launches that differ because ranks were given data of their own, or because of what differed before
 them, are in the tables and no findings.

@@ -272,7 +272,10 @@ class Recorder:
         if self._is_silent:
             return
         if self._pid != os.getpid():
-            self.warn(about, "this process is a fork of the probed one, and is not recorded")
+            text = (
+                "a fork of the probed process is not recorded; one that is started anew (spawn) is"
+            )
+            self.warn(f"process {os.getpid()}", text)
             return
         with self.lock:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.cli import main
+from rewriter.commands._selection import nothing_recorded
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
 UPSTREAM = SAMPLE.parent.parent / "python-upstream-print/output_code.py"
@@ -235,6 +237,28 @@ def test_an_instrumented_cpp_wrapper_is_refused_where_a_plain_one_is_needed(
         assert source.read_bytes().startswith(back.read_bytes())
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [({}, "Does torch.compile compile"), ({"calls": "7"}, "Check --calls:")],
+)
+def test_why_nothing_was_recorded(
+    given: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT", raising=False)
+    options = argparse.Namespace(**{"kernels": None, "calls": None, "wrappers": (), **given})
+    assert says in nothing_recorded(options).hint
+
+
+def test_check_says_what_strip_would_do(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probed = tmp_path / "probed.py"
+    assert main(["instrument", str(plain), "-o", str(probed)]) == 0
+    capsys.readouterr()
+    assert main(["strip", str(probed), "--check"]) == 1
+    assert capsys.readouterr().err.startswith("would take out ")
+
+
 def test_a_syntax_error_shows_line_and_caret(
     plain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +273,16 @@ def test_a_syntax_error_shows_line_and_caret(
 REQUESTS = {
     "a missing file": (["list", "nowhere.py"], "unreadable", "nowhere.py"),
     "a directory without artifacts": (["list", "{folder}"], "no-artifacts", "output_code.py"),
+    "a model of what is no package": (
+        ["list", "{plain}", "--model", "m"],
+        "idle-options",
+        "is no package",
+    ),
+    "a program without dashes": (
+        ["live", "python", "x.py"],
+        "no-program",
+        "rewriter live -- python x.py",
+    ),
     "an unknown probe": (["instrument", "{plain}", "--probe", "prnt"], "unknown-probe", "'print'"),
     "a kernel that is not there": (
         ["instrument", "{plain}", "--kernels", "triton_poi_fused_addmm_gelu_1"],

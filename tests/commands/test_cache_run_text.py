@@ -21,7 +21,7 @@ class _Slot:
 @pytest.mark.parametrize(
     ("probe", "calls", "free", "expected"),
     [
-        ("hash", "", 1 << 30, ["never called: 1 wrapper: a", "a program that sets force"]),
+        ("hash", "", 1 << 30, ["never called: 1 wrapper: a", "no wrapper of the cache was called"]),
         ("hash", "3", 1 << 30, ["no call among those chosen: 1 wrapper: a"]),
         # Where nothing could be written, nobody knows what was called.
         (

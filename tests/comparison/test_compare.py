@@ -577,7 +577,7 @@ def test_command_names_the_culprit_first(
 ) -> None:
     assert cli.main(["compare", *dump_pair]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "different: the runs part at #1 cpp_fused_op1_1 (line 101)"
+    assert lines[0] == "different: the runs diverge at #1 cpp_fused_op1_1 (line 101)"
     assert any(line.split() == _ROW.split() for line in lines)
 
 

@@ -115,7 +115,7 @@ def test_most_ranks_decide_which_is_the_odd_one(dump: Callable[..., Path]) -> No
     assert (found.reference, found.odd) == (1, (0,))
     assert where(found) == (0, "launch", "rank0/run0", "#0 k_w_0")
     assert describe_ranks.verdict(found) == (
-        "different: rank 0 parts from ranks 1-3 at #0 k_w_0 (line 100) in rank0/run0"
+        "different: rank 0 diverges from ranks 1-3 at #0 k_w_0 (line 100) in rank0/run0"
     )
 
 
@@ -279,7 +279,9 @@ def test_the_first_rank_may_be_the_one_that_ended(dump: Callable[..., Path]) -> 
     cut(path / "rank0/run0/events.jsonl", 5)
     found = compare_ranks(path)
     assert (first(found).rank, found.odd) == (0, (0,))
-    assert describe_ranks.verdict(found).startswith("different: rank 0 parts from ranks 1, 2 after")
+    assert describe_ranks.verdict(found).startswith(
+        "different: rank 0 diverges from ranks 1, 2 after"
+    )
 
 
 def test_the_first_rank_may_have_recorded_nothing(dump: Callable[..., Path]) -> None:
@@ -464,15 +466,15 @@ def test_what_is_printed(dump: Callable[..., Path], capsys: pytest.CaptureFixtur
     page = path.parent / "page.html"
     assert cli.main(["compare", str(path), "--ranks", "--html", str(page)]) == 1
     out = capsys.readouterr().out.splitlines()
-    verdict = "different: rank 2 parts from ranks 0, 1, 3 at #0 k_w_0 (line 100) in rank2/run0"
+    verdict = "different: rank 2 diverges from ranks 0, 1, 3 at #0 k_w_0 (line 100) in rank2/run0"
     assert out[0] == verdict
     assert out[2] == "A is rank 2, B is rank 0"
     assert any(line.startswith("#2") and line.endswith("downstream of #0") for line in out)
     assert out[-4:] == [
         "rank 1: equal: 3 of 3 launches, within tolerance, as far as statistics see",
-        "rank 2: parts at #0 k_w_0 (line 100) in rank2/run0",
-        "rank 3: was given other data from rank3/run0 on (primals_1); no launch differs whose "
-        "inputs agree",
+        "rank 2: diverges at #0 k_w_0 (line 100) in rank2/run0",
+        "rank 3: was given other data from rank3/run0 on (primals_1); launches whose inputs "
+        "agree do not differ",
         "there: ranks 0, 1, 3 agree; rank 2 alone",
     ]
     assert verdict[1:] in page.read_text()
@@ -484,7 +486,7 @@ def test_what_to_do_about_data_is_said(
     path = str(dump(*OWN))
     assert cli.main(["compare", path, "--ranks"]) == 1
     out = capsys.readouterr().out
-    assert "If each rank is to have its own, say so: --data primals_1." in out
+    assert "If each rank is meant to have its own data, pass --data primals_1:" in out
     assert cli.main(["compare", path, "--ranks", "--data", "primals_1"]) == 0
     assert "--data" not in capsys.readouterr().out
 
@@ -561,7 +563,7 @@ def test_the_page_has_one_finding_for_what_matters(dump: Callable[..., Path]) ->
     made = report(found)
     assert [x.kind for x in made.findings if x.severity == "finding"] == ["culprit"]
     (finding,) = (x for x in made.findings if x.severity == "finding")
-    assert finding.text.startswith("Rank 3 parts at #0 k_w_0 (line 100) in rank3/run1")
+    assert finding.text.startswith("Rank 3 diverges at #0 k_w_0 (line 100) in rank3/run1")
     assert finding.launch is not None
     assert str(finding.launch) == "#0 k_w_0"
     assert {x.kind for x in made.findings} <= {"culprit", "given", "limit"}

@@ -65,7 +65,7 @@ def test_what_fails_behind_the_last_launch_is_not_that_launch() -> None:
     (finding,) = failing.of_ends([died, died], WELL, [over]).findings
     assert (finding.kind, finding.launch) == ("crash", None)
     assert finding.headline.startswith("the program fails where memory that nobody wrote is filled")
-    assert "in no launch, after the last one of a call, launch #4 topk" in finding.text[0]
+    assert "outside of launches, after launch #4 topk" in finding.text[0]
     (finding,) = failing.of_ends([died, died], WELL, [replace(over, state="begun")]).findings
     assert finding.headline.startswith("likely: launch #4 topk (line 30 of c) fails where")
 

@@ -132,6 +132,27 @@ def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "bad", "note"),
+    [
+        ("cpp_fused_relu_1", {"nan": 5}, ""),
+        ("cpp_fused_div_1", {"nan": 5}, "computes div: 0 divided by 0 is NaN, and there is a 0 in"),
+        ("cpp_fused_div_sqrt_backward_1", {"nan": 5}, "0 divided by 0 is NaN"),
+        ("cpp_fused_log_1", {"inf": 5}, "a logarithm of 0 is -Inf, and there is a 0 in buf0"),
+        ("cpp_fused_rsqrt_1", {"inf": 5}, "what is divided by 0 is infinite"),
+    ],
+)
+def test_a_zero_among_what_is_read_is_noted(
+    kernel: str, bad: dict[str, int], note: str, tmp_path: Path
+) -> None:
+    zero, low = dumps.value("buf0", min=0.0), dumps.value("w", min=-3.0)
+    found = [dumps.launch(0, kernel, [zero, low], [dumps.value("buf1", "out", **bad)])]
+    (only,) = verdicts(tmp_path, found)
+    named = [text for text in only.notes if text.startswith("By its name")]
+    assert len(named) == (note != "")
+    assert all(note in text and "-3" not in text for text in named)
+
+
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:
     dump = dumps.write(tmp_path / "x.dump", [], inputs=[dumps.value("w", mean=1.0)])
     dumps.write(dump, [], inputs=[dumps.value("w", nan=2)], run=1)

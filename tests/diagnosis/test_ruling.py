@@ -91,7 +91,7 @@ def test_a_suspicion_is_ruled_out_for_several_wrappers_in_one_line() -> None:
         ),
         pytest.param(
             of_end(ExitStatus(None, timed_out=True), ()), "hang",
-            "the process was stopped at its time limit in no recorded launch", id="hang",
+            "stopped at the time limit, while no recorded launch was running", id="hang",
         ),
         pytest.param(
             of_nonfinite((verdict("made"),), UNKNOWN, launches=2, is_random=False), "nan",

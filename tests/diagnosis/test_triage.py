@@ -172,12 +172,12 @@ def test_after_the_last_launch_of_a_call_none_was_running(tmp_path: Path) -> Non
     (verdict,) = examine(dump, ExitStatus(3))
     assert verdict.state == "over"
     assert verdict.headline == (
-        "the program ended in no launch, after the last one of a call, launch #2 "
-        "extern_kernels.mm (line 102): exit code 3"
+        "the program ended outside of launches, after launch #2 extern_kernels.mm (line 102), the "
+        "last one of its call: exit code 3"
     )
     assert verdict.wants == ("", "")
     (verdict,) = examine(dump, ExitStatus(None, timed_out=True, message="still running after 9 s"))
-    assert verdict.headline.startswith("still running after 9 s in no launch, after the last one")
+    assert verdict.headline.startswith("still running after 9 s outside of launches, after launch")
 
 
 def test_the_last_launch_that_is_probed_may_not_be_the_last(tmp_path: Path) -> None:
@@ -335,20 +335,25 @@ def test_what_runs_on_a_gpu(kind: str, device: str, on_gpu: bool, tmp_path: Path
 
 
 def test_indices_out_of_bounds_are_noted(tmp_path: Path) -> None:
-    index = dumps.value("idx", dtype="int64", shape=[4], min=0, max=9)
+    index = dumps.value("idx", dtype="int64", shape=[64], min=0, max=9)
     plain = dumps.launch(0, "cpp_fused_add_0", [X, index])
     named = dumps.launch(0, "cpp_fused_index_0", [X, index])
     fitting = dumps.launch(0, "cpp_fused_index_0", [X, {**index, "max": 7}])
+    # A kernel of the user may take a tensor of 4 by 8 as one row of 32.
+    flat = [
+        dumps.launch(0, "scatter", [X, {**index, "max": n}], kind="triton_user") for n in (31, 32)
+    ]
     notes = []
-    for number, found in enumerate((plain, fitting, named)):
+    for number, found in enumerate((plain, fitting, flat[0], named, flat[1])):
         found = (found[0], [row for row in found[1] if row["phase"] == "before"])
         (verdict,) = examine(dumps.write(tmp_path / str(number), [found]), ABORTED)
         notes.append([note for note in verdict.notes if "idx" in note])
-    assert notes[:2] == [[], []]
+    assert notes[:3] == [[], [], []]
     assert (
-        "integers from 0 to 9, and no dimension of what was recorded is longer than 8"
-        in (notes[2][0])
+        "integers from 0 to 9, and no dimension of the other tensors is longer than 8"
+        in (notes[3][0])
     )
+    assert "and none of the other tensors has more than 32 elements" in notes[4][0]
 
 
 @pytest.mark.parametrize(

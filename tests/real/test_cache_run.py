@@ -322,7 +322,7 @@ def test_a_wrapper_that_is_new_every_time_is_named(
     found = json.loads(done.stdout)
     assert found["runs"] == 2
     assert [one["frozen"] for one in found["unprobed"]] == [False]
-    assert "compiled it only in its last run" in done.stderr
+    assert "compiled only in the last run of the program" in done.stderr
 
 
 def test_what_it_was_told(directory: Path, python: Python, tmp_path: Path) -> None:

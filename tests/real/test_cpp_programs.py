@@ -217,7 +217,10 @@ def test_a_fork_is_not_probed(built: Callable[..., Path]) -> None:
         "[rewriter 0] #12 before triton_poi_fused_0",
         "[rewriter 0] #12.1 before triton_poi_fused_0",
     ]
-    assert ran.stderr.count("this process is a fork of the probed one, and is not recorded") == 1
+    assert (
+        ran.stderr.count("a fork of the probed process is not recorded; one that is started anew")
+        == 1
+    )
 
 
 def test_lines_of_threads_do_not_interleave(library: ctypes.CDLL, capfd: Any) -> None:

@@ -250,5 +250,5 @@ def test_triage_says_what_was_raised(
     monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "there is no GPU here")
     assert main(["triage", "--", *raises]) == 1
     _, second, third, *_ = capfd.readouterr().out.splitlines()
-    assert second.strip().startswith("there is no GPU here, and on the CPU nothing is asynchronous")
+    assert second.strip().startswith("left out: waiting for each launch, without")
     assert third.startswith("2. rewriter run --probe names,sync,inputs --quiet -- ")

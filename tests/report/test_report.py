@@ -643,7 +643,7 @@ def test_json_is_what_the_schema_says(
 
 def test_a_comparison_names_the_culprit() -> None:
     report = compared_report(compared(40, 14))
-    assert report.verdict == "Different: the runs part at #14 cpp_fused_add_14 (line 14)."
+    assert report.verdict == "Different: the runs diverge at #14 cpp_fused_add_14 (line 14)."
     assert texts(report) == [
         "#14 cpp_fused_add_14 differs (numeric): its inputs are equal within tolerance.",
         "26 of 41 launches differ, 25 of them because of what they were given; "

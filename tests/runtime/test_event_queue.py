@@ -515,7 +515,7 @@ def test_a_fork_says_nothing_and_ends(tmp_path: Path) -> None:
     assert len([line for line in lines if line.startswith("[rewriter 0] #")]) == 3 * 5
     # A wrapper that the fork itself attaches is one of its own.
     assert len([line for line in lines if line.startswith("[rewriter 0] child call 0 #0")]) == 5
-    assert "this process is a fork" in ran.stderr
+    assert "a fork of the probed process is not recorded" in ran.stderr
 
 
 @pytest.mark.programs

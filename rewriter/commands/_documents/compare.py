@@ -246,7 +246,7 @@ class ComparisonEntry(Entry, frozen=True, kw_only=True):
         tuple[Count, ...],
         Meta(
             description="Positions in `launches`, in the order in which they ran; the first is "
-            "where the runs part"
+            "where the runs diverge"
         ),
     ]
     runs: tuple[RunPairEntry, ...]

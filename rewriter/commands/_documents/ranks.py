@@ -59,8 +59,8 @@ class RanksDocument(Document, frozen=True, kw_only=True, tag="rewriter.ranks"):
     verdict: Annotated[
         RanksOutcome,
         Meta(
-            description='"different data": no launch differs whose inputs agree, but ranks were '
-            "given other values"
+            description='"different data": launches whose inputs agree do not differ, but ranks '
+            "were given other values"
         ),
     ]
     sentence: Annotated[str, Meta(description="The verdict for people")]
@@ -69,7 +69,7 @@ class RanksDocument(Document, frozen=True, kw_only=True, tag="rewriter.ranks"):
     reference: Annotated[Count, Meta(description="The rank that the others are compared with")]
     first: Annotated[
         PartingEntry | None,
-        Meta(description="Where a rank parts first, in the order in which the reference ran"),
+        Meta(description="Where a rank diverges first, in the order in which the reference ran"),
     ]
     groups: Annotated[
         tuple[tuple[Count, ...], ...],

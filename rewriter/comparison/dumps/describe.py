@@ -12,6 +12,7 @@ from rewriter.comparison.dumps.types import (
     Outcome,
     Tolerance,
 )
+from rewriter.core.text import counted
 
 _CUT = 4  # calls in a sentence
 
@@ -88,7 +89,7 @@ def verdict(comparison: Comparison) -> str:
     if comparison.culprits:
         first = comparison.culprits[0]
         where = f" (line {first.place.line})" if first.place.line else ""
-        return f"different: the runs part at {first.place}{where}"
+        return f"different: the runs diverge at {first.place}{where}"
     if not comparison.equal:
         first = next(
             x for x in comparison.launches if x.matched and {x.state, x.inputs} & set(DIFFERS)
@@ -133,9 +134,11 @@ def limits(comparison: Comparison) -> list[str]:
     counts = count(comparison)
     sentences = []
     if counts.by_statistics:
-        sentences.append(f"{counts.by_statistics} values compared {values.BY_STATISTICS}")
+        sentences.append(
+            f"{counted(counts.by_statistics, 'value')} compared {values.BY_STATISTICS}"
+        )
     if counts.by_hash:
-        sentences.append(f"{counts.by_hash} values compared {values.BY_HASH}")
+        sentences.append(f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}")
     if cut := comparison.cut:
         named = ", ".join(cut[:_CUT]) + (
             f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""

@@ -22,10 +22,10 @@ def verdict(result: Ranks) -> str:
         else:
             apart = (first.rank,)
             others = [result.reference] if first.rank != result.reference else others
-        verb = "parts" if len(apart) == 1 else "part"
+        verb = "diverges" if len(apart) == 1 else "diverge"
         return f"different: {named(apart)} {verb} from {named(others)} {_where(first)}"
     if result.given:
-        return "no rank parts, though not all were given the same: " + "; ".join(
+        return "no rank diverges, but not all were given the same inputs: " + "; ".join(
             f"rank {divergence.rank} {_given(divergence)}" for divergence in _one_each(result.given)
         )
     compared = [replica for replica in result.replicas if replica.comparison]
@@ -48,7 +48,10 @@ def own_data(result: Ranks, data: Sequence[str] | None) -> str:
         return ""
     names = dict.fromkeys(x for divergence in result.given for x in divergence.names)
     option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"
-    return f"If each rank is to have its own, say so: {option}. What else differs is a fault then."
+    return (
+        f"If each rank is meant to have its own data, pass {option}: only other differences count "
+        "then."
+    )
 
 
 def outcome(result: Ranks) -> RanksOutcome:
@@ -82,7 +85,7 @@ def line(replica: Replica, verdict: str | None = None) -> str:
         if more > 0:
             parts.append(f"{more} more behind that")
     elif parts:
-        parts.append("no launch differs whose inputs agree")
+        parts.append("launches whose inputs agree do not differ")
     else:
         parts.append(verdict or describe.verdict(replica.comparison))
     fewer = [name[2:] for name in replica.comparison.unpaired]
@@ -103,7 +106,7 @@ def sentence(divergence: Divergence, rank: int) -> str:
 
 
 def groups(result: Ranks) -> str:
-    """Who agrees with whom where one parts first; empty for two ranks."""
+    """Who agrees with whom where one diverges first; empty for two ranks."""
     if len(result.ranks) < 3 or len(result.groups) < 2:
         return ""
     if result.first and result.first.reason == "ended":
@@ -167,7 +170,7 @@ def _own(divergence: Divergence, rank: int) -> str:
     if divergence.reason == "ended":
         whose = "the record" if divergence.rank == rank else f"the record of rank {divergence.rank}"
         return f"{whose} ends {_end(divergence)} in {divergence.run}"
-    return f"parts {_where(divergence)}"
+    return f"diverges {_where(divergence)}"
 
 
 def _end(divergence: Divergence) -> str:

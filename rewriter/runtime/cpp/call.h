@@ -87,7 +87,7 @@ Call::Call(Wrapper& wrapper) noexcept : picks_(wrapper.picks) {
       return;
     }
     Recorder* recorder = recorder_of<Recorder>(wrapper);
-    if (!recorder || recorder->is_worker() || recorder->is_fork("begin")) return;
+    if (!recorder || recorder->is_worker() || recorder->is_fork()) return;
     running_ = recorder->begin();
   } catch (...) {
     // Out of memory: the model runs on without probes.
@@ -99,7 +99,7 @@ Call::~Call() {
   RunningCall& running = *static_cast<RunningCall*>(running_);
   try {
     // A forked process must neither write nor free what it inherited.
-    if (running.recorder.is_fork("end")) return;
+    if (running.recorder.is_fork()) return;
     Session* const session = running.session;
     running.recorder.end(running);
     if (session) end_session(*session);
@@ -109,7 +109,7 @@ Call::~Call() {
 }
 
 inline void report_to(RunningCall& call, Phase phase, int launch, Contents& contents) {
-  if (call.recorder.is_fork("inputs", phase == Phase::inputs ? -1 : launch)) return;
+  if (call.recorder.is_fork()) return;
   if (phase == Phase::inputs) call.recorder.at_inputs(call, contents);
   else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
 }

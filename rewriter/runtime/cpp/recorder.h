@@ -214,12 +214,12 @@ class Recorder : public Printer, private Output {
   }
 
   // Whether this is a forked process: it inherits the recorder, but must not be recorded.
-  bool is_fork(const char* about, int launch = -1) {
+  bool is_fork() {
     if (!mark_.is_fork()) return false;
     int pid = getpid();
     if (fork_.exchange(pid) != pid) {
-      std::string where = launch < 0 ? about : "#" + std::to_string(launch);
-      say(rank, where, "this process is a fork of the probed one, and is not recorded");
+      std::string where = "process " + std::to_string(pid);
+      say(rank, where, "a fork of the probed process is not recorded; one that is started anew (spawn) is");
     }
     return true;
   }
@@ -358,7 +358,7 @@ class Recorder : public Printer, private Output {
   // Handles a memory line.
   template <class Act>
   void at_memory(RunningCall& call, Act&& act_on) {
-    if (!memory_ || faulty_ || is_fork("memory")) return;
+    if (!memory_ || faulty_ || is_fork()) return;
     act("memory", [&] { act_on(*memory_, call); });
   }
 

@@ -220,6 +220,21 @@ def test_memory_that_was_damaged_stays_with_who_has_it(
     assert made.data_ptr() not in {other.data_ptr() for other in others}
 
 
+def test_a_launch_may_write_outside_only_in_a_later_turn_of_a_loop(
+    recorder: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recorder.begin()
+    for turn in range(3):
+        made = recorder.allocated(0, fresh())
+        if turn == 2:
+            (ctypes.c_float * 1).from_address(made.data_ptr() + 16)[0] = 2.5
+        recorder.checked(3)
+        recorder.released(1, made)
+        del made
+    recorder.begin()
+    assert "#3 k3 wrote outside buf0: 1 element" in capfd.readouterr().out
+
+
 def test_what_cannot_be_guarded_is_counted(recorder: Any, tmp_path: Any) -> None:
     recorder.begin()
     made = recorder.allocated(0, fresh())

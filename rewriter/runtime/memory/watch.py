@@ -324,7 +324,7 @@ class Memory:
             for side, place in zip(("before", "behind"), buffer.places, strict=True):
                 if place in watched.reported or not (damage := known.read(place)):
                     continue
-                if damage.launch in watched.launches[: buffer.since]:
+                if damage.launch not in watched.launches[buffer.since :]:
                     continue
                 watched.reported.add(place)
                 found.append((damage, buffer, side))

@@ -108,13 +108,14 @@ def test_a_loop_may_allocate_more_buffers_than_there_are_records_of_damage(
     both: Callable[..., Both],
 ) -> None:
     pair = both("bounds", rows=[row_of(12), row_of(13)], memory=MEMORY)
-    turns = 2050
+    turns, size = 2050, 1 << 14
 
     def act(runtime: Any) -> None:
         for turn in range(turns):
-            tensor = runtime.allocated(7, torch.empty_strided((4,), (1,)))
+            # So large that Python keeps a few of them only, and their records with them.
+            tensor = runtime.allocated(7, torch.empty_strided((size,), (1,)))
             if turn == turns - 1:
-                _beside(tensor, 4, bytes(4))
+                _beside(tensor, size, bytes(4))
             runtime.checked(12)
             runtime.released(8, tensor)
             del tensor

@@ -15,6 +15,7 @@ import torch
 
 from rewriter.runtime import attach, native_calls
 from rewriter.runtime.engine_library import EngineLibrary, load
+from rewriter.runtime.memory.bands import Bands, bands
 
 PROBES = ["bounds", "poison", "stale"]
 EVENTS = 64
@@ -311,3 +312,47 @@ def test_memory_goes_with_the_recorder() -> None:
     gc.collect()
     assert lease() is None
     assert second.fill_(3).tolist() == [3] * 4
+
+
+def _records() -> int:
+    known = bands(-1)
+    assert isinstance(known, Bands)
+    return len(known._free)
+
+
+def test_records_of_damage_go_back_with_the_recorder() -> None:
+    """Each block of `rewriter.probing` has a recorder of its own."""
+    gc.collect()
+    before = _records()
+    recorder = attached()
+    recorder.begin()
+    made = recorder.allocated(0, fresh())
+    recorder.released(1, made)
+    del made
+    recorder.end()
+    recorder.release()
+    del recorder
+    gc.collect()
+    assert _records() == before
+
+
+def test_wrappers_leave_records_of_damage_for_others(recorder: Any) -> None:
+    """Buffers of another size in each call, as dynamic shapes have them."""
+    before = _records()
+    for size in range(1, 2100):
+        recorder.begin()
+        made = recorder.allocated(0, fresh((size,)))
+        recorder.released(1, made)
+        del made
+    recorder.end()
+    assert _records() > before // 3
+
+
+def test_small_buffers_that_are_kept_leave_records_for_others(recorder: Any) -> None:
+    recorder.begin()
+    before = _records()
+    for _ in range(2100):
+        made = recorder.allocated(0, fresh())
+        recorder.released(1, made)
+        del made
+    assert _records() > before // 2

@@ -279,7 +279,8 @@ class Memory:
             write_rows(call.directory, self._coverage_rows(watched))
         closing = []
         if watched.native is not None:
-            closing = self._lines.close(watched.native, watched.reported)
+            is_short = any(_bands(where).is_short for where in watched.devices)
+            closing = self._lines.close(watched.native, watched.reported, is_short)
         if watched.is_captured:
             self._captured.append(watched)  # each replay compares its bands again
         else:

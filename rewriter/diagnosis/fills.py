@@ -71,8 +71,8 @@ class LeftUnwritten:
 
 @dataclass(frozen=True)
 class FillComparison:
-    """`launches` were compared, of `calls`. `apart` tells which calls say nothing, and why: they
-    were given other inputs, or ran other launches."""
+    """`launches` were compared, of `calls`. `apart` tells which calls were not compared, and why:
+    they were given other inputs, or ran other launches, and are compared up to these."""
 
     differences: tuple[Difference, ...]
     launches: int
@@ -124,16 +124,26 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     launches = calls = 0
     apart: dict[str, list[str]] = {}  # names of calls, by why they cannot be compared
     for pair in pairs:
-        if (why := _apart(pair)) is not None:
+        if names := _other_inputs(pair):
+            why = f"the two runs were given other inputs ({', '.join(names[:3])})"
             apart.setdefault(why, []).append(pair.first.name)
             continue
         calls += 1
-        for one, other in zip(pair.first.steps, pair.second.steps, strict=True):
+        same = 0  # steps up to where the two runs part
+        for one, other in zip(pair.first.steps, pair.second.steps, strict=False):
+            if (one.launch, one.iteration) != (other.launch, other.iteration):
+                break
+            same += 1
             if one.launch is None:
                 continue
             launches += 1
             if (found := _difference(pair, one, other)) is not None:
                 differences.append(found)
+        if same < max(len(run.steps) for run in pair):
+            last = [one.launch for one in pair.first.steps[:same] if one.launch is not None][-1:]
+            behind = "".join(f" behind launch #{launch}" for launch in last)
+            why = f"the two runs did not launch the same{behind}"
+            apart.setdefault(why, []).append(pair.first.name)
     return FillComparison(
         tuple(differences),
         launches,
@@ -239,15 +249,10 @@ def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
             yield Pair(run, others[key])
 
 
-def _apart(pair: Pair) -> str | None:
-    """Why two calls cannot be compared."""
-    shapes = [[(x.launch, x.iteration) for x in run.steps] for run in pair]
-    if shapes[0] != shapes[1]:
-        return "the two runs did not launch the same"
+def _other_inputs(pair: Pair) -> list[str]:
+    """The inputs of a call that differ between the runs."""
     first, second = ({row.arg: row.digest for row in dataflow.tensors(run.inputs)} for run in pair)
-    if names := [name for name, digest in first.items() if second.get(name) != digest]:
-        return f"the two runs were given other inputs ({', '.join(names[:3])})"
-    return None
+    return [name for name, digest in first.items() if second.get(name) != digest]
 
 
 def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:

@@ -101,7 +101,7 @@ def of_fills(
     """The launches that read what nobody wrote, and those that left it in what the call returns.
     `varying` are those of which this cannot be told."""
     notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
-    if compared.apart:
+    if compared.apart and not reads:
         notes += (_THE_SAME,)
     if varying:
         run, launch, _ = varying[0].place

@@ -101,6 +101,12 @@ def request(
     probes = known_probes.check(filter(None, map(str.strip, names.split(","))))
     if not probes:
         raise RewriterError("no-probes", "no probe was asked for", hint="Name one, such as print.")
+    if fixed := sorted({*probes} - {*known_probes.SWITCHED, "inputs", "record"}):
+        raise RewriterError(
+            "idle-options",
+            f"{', '.join(fixed)} given, but no wrapper has such a probe dormant",
+            hint="To use it, put it into the wrapper itself: rewriter run --probe.",
+        )
     made = Control(
         id=secrets.token_hex(8),
         probes=probes,

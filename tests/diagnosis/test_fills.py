@@ -243,6 +243,21 @@ def test_other_launches_say_nothing(tmp_path: Path) -> None:
     assert "did not launch the same" in fills.compare_fills(*paths).apart[0]
 
 
+def test_what_decides_about_later_launches_is_found_before_them(tmp_path: Path) -> None:
+    """A sum of unwritten memory, by which one branch or the other is taken."""
+    runs: list[list[tuple[str, Values, Values]]] = []
+    for fill in (0, 1):
+        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        launches = [("a", {}, {"buf0": part}), ("b", {"buf0": part}, {"buf1": ONES * part.sum()})]
+        runs.append([*launches, *[("c", {"buf0": part}, {"buf2": ONES})] * fill])
+    compared, reads = compare(tmp_path, runs)
+    assert [one.difference.place for one in reads] == [("rank0/run0", 1, 0)]
+    assert sanitized.of_fills(compared, reads).notes == (
+        "not compared with the second filling: rank0/run0: the two runs did not launch the same "
+        "behind launch #1",
+    )
+
+
 def test_outputs_that_nobody_would_have_seen_change(tmp_path: Path) -> None:
     run = [("a", {}, {"buf0": ONES})]
     same = [write(tmp_path / name, run) for name in ("plain", "0", "1")]

@@ -333,3 +333,12 @@ def test_a_process_is_found_by_its_number(path: Path, capfd: pytest.CaptureFixtu
     assert path.exists()
     assert cli.main(["control", "1", "show"]) == 2
     assert "no-control" in capfd.readouterr().err
+
+
+def test_a_probe_that_is_never_dormant_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "ctl"
+    assert cli.main(["control", str(path), "set", "print,bounds"]) == 2
+    assert "error[idle-options]: bounds given" in capsys.readouterr().err
+    assert not path.exists()

@@ -15,6 +15,7 @@ import torch
 
 from rewriter.runtime import attach, native_calls
 from rewriter.runtime.engine_library import EngineLibrary, load
+from rewriter.runtime.memory.bands import Bands, bands
 
 PROBES = ["bounds", "poison", "stale"]
 EVENTS = 64
@@ -220,6 +221,21 @@ def test_memory_that_was_damaged_stays_with_who_has_it(
     assert made.data_ptr() not in {other.data_ptr() for other in others}
 
 
+def test_a_launch_may_write_outside_only_in_a_later_turn_of_a_loop(
+    recorder: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recorder.begin()
+    for turn in range(3):
+        made = recorder.allocated(0, fresh())
+        if turn == 2:
+            (ctypes.c_float * 1).from_address(made.data_ptr() + 16)[0] = 2.5
+        recorder.checked(3)
+        recorder.released(1, made)
+        del made
+    recorder.begin()
+    assert "#3 k3 wrote outside buf0: 1 element" in capfd.readouterr().out
+
+
 def test_what_cannot_be_guarded_is_counted(recorder: Any, tmp_path: Any) -> None:
     recorder.begin()
     made = recorder.allocated(0, fresh())
@@ -296,3 +312,47 @@ def test_memory_goes_with_the_recorder() -> None:
     gc.collect()
     assert lease() is None
     assert second.fill_(3).tolist() == [3] * 4
+
+
+def _records() -> int:
+    known = bands(-1)
+    assert isinstance(known, Bands)
+    return len(known._free)
+
+
+def test_records_of_damage_go_back_with_the_recorder() -> None:
+    """Each block of `rewriter.probing` has a recorder of its own."""
+    gc.collect()
+    before = _records()
+    recorder = attached()
+    recorder.begin()
+    made = recorder.allocated(0, fresh())
+    recorder.released(1, made)
+    del made
+    recorder.end()
+    recorder.release()
+    del recorder
+    gc.collect()
+    assert _records() == before
+
+
+def test_wrappers_leave_records_of_damage_for_others(recorder: Any) -> None:
+    """Buffers of another size in each call, as dynamic shapes have them."""
+    before = _records()
+    for size in range(1, 2100):
+        recorder.begin()
+        made = recorder.allocated(0, fresh((size,)))
+        recorder.released(1, made)
+        del made
+    recorder.end()
+    assert _records() > before // 3
+
+
+def test_small_buffers_that_are_kept_leave_records_for_others(recorder: Any) -> None:
+    recorder.begin()
+    before = _records()
+    for _ in range(2100):
+        made = recorder.allocated(0, fresh())
+        recorder.released(1, made)
+        del made
+    assert _records() > before // 2

@@ -70,8 +70,12 @@ class Bands:
     def give(self, place: int) -> None:
         """Clear and free a record. No comparison that writes to it may still be running."""
         ctypes.memset(ctypes.addressof(self._rows[place]), 0, ctypes.sizeof(_Damage))
-        with self._lock:
-            self._free.append(place)
+        self._free.append(place)  # without the lock: the collector may call this while it is held
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less than half of the records are left, which all wrappers share."""
+        return len(self._free) < _MOST // 2
 
     def compare(self, table: bytes, launch: int, stream: int) -> int:
         """Compare the bands of a table after a launch.

@@ -279,7 +279,8 @@ class Memory:
             write_rows(call.directory, self._coverage_rows(watched))
         closing = []
         if watched.native is not None:
-            closing = self._lines.close(watched.native, watched.reported)
+            is_short = any(_bands(where).is_short for where in watched.devices)
+            closing = self._lines.close(watched.native, watched.reported, is_short)
         if watched.is_captured:
             self._captured.append(watched)  # each replay compares its bands again
         else:
@@ -324,7 +325,7 @@ class Memory:
             for side, place in zip(("before", "behind"), buffer.places, strict=True):
                 if place in watched.reported or not (damage := known.read(place)):
                     continue
-                if damage.launch in watched.launches[: buffer.since]:
+                if damage.launch not in watched.launches[buffer.since :]:
                     continue
                 watched.reported.add(place)
                 found.append((damage, buffer, side))

@@ -151,10 +151,11 @@ PyObject* lines_settle(PyObject* lines, PyObject* const* given, Py_ssize_t count
   Py_RETURN_NONE;
 }
 
-// close(watching, damaged): the call is over. `damaged` are the records of damage that were reported.
-// Returns records that are free now, as pairs: the `Bands` object and the index.
+// close(watching, damaged, is_short): the call is over. `damaged` are the records of damage that were
+// reported; `is_short`: free regions go, because their records are needed. Returns records that are free
+// now, as pairs: the `Bands` object and the index.
 PyObject* lines_close(PyObject* lines, PyObject* const* given, Py_ssize_t count) {
-  if (!takes(count, 2)) return nullptr;
+  if (!takes(count, 3)) return nullptr;
   if (Py_TYPE(given[0]) != watching_type || !PyAnySet_Check(given[1])) {
     PyErr_SetString(PyExc_TypeError, "expected the state of a call, and a set");
     return nullptr;
@@ -189,6 +190,7 @@ PyObject* lines_close(PyObject* lines, PyObject* const* given, Py_ssize_t count)
     for (Region* const region : table.regions) region->at = 0;
   }
   watch->tables.clear();
+  if (given[2] == Py_True) pool.clear();
   const auto alive = std::move(watch->alive);
   const Regions closing = std::move(watch->closing);
   const std::vector<Buffer> buffers = std::move(watch->buffers);

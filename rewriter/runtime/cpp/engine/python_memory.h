@@ -11,7 +11,7 @@ PyObject *name_watch, *name_lease, *name_set, *name_shape, *name_stride, *name_i
 
 bool make_names() {
   const std::pair<PyObject**, const char*> names[] = {
-      {&name_use_count, "_use_count"}, {&name_requires_grad, "requires_grad"},
+      {&name_use_count, "_use_count"}, {&name_requires_grad, "requires_grad"}, {&name_give, "give"},
       {&name_watch, "watch"}, {&name_lease, "lease"},
       {&name_set, "set_"}, {&name_shape, "shape"},
       {&name_stride, "stride"}, {&name_is_view, "_is_view"}};

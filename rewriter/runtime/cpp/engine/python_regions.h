@@ -34,9 +34,10 @@ using tensors::read;
 constexpr int64_t aligned = 512;                // bytes
 constexpr int64_t most_free = int64_t{64} << 20;  // bytes in free regions, of one wrapper
 constexpr int64_t most_kept = int64_t{16} << 20;  // bytes that were released and are not reused yet
+constexpr std::size_t most_kept_buffers = 512;    // as each has two of the records of damage
 constexpr std::size_t most_forms = 4096;
 
-PyObject *name_use_count, *name_requires_grad;
+PyObject *name_use_count, *name_requires_grad, *name_give;
 
 struct Region;
 using Regions = std::vector<std::shared_ptr<Region>>;
@@ -117,6 +118,21 @@ struct Region {
   bool has_places = true, kept = false;
   std::weak_ptr<Watch> watch;
   std::size_t at = 0;  // its index in the table of bands, plus 1; 0 if its bands are not compared
+
+  Region() = default;
+  Region(const Region&) = delete;
+  // Gives its records of damage back. Calls that compare its bands refer to it until they are over.
+  ~Region() {
+    if (!form || !has_places) return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    for (const Band& band : bands) {
+      const Object place(PyLong_FromLong(band.slot));
+      PyObject* const given[] = {form->ways->bands.get(), place.get()};
+      if (!place || !Object(PyObject_VectorcallMethod(name_give, given, 2, nullptr))) PyErr_Clear();
+    }
+    PyErr_Restore(type, value, trace);
+  }
 
   // Frees the tensor, without the region coming back to the pool.
   void give_up_tensor() {
@@ -295,7 +311,7 @@ struct Watch {
 
   // Lets the oldest memory go if it is too much, unless there is work left for it.
   void let_go_of_most() {
-    while (work.is_empty() && kept_bytes > most_kept) let_go();
+    while (work.is_empty() && (kept_bytes > most_kept || kept.size() > most_kept_buffers)) let_go();
   }
 
   // Lets the memory that was released first go.

@@ -154,7 +154,7 @@ class MemoryOfWrapper : public MemoryWatch {
     }
     Guarded guarded;
     Filled parts[3] = {};  // both bands, and the buffer
-    int filled = has_[bounds_probe] ? guard(watched, event, made, *places, memory, guarded, parts) : 0;
+    int filled = has_[bounds_probe] ? guard(call, watched, event, made, *places, memory, guarded, parts) : 0;
     if (has_[poison_probe]) {
       const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
       parts[filled++] = {memory.address, static_cast<uint64_t>(memory.bytes), inside};
@@ -168,17 +168,19 @@ class MemoryOfWrapper : public MemoryWatch {
   // Makes a buffer with bands that replaces one that was allocated, and sets `memory` to that of the new one.
   // Sets the `parts` to fill and returns their number, 0 if the allocated one stays.
   int guard(
-      Watched& watched, int event, AtenTensorHandle made, Places& places, Memory& memory,
-      Guarded& guarded, Filled* parts) {
+      RunningCall& call, Watched& watched, int event, AtenTensorHandle made, Places& places,
+      Memory& memory, Guarded& guarded, Filled* parts) {
     if (!guard_) {
       skip(watched, bounds_probe, "REWRITER_GUARD is 0");
       return 0;
     }
     Buffer buffer;
-    if (!(places.take(buffer.places[0]) && places.take(buffer.places[1]))) {
-      skip(watched, bounds_probe, "too many buffers at once");
-      if (buffer.places[0]) places.give(buffer.places[0]);
-      return 0;
+    if (!take(places, buffer)) {
+      forget_released(call, watched, places);
+      if (!take(places, buffer)) {
+        skip(watched, bounds_probe, "too many buffers at once");
+        return 0;
+      }
     }
     make_guarded(made, memory, guard_, guarded);
     memory = guarded.memory;
@@ -201,6 +203,34 @@ class MemoryOfWrapper : public MemoryWatch {
     watched.has_tables = false;
     ++watched.done[bounds_probe];
     return 2;
+  }
+
+  static bool take(Places& places, Buffer& buffer) {
+    if (!places.take(buffer.places[0])) return false;
+    if (places.take(buffer.places[1])) return true;
+    places.give(buffer.places[0]);
+    return false;
+  }
+
+  // Frees the places of buffers that are no longer compared: a loop may allocate more buffers than there are
+  // places. A captured graph keeps its places, since each replay compares them again.
+  void forget_released(RunningCall& call, Watched& watched, Places& places) {
+    settle(call, watched);
+    if (watched.is_captured) return;
+    for (Table& table : watched.tables) {
+      if (table.places != &places) continue;
+      for (void* stream : table.streams) places.synchronize(stream);
+    }
+    report(call, watched);
+    std::vector<Buffer> rest;
+    for (Buffer& buffer : watched.buffers) {
+      if (buffer.from != &places || buffer.whole.handle) {
+        rest.push_back(std::move(buffer));
+        continue;
+      }
+      for (int place : buffer.places) places.give(place);
+    }
+    watched.buffers.swap(rest);
   }
 
   // Fills a buffer that the wrapper releases. Unless it is reused, its memory is not freed for a while.

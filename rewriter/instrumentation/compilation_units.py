@@ -29,7 +29,8 @@ from rewriter.instrumentation.types import INPUTS, Instrumented, LineKey, Plan, 
 DEFINES = ("-DINDUCTOR_REWRITER_APART",)
 
 _HANDS_OVER = re.compile(
-    rb"^(?P<indent>\s*)(?P<variable>_rw_*)\.(?P<phase>inputs|before|after)\((?P<launch>\d*)"
+    rb"^(?P<indent>\s*)(?P<call>(?P<variable>_rw_*)\.(?P<phase>inputs|before|after)"
+    rb"\((?P<launch>\d*)[^\n]*;)(?P<mark>  //[^\n]*\n)$"
 )
 _WRAPPER = "Wrapper wrapper("
 
@@ -76,11 +77,12 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
     match = _HANDS_OVER.match(line.text) if is_picked else None
     if match is None:
         return line
-    asks = b"if (%(variable)b.asks_%(phase)b(%(launch)b)) " % {
-        name.encode(): value for name, value in match.groupdict().items()
-    }
-    start = match.end("indent")
-    return replace(line, text=line.text[:start] + asks + line.text[start:])
+    text = (
+        b"%(indent)bif (%(variable)b.asks_%(phase)b(%(launch)b)) "
+        b"INDUCTOR_REWRITER_LINE { %(call)b }();%(mark)b"
+    )
+    parts = {name.encode(): part for name, part in match.groupdict().items()}
+    return replace(line, text=text % parts)
 
 
 def _table(header: str, picks: Sequence[str] | None) -> str:

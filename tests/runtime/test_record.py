@@ -816,9 +816,12 @@ def test_what_runs_is_copied_when_asked(
     # This process has the rings of other tests, too.
     now = [[str(step) for step in run.steps] for run in open_dump(tmp_path / "now").runs]
     assert ["inputs", "#0", "#1"] in now
-    for dump, where in (("now", "launch #1 cpp_fused_softmax"), ("dump", "no launch, after")):
+    for dump, where in (
+        ("now", "in launch #1 cpp_fused_softmax"),
+        ("dump", "outside of launches, after launch #2"),
+    ):
         assert cli.main(["triage", str(tmp_path / dump)]) == 0  # no crash
-        assert f"verdict: the program was running in {where}" in capfd.readouterr().out
+        assert f"verdict: the program was running {where}" in capfd.readouterr().out
     assert len(open_dump(tmp_path / "dump").runs) == 3
     probed.close()
     for number in ("1", "9" * 5000):

@@ -17,6 +17,14 @@
 #include "table.h"
 #include "value.h"
 
+// Around a line that the table may switch off: a function of its own, which is not optimized. So the wrapper's
+// one large function does not grow by it, which would take a sixth of the time to compile it.
+#ifdef __clang__
+#define INDUCTOR_REWRITER_LINE [&]() __attribute__((noinline, cold, optnone))
+#else
+#define INDUCTOR_REWRITER_LINE [&]() __attribute__((noinline, cold, optimize("O0")))
+#endif
+
 namespace {
 namespace inductor_rewriter {
 

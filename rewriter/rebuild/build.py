@@ -97,12 +97,9 @@ class _Run:
 Report = Callable[[str], None]
 
 
-def build(
-    jobs: Mapping[str, Job], scratch: Path, report: Report, spare: Callable[[], None]
-) -> dict[str, Path]:
+def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, Path]:
     """Build the library of each job; returns their files in `scratch` by the same names.
 
-    `spare` is called once a core has nothing to compile: what is done then delays nothing.
     Raises `RewriterError` with the line that does not compile. Everything that was started has
     ended by then.
     """
@@ -132,10 +129,10 @@ def build(
             assert job.unpacked is not None
             os.symlink(job.unpacked.path.resolve(), folders[name] / beside(job.recipe.model))
     compiles = [step for step in compiles if not _reuse(step, object_keys, headers, report)]
-    _run_all(compiles, report, spare)
+    _run_all(compiles, report)
     for step in compiles:
         _keep_object(step, object_keys, headers)
-    _run_all(links, report, spare)
+    _run_all(links, report)
     for name, job in jobs.items():
         if not (folders[name] / RESULT).is_file():
             raise RewriterError(
@@ -342,18 +339,15 @@ def _append_weights(job: Job, target: Path) -> None:
         shutil.copyfileobj(source, output, 1 << 20)
 
 
-def _run_all(steps: Sequence[BuildStep], report: Report, spare: Callable[[], None]) -> None:
+def _run_all(steps: Sequence[BuildStep], report: Report) -> None:
     """Run commands side by side; the first failure stops the others and is raised."""
     state = _Run()
     workers = max(1, min(len(steps), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
         running = [pool.submit(_run, step, state, report) for step in steps]
         try:
-            if len(steps) < (os.cpu_count() or 1):
-                spare()
             for one in as_completed(running):
                 one.result()
-                spare()
         except BaseException:
             state.stopped.set()
             for process in tuple(state.processes):

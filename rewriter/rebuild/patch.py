@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -192,41 +192,36 @@ def rebuild(
     with (
         tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
         ThreadPoolExecutor() as pool,
+        ExitStack() as running,
     ):
         scratch = Path(folder)
         copying = None if package.is_folder else Copying.start(pool, package, output)
+        loading = None
+        if check and copying is not None:
+            # Importing torch takes as long as all else does if nothing has to be compiled.
+            loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
+            running.callback(loading.stop)
         plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
-        loading: Loading | None = None
-
-        def start_loading() -> None:
-            nonlocal loading
-            if loading is None and check and not package.is_folder:
-                loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
-
-        try:
-            jobs = {plan.name: _job(plan) for plan in plans if plan.original}
-            built = build.build(jobs, scratch, report, start_loading)
-            start_loading()
-            if check:
-                for plan in plans:
-                    if plan.original:
-                        new = library.read(built[plan.name], "the new library")
-                        link_check(new, plan.original, machine)
-            _write(package, output, plans, built, scratch, copying)
-            if copying is None or loading is None:
-                if copying is not None:
-                    _require_exact(package, output)
-                note = "a directory is not loaded" if check else ""
-                return Built(_recipes(plans), "linked" if check else "skipped", note)
+        jobs = {plan.name: _job(plan) for plan in plans if plan.original}
+        built = build.build(jobs, scratch, report)
+        if check:
+            for plan in plans:
+                if plan.original:
+                    new = library.read(built[plan.name], "the new library")
+                    link_check(new, plan.original, machine)
+        _write(package, output, plans, built, scratch, copying)
+        if copying is None:
+            note = "a directory is not loaded" if check else ""
+            return Built(_recipes(plans), "linked" if check else "skipped", note)
+        exact = pool.submit(_require_exact, package, output)
+        checked: Checked = "skipped"
+        note = ""
+        if loading is not None:
             report("loading the package")
             models = {plan.name: _expected(plan, built, scratch) for plan in plans}
-            exact = pool.submit(_require_exact, package, output)
             checked, note = load(loading, output, package.path, models, imports)
-            exact.result()
-            return Built(_recipes(plans), checked, note)
-        finally:
-            if loading is not None:
-                loading.stop()
+        exact.result()
+        return Built(_recipes(plans), checked, note)
 
 
 def _plans(

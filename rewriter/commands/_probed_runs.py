@@ -180,6 +180,7 @@ class ProgramSubject:
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
     used: Usage = field(default_factory=Usage)  # the caches that the run before used
+    called: tuple[str, ...] = ()  # the wrappers that the first run called
 
     def run(
         self,
@@ -200,12 +201,23 @@ class ProgramSubject:
             used=self.used,
             environment=environment,
         )
+        if not request.choice.globs and self._are_in(request.directory):
+            # A cache may have hundreds of wrappers of other programs.
+            request = replace(request, choice=replace(request.choice, globs=self.called))
         started = time.perf_counter()
         probed = _program.run_probed(request)
         run = probed.run
         self.used = run.used
+        self.called = self.called or tuple(
+            name for name, calls in run.summary.calls.items() if calls
+        )
         _cache_run.warn(run)
         recorded = run.dump if run.dump is not None and is_recorded(run.dump) else None
         seconds = time.perf_counter() - started
         again = _cache_run.template(request, run)
         return ProbedRun(run.ended, recorded, blocking, False, seconds, again)
+
+    def _are_in(self, cache: Path) -> bool:
+        """Whether a cache has all wrappers that the first run called."""
+        paths = [cache / name[1:3] / name for name in self.called]
+        return bool(paths) and all(path.is_file() for path in paths)

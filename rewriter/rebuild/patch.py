@@ -195,7 +195,6 @@ def rebuild(
     ):
         scratch = Path(folder)
         copying = None if package.is_folder else Copying.start(pool, package, output)
-        plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
         loading: Loading | None = None
 
         def start_loading() -> None:
@@ -204,6 +203,7 @@ def rebuild(
                 loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
 
         try:
+            plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
             jobs = {plan.name: _job(plan) for plan in plans if plan.original}
             built = build.build(jobs, scratch, report, start_loading)
             start_loading()
@@ -224,6 +224,10 @@ def rebuild(
             checked, note = load(loading, output, package.path, models, imports)
             exact.result()
             return Built(_recipes(plans), checked, note)
+        except RewriterError:
+            if copying is not None:
+                copying.require_sound()  # a library that is damaged is why
+            raise
         finally:
             if loading is not None:
                 loading.stop()

@@ -20,6 +20,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.rebuild.build import Unpacked
 
 _BLOCK = 1 << 20  # bytes that are held at once
+# Bytes in which weights behind a library end; they are compared when it is loaded, in
+# torch/csrc/inductor/aoti_runtime/model_base.h.
+_MAGIC = 8
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,13 @@ class Copying:
     def finish(self) -> str:
         """Wait for all of it; returns the hash. Raises where something failed."""
         self.copied.result()
+        self.require_sound()
+        return self.digest.result()
+
+    def require_sound(self) -> None:
+        """Wait for the checksums. Raises `RewriterError` where one is wrong."""
         for one in self.checked:
             one.result()
-        return self.digest.result()
 
 
 def library_of(package: Package, model: Model) -> Library | None:
@@ -88,6 +95,6 @@ def _weights(original: Library, model: Model, file: IO[bytes], size: int) -> ran
     start, stop = constants.offset, constants.offset + constants.size
     if model.weights == "behind the library":
         file.seek(max(0, start))
-        start, stop = size - int.from_bytes(file.read(8), "little"), size
+        start, stop = size - int.from_bytes(file.read(8), "little"), size - _MAGIC
     # A library may say nonsense.
     return range(start, stop) if 0 < start < stop <= size else range(0)

@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from threading import Event
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import library, pack
@@ -192,9 +193,12 @@ def rebuild(
     with (
         tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
         ThreadPoolExecutor() as pool,
+        ExitStack() as stack,
     ):
         scratch = Path(folder)
         copying = None if package.is_folder else Copying.start(pool, package, output)
+        if copying is not None:
+            stack.enter_context(copying.wanted())
         loading: Loading | None = None
 
         def start_loading() -> None:
@@ -215,19 +219,15 @@ def rebuild(
             _write(package, output, plans, built, scratch, copying)
             if copying is None or loading is None:
                 if copying is not None:
-                    _require_exact(package, output)
+                    _require_exact(package, output, copying.stopped)
                 note = "a directory is not loaded" if check else ""
                 return Built(_recipes(plans), "linked" if check else "skipped", note)
             report("loading the package")
             models = {plan.name: _expected(plan, built, scratch) for plan in plans}
-            exact = pool.submit(_require_exact, package, output)
+            exact = pool.submit(_require_exact, package, output, copying.stopped)
             checked, note = load(loading, output, package.path, models, imports)
             exact.result()
             return Built(_recipes(plans), checked, note)
-        except RewriterError:
-            if copying is not None:
-                copying.require_sound()  # a library that is damaged is why
-            raise
         finally:
             if loading is not None:
                 loading.stop()
@@ -360,9 +360,9 @@ def _write(
         pack.append(output, package.root, made, fields, copying.finish())
 
 
-def _require_exact(package: Package, output: Path) -> None:
+def _require_exact(package: Package, output: Path, stopped: Event) -> None:
     """Make sure that the original can be had back from a patched package."""
-    if not pack.gives_back(output, package.root, package.path):
+    if not pack.gives_back(output, package.root, package.path, stopped):
         raise RewriterError(
             "verification-failed",
             f"{package.path}: stripping the patched package would not give back the original",

@@ -325,6 +325,8 @@ def _why(error: BaseException | None, beside: Path | None = None) -> str:
     """What an error says, with the file that it is about unless that is clear."""
     if not isinstance(error, OSError):
         return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-    file = error.filename if isinstance(error.filename, str) else ""
+    # Of a copy, the second is the one that is written.
+    file = error.filename2 or error.filename
+    file = os.fspath(file) if isinstance(file, (str, os.PathLike)) else ""
     clear = beside is None or not file or is_scratch(Path(file)) or Path(file) == beside
     return f"{error.strerror or error}" + ("" if clear else f": {file}")

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from threading import Event
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import library, pack
@@ -196,6 +197,8 @@ def rebuild(
     ):
         scratch = Path(folder)
         copying = None if package.is_folder else Copying.start(pool, package, output)
+        if copying is not None:
+            running.enter_context(copying.wanted())
         loading = None
         if check and copying is not None:
             # Importing torch takes as long as all else does if nothing has to be compiled.
@@ -213,7 +216,7 @@ def rebuild(
         if copying is None:
             note = "a directory is not loaded" if check else ""
             return Built(_recipes(plans), "linked" if check else "skipped", note)
-        exact = pool.submit(_require_exact, package, output)
+        exact = pool.submit(_require_exact, package, output, copying.stopped)
         checked: Checked = "skipped"
         note = ""
         if loading is not None:
@@ -351,9 +354,9 @@ def _write(
         pack.append(output, package.root, made, fields, copying.finish())
 
 
-def _require_exact(package: Package, output: Path) -> None:
+def _require_exact(package: Package, output: Path, stopped: Event) -> None:
     """Make sure that the original can be had back from a patched package."""
-    if not pack.gives_back(output, package.root, package.path):
+    if not pack.gives_back(output, package.root, package.path, stopped):
         raise RewriterError(
             "verification-failed",
             f"{package.path}: stripping the patched package would not give back the original",

@@ -103,6 +103,8 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
     model = probed.model
     library = unpack.library_of(package, model)
     assert library is not None
+    assert model.library is not None
+    package.container.check(model.library)
     if obstacle := recipe.obstacle("link", model, library):
         raise RewriterError(
             "no-route",

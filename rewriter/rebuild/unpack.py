@@ -7,10 +7,14 @@ are not needed, and the package is copied while the compiler is busy.
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import IO
 
 from rewriter.artifact.package import library, pack
@@ -20,6 +24,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.rebuild.build import Unpacked
 
 _BLOCK = 1 << 20  # bytes that are held at once
+# Bytes in which weights behind a library end; they are compared when it is loaded, in
+# torch/csrc/inductor/aoti_runtime/model_base.h.
+_MAGIC = 8
 
 
 @dataclass(frozen=True)
@@ -27,25 +34,65 @@ class Copying:
     """What is done with a package while the compiler is busy: it is copied to where it will be
     patched, its hash is computed, and the checksums of the libraries are compared."""
 
-    copied: Future[object]
+    copied: Future[None]
     digest: Future[str]
     checked: tuple[Future[None], ...]
+    stopped: Event
 
     @staticmethod
     def start(pool: ThreadPoolExecutor, package: Package, output: Path) -> Copying:
         libraries = [model.library for model in package.models if model.library is not None]
+        stopped = Event()
         return Copying(
-            pool.submit(shutil.copyfile, package.path, output),
-            pool.submit(pack.sha256, package.path),
-            tuple(pool.submit(package.container.check, name) for name in libraries),
+            pool.submit(_copy, package.path, output, stopped),
+            pool.submit(_sha256, package.path, stopped),
+            tuple(pool.submit(package.container.check, name, stopped) for name in libraries),
+            stopped,
         )
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """What is left to do when the body has ended, or failed, is not done. If it failed and a
+        checksum is wrong, that is the error."""
+        try:
+            yield
+        except RewriterError:
+            self.require_sound()
+            raise
+        finally:
+            self.stopped.set()
 
     def finish(self) -> str:
         """Wait for all of it; returns the hash. Raises where something failed."""
         self.copied.result()
+        self.require_sound()
+        return self.digest.result()
+
+    def require_sound(self) -> None:
+        """Wait for the checksums. Raises `RewriterError` where one is wrong."""
         for one in self.checked:
             one.result()
-        return self.digest.result()
+
+
+class _Stoppable(io.FileIO):
+    """A file that ends where it is stopped."""
+
+    def __init__(self, path: Path, stopped: Event) -> None:
+        super().__init__(path)
+        self._stopped = stopped
+
+    def read(self, size: int | None = -1) -> bytes:
+        return b"" if self._stopped.is_set() else super().read(size)
+
+
+def _copy(path: Path, output: Path, stopped: Event) -> None:
+    with _Stoppable(path, stopped) as source, output.open("wb") as target:
+        shutil.copyfileobj(source, target, _BLOCK)
+
+
+def _sha256(path: Path, stopped: Event) -> str:
+    with _Stoppable(path, stopped) as file:
+        return pack.sha256_of(file)
 
 
 def library_of(package: Package, model: Model) -> Library | None:
@@ -88,6 +135,6 @@ def _weights(original: Library, model: Model, file: IO[bytes], size: int) -> ran
     start, stop = constants.offset, constants.offset + constants.size
     if model.weights == "behind the library":
         file.seek(max(0, start))
-        start, stop = size - int.from_bytes(file.read(8), "little"), size
+        start, stop = size - int.from_bytes(file.read(8), "little"), size - _MAGIC
     # A library may say nonsense.
     return range(start, stop) if 0 < start < stop <= size else range(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ import pytest
 import rewriter
 from capture import Packaged
 from rewriter.artifact.opening import open_artifact
-from rewriter.rebuild import patch
+from rewriter.core.errors import RewriterError
+from rewriter.rebuild import patch, script
 from rewriter.rebuild.check import ExpectedModel, Loading
 from rewriter.rebuild.types import Checked
 
@@ -56,6 +58,42 @@ def test_a_large_library_is_loaded_without_its_package(
     built = rewriter.patch(packaged("mlp").path, tmp_path / "out.pt2", rewriter.select("names"))
     assert built.check == "loaded"
     assert answers == [(False, True, ("loaded", ""))]
+
+
+def damaged(path: Path, copy: Path) -> Path:
+    """A copy of a package with one wrong bit in its library."""
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        (entry,) = (one for one in file.infolist() if one.filename.endswith(".so"))
+    data[entry.header_offset + entry.compress_size // 2] ^= 1
+    copy.write_bytes(data)
+    return copy
+
+
+def test_a_damaged_library_is_why_it_does_not_link(
+    packaged: Callable[..., Packaged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> dict[str, Path]:
+        raise RewriterError("link-failed", "ELF section name out of range", hint="")
+
+    monkeypatch.setattr(patch.build, "build", fails)
+    with pytest.raises(RewriterError) as caught:
+        rewriter.patch(packaged("mlp").path, tmp_path / "out.pt2", rewriter.select("names"))
+    assert caught.value.slug == "link-failed"
+    path = damaged(packaged("mlp").path, tmp_path / "damaged.pt2")
+    with pytest.raises(RewriterError) as caught:
+        rewriter.patch(path, tmp_path / "out.pt2", rewriter.select("names"))
+    assert caught.value.slug == "corrupt-package"
+
+
+def test_no_script_is_written_for_a_damaged_library(
+    packaged: Callable[..., Packaged], tmp_path: Path
+) -> None:
+    artifact = open_artifact(damaged(packaged("mlp").path, tmp_path / "damaged.pt2"))
+    probed = patch.instrument(artifact, rewriter.select("names"))
+    with pytest.raises(RewriterError) as caught:
+        script.write(artifact, probed, tmp_path / "sources")
+    assert caught.value.slug == "corrupt-package"
 
 
 def test_hardly_anything_of_torch_in_python_is_imported() -> None:

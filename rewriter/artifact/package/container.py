@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from threading import Event
 from typing import IO, TYPE_CHECKING, Protocol
 
 from rewriter.artifact.package.pack import ORIGINAL, SOURCES
@@ -73,8 +74,9 @@ class Container(Protocol):
     def open(self, name: str) -> IO[bytes]:
         """A member to read parts of; its checksum is not compared."""
 
-    def check(self, name: str) -> None:
-        """Raise `RewriterError` where a member does not have the checksum that the package says."""
+    def check(self, name: str, stopped: Event | None = None) -> None:
+        """Raise `RewriterError` where a member does not have the checksum that the package says.
+        Returns early if it is stopped."""
 
 
 def root_of(names: tuple[str, ...]) -> str:
@@ -135,11 +137,13 @@ class Zip:
             unpacked.seek(0)
             return unpacked
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, stopped: Event | None = None) -> None:
         with _reading(self.path), self._directory.open(name) as source:
             size = 0
             while block := source.read(_BLOCK):
                 size += len(block)
+                if stopped is not None and stopped.is_set():
+                    return
             self._require_whole(name, size)
 
     def _require_whole(self, name: str, size: int) -> None:
@@ -216,7 +220,7 @@ class Folder:
     def open(self, name: str) -> IO[bytes]:
         return (self.path / name).open("rb")
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, stopped: Event | None = None) -> None:
         """Files have no checksums."""
 
 
@@ -272,9 +276,9 @@ class Overlay:
             return (self.path / self.files[name]).open("rb")
         return self.original.open(name)
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, stopped: Event | None = None) -> None:
         if name not in self.files:
-            self.original.check(name)
+            self.original.check(name, stopped)
 
 
 def is_folder(path: Path) -> bool:

@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from threading import Event
 from typing import IO, ParamSpec
 
 # In a directory that no loader looks into, beside `data/`.
@@ -216,11 +217,14 @@ def restore(patched: Path, root: str, output: Path | None = None) -> bool:
 
 
 @_false_of_damaged
-def gives_back(patched: Path, root: str, original: Path) -> bool:
-    """Whether `restore` would give back this original, which takes less time than its hash."""
+def gives_back(patched: Path, root: str, original: Path, stopped: Event | None = None) -> bool:
+    """Whether `restore` would give back this original, which takes less time than its hash. False
+    if it is stopped."""
+    stopped = stopped or Event()
     _, blocks = _read_back(patched, root)
     with original.open("rb") as file:
-        return all(block == file.read(len(block)) for block in blocks) and not file.read(1)
+        same = (block == file.read(len(block)) and not stopped.is_set() for block in blocks)
+        return all(same) and not file.read(1)
 
 
 def _read_back(patched: Path, root: str) -> tuple[str, Iterator[bytes]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rewriter.artifact.types import Artifact
+from rewriter.cache.held import PATIENT
 from rewriter.cache.usage import Usage
 from rewriter.commands import _cache_run, _program
 from rewriter.commands._output import steps
@@ -180,6 +181,7 @@ class ProgramSubject:
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
     used: Usage = field(default_factory=Usage)  # the caches that the run before used
+    ran: bool = False
 
     def run(
         self,
@@ -199,10 +201,12 @@ class ProgramSubject:
             stdin=self.stdin,
             used=self.used,
             environment=environment,
+            patience=PATIENT if self.ran else 0.0,
         )
         started = time.perf_counter()
         probed = _program.run_probed(request)
         run = probed.run
+        self.ran = True
         self.used = run.used
         _cache_run.warn(run)
         recorded = run.dump if run.dump is not None and is_recorded(run.dump) else None

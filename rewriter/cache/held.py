@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +13,12 @@ from rewriter.cache.journal import Journal
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.session import Tell, require_plain, writing
 from rewriter.cache.slots import Cache, Slot, rescan, scan
+from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.types import Selection
+
+# How long a command that has results of earlier runs waits for another one, and how often it looks,
+# in seconds.
+PATIENT, _LOOKS = 300.0, 0.2
 
 
 class HeldCaches:
@@ -22,11 +28,19 @@ class HeldCaches:
     other caches do: whoever finds it after a kill restores them all.
     """
 
-    def __init__(self, stack: ExitStack, command: str, tell: Tell, go_on: Callable[[], bool]):
+    def __init__(
+        self,
+        stack: ExitStack,
+        command: str,
+        tell: Tell,
+        go_on: Callable[[], bool],
+        patience: float = 0.0,
+    ):
         self._stack = stack
         self._command = command
         self._tell = tell
         self._go_on = go_on
+        self._patience = patience  # seconds to wait for another command
         self._journals: dict[Path, Journal] = {}
         self._slots: tuple[Slot, ...] = ()
 
@@ -39,11 +53,28 @@ class HeldCaches:
 
         Raises `RewriterError` where another command holds it, or wrappers in it have probes.
         """
-        cache = self._stack.enter_context(writing(directory, self._tell))
+        cache = self._enter(directory)
         require_plain(cache)
         self._journals[directory] = Journal(directory, self._command)
         self._announce()
         return cache
+
+    def _enter(self, directory: Path) -> Cache:
+        until = time.monotonic() + self._patience
+        is_told = False
+        while True:
+            try:
+                return self._stack.enter_context(writing(directory, self._tell))
+            except RewriterError as error:
+                if error.slug != "cache-busy" or time.monotonic() >= until:
+                    raise
+                if not is_told:
+                    limit = f"{self._patience:g} s at most"
+                    self._tell(f"{error.message}: waiting for it, {limit}")
+                is_told = True
+            if not self._go_on():
+                raise KeyboardInterrupt
+            time.sleep(_LOOKS)
 
     def scan(self) -> Cache:
         """What is in all of them, as one: the newest wrapper comes first."""

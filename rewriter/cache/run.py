@@ -54,7 +54,8 @@ class Request:
     `timeout` is in seconds, for each run of the program; all of them read `stdin`. `pinned` says
     that the program is told where the cache is, and that no other one is meant; otherwise it finds
     it as it always does, and others that it uses are probed, too. `used` is what an earlier run of
-    the program did. `environment` is added to that of the probed run.
+    the program did. `environment` is added to that of the probed run. `patience` is how many
+    seconds to wait for another command at work in a cache.
     """
 
     program: tuple[str, ...]
@@ -72,6 +73,7 @@ class Request:
     stdin: StandardInput = field(default_factory=StandardInput)
     used: Usage = field(default_factory=Usage)
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,17 @@ def run(request: Request, tell: Tell) -> CacheRun:
     """Run a program, probed. Whatever becomes of it, its caches are as they were afterwards."""
     program.require(request.program)
     made = make(request.directory)
+    if made and request.pinned:
+        tell(f"note: {request.directory} did not exist: the program starts with a new, empty cache")
     try:
         with (
             Signals() as signals,
             ExitStack() as locks,
             tempfile.TemporaryDirectory(prefix="rewriter-run-") as place,
         ):
-            caches = HeldCaches(locks, request.command, tell, lambda: not signals.received)
+            caches = HeldCaches(
+                locks, request.command, tell, lambda: not signals.received, request.patience
+            )
             try:
                 cache = caches.hold(request.directory)
                 dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)

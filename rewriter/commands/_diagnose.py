@@ -23,7 +23,7 @@ from rewriter.commands._probed_runs import (
 )
 from rewriter.commands._run import open_named, open_plain
 from rewriter.commands._selection import environment_kernels, nothing_recorded
-from rewriter.commands._verify import given_graphs, is_dump, refuse_run_options
+from rewriter.commands._verify import given_graphs, refuse_run_options
 from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -33,7 +33,7 @@ from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
-from rewriter.dump.reading import label, open_dump
+from rewriter.dump.reading import is_dump, label, open_dump
 from rewriter.execution import program
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
@@ -45,7 +45,7 @@ _PIECES = 8  # runs if values do not fit into one
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     """Diagnose a wrapper, a package, or a dump."""
-    if is_dump(Path(path)):
+    if is_dump(path):
         refuse_run_options(arguments)
         return _act_dump(arguments, Path(path))
     _program.refuse_options_of_programs(arguments)
@@ -150,7 +150,7 @@ def _right(arguments: argparse.Namespace) -> Right:
     given_graphs(arguments)
     named = None if arguments.against == EAGER else arguments.against
     dump = None
-    if named is not None and is_dump(Path(named)):
+    if named is not None and is_dump(named):
         dump, named = Path(named), None
     if arguments.expected is None:
         return Right(dump=dump, named=named)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rewriter.artifact.types import Artifact
+from rewriter.cache.held import PATIENT
 from rewriter.cache.usage import Usage
 from rewriter.commands import _cache_run, _program
 from rewriter.commands._output import steps
@@ -181,6 +182,7 @@ class ProgramSubject:
     stdin: StandardInput = field(default_factory=StandardInput)
     used: Usage = field(default_factory=Usage)  # the caches that the run before used
     called: tuple[str, ...] = ()  # the wrappers that the first run called
+    ran: bool = False
 
     def run(
         self,
@@ -200,6 +202,7 @@ class ProgramSubject:
             stdin=self.stdin,
             used=self.used,
             environment=environment,
+            patience=PATIENT if self.ran else 0.0,
         )
         if not request.choice.globs and self._are_in(request.directory):
             # A cache may have hundreds of wrappers of other programs.
@@ -207,6 +210,7 @@ class ProgramSubject:
         started = time.perf_counter()
         probed = _program.run_probed(request)
         run = probed.run
+        self.ran = True
         self.used = run.used
         self.called = self.called or tuple(
             name for name, calls in run.summary.calls.items() if calls

@@ -26,6 +26,7 @@ from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
+from rewriter.dump.reading import is_dump
 from rewriter.dump.where import where
 from rewriter.execution import replay
 from rewriter.execution.host_process import HostOutput
@@ -94,7 +95,7 @@ def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: b
 
 def act(arguments: argparse.Namespace, path: str) -> int:
     """Run one wrapper, or a call that a dump recorded, and report the results."""
-    if not replay.is_dump(path):
+    if not is_dump(path):
         replay.require_call(path)
         return _act(arguments, path, open_named(arguments, path), None)
     given = {

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from pathlib import Path
+from collections.abc import Sequence
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
-from rewriter.commands._output import emit, verdict_lines
+from rewriter.commands._output import emit, from_here, verdict_lines
 from rewriter.commands._selection import refuse_idle
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say
-from rewriter.diagnosis import triage
-from rewriter.diagnosis.conclusion import next_command, read_conclusion, without_conclusion
+from rewriter.diagnosis import nonfinite, triage
+from rewriter.diagnosis.conclusion import (
+    Conclusion,
+    next_command,
+    read_conclusion,
+    without_conclusion,
+)
 from rewriter.diagnosis.documents import verdict_entry
-from rewriter.dump.document_files import MANIFEST
-from rewriter.dump.reading import open_dump
-
-
-def is_dump(path: str) -> bool:
-    """Whether a path is a dump."""
-    return (Path(path) / MANIFEST).is_file()
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.reading import Dump, open_dump
 
 
 def act(arguments: argparse.Namespace, path: str) -> int:
@@ -34,10 +34,18 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     opened = open_dump(path)
     known = read_conclusion(opened.home)
     conclusion = known or without_conclusion(opened.home)
-    verdicts = triage.of_dump(opened, conclusion.ended, blocking=conclusion.blocking)
-    if conclusion.ended.code == 0:
-        verdicts = ()
-    following = [next_command(conclusion.again, verdict) for verdict in verdicts]
+    found = _verdicts(opened, conclusion)
+    here = {run.name for run in opened.runs}
+    verdicts = [verdict for verdict in found if verdict.run in here]
+    commands = [next_command(conclusion.again, verdict) for verdict in verdicts]
+    following = next(iter(commands), "")
+    has_crash = any(verdict.state != "over" for verdict in verdicts)
+    report = f"rewriter report {shlex.quote(path)}"
+    number = () if has_crash else nonfinite.of_dump(opened)
+    if found and not verdicts:
+        following = f"rewriter triage {shlex.quote(str(from_here(opened.home)))}"
+    elif number and not following:
+        following = report
     if arguments.json:
         entries = tuple(map(verdict_entry, verdicts))
         emit(
@@ -46,22 +54,35 @@ def act(arguments: argparse.Namespace, path: str) -> int:
                 steps=(),
                 verdict=entries[0] if entries else None,
                 verdicts=entries,
-                next=following[0] if following else "",
+                next=following,
                 unexpected=(),
                 dump=path,
             )
         )
     else:
-        for verdict, command in zip(verdicts, following, strict=True):
+        for verdict, command in zip(verdicts, commands, strict=True):
             say(*verdict_lines(verdict, command))
-        if not verdicts:
+        if found and not verdicts:
+            say("verdict: the program did not end in this part of its dump", f"  next: {following}")
+        elif not verdicts:
             is_well = conclusion.ended.code == 0
             how = "nothing crashed" if is_well else "the dump names no launch"
             say(*filter(None, [f"verdict: {how}: {conclusion.ended}", opened.caveat]))
-        if trigger := opened.manifest.trigger:
-            say(f"  written because of {trigger}; see it with: rewriter report {shlex.quote(path)}")
+        trigger = opened.manifest.trigger
+        if trigger:
+            say(f"  written because of {trigger}; see it with: {report}")
+        elif number:
+            say(f"  {number[0].headline}; see it with: {report}")
     if known is not None:
         return OK if known.ended.code == 0 else DIFFERS
     # A dump that ends between two calls, or of a running program, does not indicate a crash.
-    has_crash = any(verdict.state != "over" for verdict in verdicts)
     return DIFFERS if has_crash and not conclusion.ended.running else OK
+
+
+def _verdicts(opened: Dump, conclusion: Conclusion) -> Sequence[Verdict]:
+    """Where the program ended: of a part of a dump, too, the whole of it shows that."""
+    if conclusion.ended.code == 0:
+        return ()
+    is_part = opened.home in opened.path.absolute().parents
+    whole = open_dump(opened.home) if is_part else opened
+    return triage.of_dump(whole, conclusion.ended, blocking=conclusion.blocking)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rewriter.cache import location
+from rewriter.cache.held import PATIENT
 from rewriter.cache.run import Request
 from rewriter.cache.select import Choice
 from rewriter.cache.usage import Usage, Watch
@@ -107,6 +108,7 @@ def _probed(
                 command=shlex.join(words),
                 stdin=given,
                 used=used,
+                patience=PATIENT,
             )
         )
     except RewriterError:

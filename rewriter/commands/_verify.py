@@ -16,7 +16,7 @@ from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, nothing_recorded, refuse_idle
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
-from rewriter.dump.reading import is_recorded
+from rewriter.dump.reading import is_dump, is_recorded
 from rewriter.execution import program
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, run_wrapper
@@ -39,7 +39,7 @@ class _Given(NamedTuple):
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     """Run a wrapper or a package once, and check its launches; or check those of a dump."""
-    if is_dump(Path(path)):
+    if is_dump(path):
         refuse_run_options(arguments)
         return _judge(arguments, Path(path), _given(arguments), OK)
     _program.refuse_options_of_programs(arguments)
@@ -78,11 +78,6 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         raise nothing_recorded(arguments, f" in {dump}" if dump else "")
     code = DIFFERS if probed.run.ended.code != 0 else OK
     return _judge(arguments, dump, claims, code, told=True)
-
-
-def is_dump(path: Path) -> bool:
-    """Whether a path is a dump, or a call in one."""
-    return path.is_dir() and (is_recorded(path) or (path / "events.jsonl").is_file())
 
 
 def refuse_run_options(arguments: argparse.Namespace) -> None:

@@ -33,10 +33,11 @@ def add(parser: Parser) -> None:
 
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.commands import _triage_artifact, _triage_dump, _triage_program
+    from rewriter.dump.reading import is_dump
 
     if (command := behind_dashes(arguments)) is not None:
         return _triage_program.act(arguments, command)
     path = only_artifact(arguments, "triage")
-    if _triage_dump.is_dump(path):
+    if is_dump(path):
         return _triage_dump.act(arguments, path)
     return _triage_artifact.act(arguments, path)

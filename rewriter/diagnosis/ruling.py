@@ -21,12 +21,6 @@ from rewriter.dump.reading import Dump
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
-_AGAINST = {
-    "graph": "shown by the graph that it was compiled from, on the values that it received",
-    "fragment": "shown by its part of the graph, on the values that it received",
-    "operator": "shown by the operator that it calls, on the values that it received",
-    "": "shown by what it claims to compute",
-}
 _SUSPECTED = 3  # unchecked launches that are named if outputs are wrong
 _REASONS = 6  # reasons for unchecked launches that are listed
 
@@ -336,7 +330,7 @@ def _of_check(
     return Finding(
         "wrong",
         what,
-        _AGAINST[check.route],
+        f"shown by {verification_text.AGAINST[check.route]}, on the values that it received",
         artifact=check.artifact,
         run=check.run,
         launch=check.launch,

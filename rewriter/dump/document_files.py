@@ -112,6 +112,15 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest()
 
 
+def names_dump(path: Path) -> bool:
+    """Whether a directory has the manifest of a dump: other programs have files of that name."""
+    try:
+        content = json_text.parse_object(limits.read(path / MANIFEST, limits.JSON_BYTES))
+    except (OSError, RewriterError, json_text.JsonError):
+        return False
+    return content.get("format") == "rewriter.dump"
+
+
 def _without_unsound(content: Json, kind: type[Struct], names: Iterable[str]) -> Json:
     """`content` less those of the named fields that another version, or a person, wrote otherwise.
 

@@ -22,7 +22,15 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump import event_lines, graphs, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.being_read import Reading, hold
-from rewriter.dump.document_files import EVENTS, MANIFEST, RUN, RunTables, corrupt, read_manifest
+from rewriter.dump.document_files import (
+    EVENTS,
+    MANIFEST,
+    RUN,
+    RunTables,
+    corrupt,
+    names_dump,
+    read_manifest,
+)
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
@@ -298,8 +306,8 @@ class Dump:
     def home(self) -> Path:
         """The directory of the runs, and of the files about them. Where rings of the probe `record`
         became runs of a temporary dump (`recorded.with_runs`), it is that, and not `path`."""
-        run = self.runs[0].path
-        return run.parents[1] if _RUN_PATH.search(run.absolute().as_posix()) else self.path
+        run = self.runs[0].path.absolute()
+        return run.parents[1] if _RUN_PATH.search(run.as_posix()) else self.path
 
     @property
     def allowed(self) -> Allowed:
@@ -338,6 +346,17 @@ def read_stopped(dump: Path) -> StoppedFile | None:
 def is_recorded(dump: Path) -> bool:
     """Whether a dump has an event: a program may end before it leaves one."""
     return next(recorded.with_runs(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
+
+
+def is_dump(path: str | Path) -> bool:
+    """Whether a path is what `open_dump` opens, and no artifact: a dump, also one without an event,
+    or a rank or a call of one."""
+    path = Path(path)
+    if not path.is_dir():
+        return False
+    if names_dump(path) or next(_run_files(recorded.with_runs(path)), None) is not None:
+        return True
+    return recorded.unreadable_ring(path) is not None
 
 
 def open_dump(path: str | Path) -> Dump:

@@ -16,8 +16,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
-from rewriter.dump.document_files import EVENTS, MANIFEST
-from rewriter.dump.reading import Dump, RunDump, open_dump
+from rewriter.dump.reading import Dump, RunDump, is_dump, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import EntryPoint, Launch
@@ -44,19 +43,6 @@ class RecordedCall:
     inputs: tuple[Json, ...]
     outputs: tuple[Json | None, ...]
     random: tuple[str, ...] = ()
-
-
-def is_dump(path: str | Path) -> bool:
-    """Whether a path is a dump or a part of one, and not an artifact."""
-    path = Path(path)
-    if not path.is_dir():
-        return False
-    if (path / EVENTS).is_file():
-        return True
-    roots = (path, *path.absolute().parents[:1])
-    return any((root / MANIFEST).is_file() for root in roots) and any(
-        next(path.glob(f"{pattern}/{EVENTS}"), None) for pattern in ("run*", "rank*/run*")
-    )
 
 
 def require_call(path: str | Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import device, graph_marks
-from .calls import Calls
+from .calls import wanted_numbers
 from .capture import Capture
 from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, ProbedLaunch, Value
@@ -61,11 +61,8 @@ class Recorder:
         self.rank = self._printer.rank
         self.style = self._printer.style
         self.is_upstream = self._printer.is_upstream
-        # A file that was instrumented by an earlier version has fewer options.
-        wanted = os.environ.get("REWRITER_CALLS") or options.get("calls", "")
-        if options.get("dormant"):
-            wanted = ""  # `Dormant` chooses the calls
-        self._wanted = Calls(wanted) if wanted else None
+        # `Dormant` chooses the calls itself.
+        self._wanted = None if options.get("dormant") else wanted_numbers(options)
         self._number = 0  # the number of the next call
         self._launches = {row["launch"]: ProbedLaunch.read(row) for row in launches}
         self._inputs = tuple(Label("in", name, name) for name in inputs)

@@ -31,7 +31,10 @@ def wanted_bytes(options: dict[str, Any]) -> int:
     Raises `ValueError` if `REWRITER_MAX_BYTES` is not a size.
     """
     if wanted := os.environ.get("REWRITER_MAX_BYTES"):
-        return parse_bytes(wanted)
+        try:
+            return parse_bytes(wanted)
+        except ValueError as error:
+            raise ValueError(f"REWRITER_MAX_BYTES: {error}") from error
     # A file that was instrumented by an earlier version has fewer options.
     given = str(options.get("max_bytes") or "")
     return parse_bytes(given) if given else 0

@@ -8,16 +8,17 @@ from collections.abc import Iterator, Sequence
 from rewriter.core.labels import short
 from rewriter.core.text import counted
 from rewriter.dump.names import listed
-from rewriter.verification.types import Checked, LaunchCheck, Verification
+from rewriter.verification.types import Checked, LaunchCheck, Route, Verification
 
 _LINES = 4
-_AGAINST = {
+# What the results of a launch are compared with.
+AGAINST: dict[Route, str] = {
     "operator": "the operator that it calls, in float64",
     "graph": "the graph that the wrapper was compiled from, in float64",
     "fragment": "the part of the graph that stands above the kernel, in float64",
     "itself": "another launch of the same kernel",
     "reference": "the function that --reference names, in float64",
-    "": "",
+    "": "what it claims to compute",
 }
 
 
@@ -68,7 +69,7 @@ def evidence(finding: LaunchCheck) -> list[str]:
     for checked in finding.results:
         if not checked.comparison.agrees:
             lines += list(_result(checked))
-    lines.append(f"against {_AGAINST[finding.route]}, from the values that it received")
+    lines.append(f"against {AGAINST[finding.route]}, from the values that it received")
     agreeing = [one.arg for one in finding.results if one.comparison.agrees]
     return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
 

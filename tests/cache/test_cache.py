@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from caches import BACKWARD, CPP, CUDA, FORWARD, MLP, NAMES, bytes_of, cache, co
 from examples import examples
 from rewriter import cli
 from rewriter.cache import journal, location, mutate
+from rewriter.cache.held import HeldCaches
 from rewriter.cache.journal import Journal
 from rewriter.cache.slots import TEMPORARY, scan
 from rewriter.core.errors import RewriterError
@@ -463,6 +465,33 @@ def test_one_command_at_a_time(act: Act, directory: Path) -> None:
     assert len(listed(act)["wrappers"]) == 5
     os.close(descriptor)
     assert content(directory) == before
+
+
+def test_who_has_results_already_waits_for_another_command(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    told: list[str] = []
+    with ExitStack() as stack:
+        caches = HeldCaches(stack, "rewriter triage", told.append, lambda: False, patience=60)
+        with pytest.raises(KeyboardInterrupt):
+            caches.hold(directory)
+
+        def is_asked() -> bool:
+            os.close(descriptor)  # the other command ends
+            return True
+
+        caches = HeldCaches(stack, "rewriter triage", told.append, is_asked, patience=60)
+        assert len(caches.hold(directory).slots) == 5
+        caches.close()
+    assert told == [f"another command is at work in {directory}: waiting for it, 60 s at most"] * 2
+
+
+def test_a_new_cache_is_mentioned(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    new = tmp_path / "typo"
+    assert cli.main(["run", "--dir", str(new), "--", "true"]) == 2
+    err = capfd.readouterr().err
+    assert f"note: {new} did not exist: the program starts with a new, empty cache" in err
+    assert not new.exists()
 
 
 def test_a_run_in_progress_is_shown(act: Act, directory: Path) -> None:

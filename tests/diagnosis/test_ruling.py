@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -19,7 +20,15 @@ from rewriter.diagnosis.ruling import (
 )
 from rewriter.diagnosis.verdict import Verdict, VerdictState
 from rewriter.dump.names import SourceLine
-from rewriter.verification.types import Checked, Comparison, LaunchCheck, Outcome, Verification
+from rewriter.verification.text import AGAINST
+from rewriter.verification.types import (
+    Checked,
+    Comparison,
+    LaunchCheck,
+    Outcome,
+    Route,
+    Verification,
+)
 
 LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
 
@@ -208,3 +217,11 @@ def test_what_the_text_shows_goes_before_what_is_likely() -> None:
         2,
         4,
     ]
+
+
+@pytest.mark.parametrize("route", get_args(Route))
+def test_each_route_says_what_a_launch_is_compared_with(route: Route) -> None:
+    wrong = replace(check(2, "differs"), route=route)
+    (found,) = of_verification(Verification((wrong,))).findings
+    assert found.shown == f"shown by {AGAINST[route]}, on the values that it received"
+    assert AGAINST[route]

@@ -17,6 +17,7 @@ from rewriter.cli import main
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
 from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
@@ -539,3 +540,37 @@ def test_a_trace_is_what_viewers_read(tmp_path: Path) -> None:
     assert {(event["pid"], event["tid"]) for event in events} == {(0, 0)}
     assert events[2]["args"]["source_nodes"] == ["matmul"]
     assert timing.write_trace(tmp_path) == path
+
+
+def test_a_part_of_a_dump_says_whether_the_program_ended_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in range(2):
+        write(tmp_path, launches(last="before" if run else "both"), run=run)
+        stopped(tmp_path, 10 + run, run=run)
+    write_conclusion(tmp_path, Conclusion(ABORTED))
+    for part, is_there in (("rank0/run1", True), ("rank0", True), ("rank0/run0", False)):
+        assert main(["triage", str(tmp_path / part)]) == 1
+        out = capsys.readouterr().out
+        assert ("ended in launch #2 extern_kernels.mm" in out) is is_there
+        assert (
+            f"did not end in this part of its dump\n  next: rewriter triage {tmp_path}" in out
+        ) is (not is_there)
+
+
+@pytest.mark.parametrize("part", ["", "rank0", "rank0/run0"])
+def test_a_dump_with_a_nan_points_to_its_report(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = dumps.value("buf0", "out", nan=3)
+    write(tmp_path, [dumps.launch(0, "cpp_fused_log_0", [X], [made])])
+    write_conclusion(tmp_path, Conclusion(ExitStatus(0)))
+    path = tmp_path / part
+    assert main(["triage", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "nothing crashed" in out
+    assert (
+        f"makes the first NaN: 3 of 32 elements of buf0; see it with: rewriter report {path}" in out
+    )
+    assert main(["triage", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["next"] == f"rewriter report {path}"

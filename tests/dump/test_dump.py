@@ -7,7 +7,7 @@ import pytest
 
 import dumps
 from rewriter.core.errors import RewriterError
-from rewriter.dump.reading import open_dump
+from rewriter.dump.reading import is_dump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow, read_row
 
 
@@ -158,3 +158,18 @@ def test_rows_of_memory(tmp_path: Path) -> None:
     path.write_text(json.dumps({**MEMORY[0], "side": "beside"}) + "\n")
     with pytest.raises(RewriterError, match=r"memory.jsonl: line 1"):
         open_dump(dump).runs[0].memory  # noqa: B018
+
+
+def test_what_is_a_dump_or_a_part_of_one(tmp_path: Path) -> None:
+    dump = dumps.write(tmp_path / "x.dump", [])
+    (dump / "w.py").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/manifest.json").write_text('{"format": "rewriter.dump"}')
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/manifest.json").write_text('{"name": "a page"}')
+    for none in (".", "nothing", "other", "x.dump/w.py", "x.dump/rank0/run0/run.json"):
+        assert not is_dump(tmp_path / none)
+    for one in ("x.dump", "x.dump/rank0", "x.dump/rank0/run0", "empty"):
+        assert is_dump(tmp_path / one)
+    (dump / "manifest.json").unlink()
+    assert is_dump(dump)

@@ -534,5 +534,7 @@ def test_calls_that_are_none_leave_no_probes(
 ) -> None:
     monkeypatch.setenv("REWRITER_CALLS", text)
     pair = both("print")
-    pair.each(lambda runtime: runtime.before(12, torch.ones(2)))
+    for runtime in (pair.python, pair.native):
+        runtime.before(12, torch.ones(2))
     assert not any(dump.exists() for dump in pair.dumps)
+    assert capfd.readouterr().err.count("REWRITER_CALLS: '") == 2

@@ -16,6 +16,7 @@ import dumps
 from rewriter.cli import main
 from rewriter.commands._run_text import replay_line
 from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import is_dump
 from rewriter.execution import replay
 from rewriter.runtime.host import recorded_values
 
@@ -124,7 +125,7 @@ def test_what_cannot_be_run_once_more(tmp_path: Path, dump: Path) -> None:
         ("bare", "no-wrapper-source"),
         ("unsaved", "no-saved-inputs"),
     ):
-        assert replay.is_dump(tmp_path / name)
+        assert is_dump(tmp_path / name)
         with pytest.raises(RewriterError) as caught:
             replay.open_call(tmp_path / name)
         assert caught.value.slug == slug
@@ -134,8 +135,6 @@ def test_what_cannot_be_run_once_more(tmp_path: Path, dump: Path) -> None:
         replay.open_call(copy)
     assert "arg0_1 of the inputs of the call was not saved" in caught.value.message
     assert "`rewriter run --probe save --calls 21 -- COMMAND`" in caught.value.hint
-    assert not replay.is_dump(tmp_path)
-    assert not replay.is_dump(tmp_path / "no such directory")
     for missing in ("rank0/run7", "rank1/run0", "run7"):
         with pytest.raises(RewriterError) as caught:
             replay.require_call(tmp_path / "several" / missing)

@@ -127,7 +127,7 @@ def test_the_environment_chooses_calls(
     monkeypatch.setenv("REWRITER_CALLS", "two")
     call(attach(options("save"), TABLE))
     assert runs(dump) == {"run2": 2}
-    assert "'two' is no call or range of calls" in capfd.readouterr().err
+    assert "REWRITER_CALLS: 'two' is no call or range of calls" in capfd.readouterr().err
 
 
 def test_the_last_calls_are_kept_and_never_one_that_is_open(dump: Path) -> None:

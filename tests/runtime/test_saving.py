@@ -19,7 +19,7 @@ from rewriter.runtime import attach, dump, saved
 from rewriter.runtime.engine_files import EngineFiles, SaveResult
 from rewriter.runtime.engine_library import EngineLibrary, EngineUnavailable, load
 from rewriter.runtime.pickled import pickled_tensor
-from rewriter.runtime.sizes import parse_bytes
+from rewriter.runtime.sizes import parse_bytes, wanted_bytes
 
 MEGABYTE = 1 << 20
 TABLE = [
@@ -377,6 +377,9 @@ def test_the_environment_limits_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     recorder.after(0, torch.ones(3))
     recorder._finish()
     assert not list(tmp_path.rglob("*.pt"))
+    monkeypatch.setenv("REWRITER_MAX_BYTES", "much")
+    with pytest.raises(ValueError, match=r"^REWRITER_MAX_BYTES: 'much' is no size"):
+        wanted_bytes({})
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5G", "G", "1X", "1GG", "1iB", "٣", "9" * 16])

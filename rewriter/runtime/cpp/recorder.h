@@ -701,7 +701,12 @@ class Recorder : public Printer, private Output {
 
   static Calls wanted_calls(const Options& options) {
     const char* calls = std::getenv("REWRITER_CALLS");
-    return Calls(calls && *calls ? calls : options.calls ? options.calls : "");
+    if (!calls || !*calls) return Calls(options.calls ? options.calls : "");
+    try {
+      return Calls(calls);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(std::string("REWRITER_CALLS: ") + error.what());
+    }
   }
 
   static constexpr std::size_t most_text = 1 << 16;

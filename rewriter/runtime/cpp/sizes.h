@@ -35,8 +35,12 @@ inline uint64_t parse_bytes(const std::string& text) {
 // The size limit of a dump in bytes; 0 for none.
 inline uint64_t wanted_bytes(const char* from_table) {
   const char* wanted = std::getenv("REWRITER_MAX_BYTES");
-  if (!wanted || !*wanted) wanted = from_table;
-  return wanted && *wanted ? parse_bytes(wanted) : 0;
+  if (!wanted || !*wanted) return from_table && *from_table ? parse_bytes(from_table) : 0;
+  try {
+    return parse_bytes(wanted);
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("REWRITER_MAX_BYTES: ") + error.what());
+  }
 }
 
 // How many calls, the last ones, a dump keeps; 0 for all.

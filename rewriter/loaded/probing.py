@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from rewriter.core.types import When, Which
+from rewriter.core.types import ArgsMode, When
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.loaded.block import Block
@@ -33,7 +33,7 @@ def probing(
     roles: str | Iterable[str] | None = None,
     tensors: str | Iterable[str] | None = None,
     calls: str = "",
-    args: Which | None = None,
+    args: ArgsMode | None = None,
     recheck: bool = False,
     max_bytes: str = "",
     allow: str | Iterable[str] = (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rewriter.core.types import Format, Role, When, Which
+from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.loaded.protocol import VERSION
@@ -29,7 +29,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tensors: tuple[str, ...] | None = None
     which_calls: str = ""
     last: int = 0
-    args: Which | None = None
+    args: ArgsMode | None = None
     recheck: bool = False
     max_bytes: str = ""
     allow: tuple[str, ...] = ()

@@ -154,9 +154,7 @@ def _do(
         os.closerange(3, pipe)
         highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         os.closerange(pipe + 1, highest if 0 < highest < _FILES else _FILES)
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # the parent gets it too, and ends this process
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends us
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)

@@ -47,7 +47,7 @@ class _Put:
     mode: int | None
 
     def prepare(self) -> None:
-        """Keep the present file under a second name, as a hard link if possible, to save space."""
+        """Keep the present file under a second name: a hard link if possible, which saves space."""
         if self.mode is not None:
             os.chmod(self.new, stat.S_IMODE(self.mode))
         if self.is_folder or not os.path.lexists(self.path):

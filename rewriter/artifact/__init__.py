@@ -1,1 +1,1 @@
-"""From a path to an artifact: what the file is, and its wrappers. Nothing is executed."""
+"""Opens a path as an artifact: what the file is, and its wrappers. Executes nothing."""

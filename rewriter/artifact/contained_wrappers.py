@@ -32,9 +32,9 @@ _KEY, _SOURCE = b"cache_key", b"source_code"
 
 
 def open_container(path: Path) -> Artifact | None:
-    """Open a file that holds wrappers as texts; `None` where a file is of no such form.
+    """Open a file that contains wrappers as text; `None` if a file has another form.
 
-    Raises `RewriterError` where it is damaged, has no wrapper, or would run commands when it is
+    Raises `RewriterError` if it is damaged, has no wrapper, or would run commands when it is
     loaded.
     """
     if not _may_be(read_head(path)):
@@ -43,12 +43,12 @@ def open_container(path: Path) -> Artifact | None:
 
 
 def read_contents(data: bytes) -> Contents | None:
-    """The parts of a container; `None` where bytes are of no such form."""
+    """The parts of a container; `None` if the bytes have another form."""
     return next(filter(None, (form(data) for form in _FORMS)), None)
 
 
 def container_in(path: Path, data: bytes) -> Artifact | None:
-    """As `open_container`, of the bytes of a file."""
+    """As `open_container`, for the bytes of a file."""
     try:
         contents = read_contents(data)
         if contents is None:
@@ -66,10 +66,10 @@ def container_in(path: Path, data: bytes) -> Artifact | None:
 
 
 def _may_be(head: bytes) -> bool:
-    """Whether a file may be of one of the forms, by its first bytes.
+    """Whether a file may have one of the forms, by its first bytes.
 
-    A pickle, a saved function with its magic, or items: a checksum, and then a version or the
-    length of a header.
+    They are those of a pickle, the magic of a saved function, or the start of a list of items: a
+    checksum, and then a version or the length of a header.
     """
     is_items = len(head) >= 12 and not any(head[4:11]) and head[11] in (1, 19, 21, 32)
     return pickle_reader.begins(head) or head.startswith(aot_compile.MAGIC) or is_items
@@ -77,7 +77,7 @@ def _may_be(head: bytes) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """A wrapper in one place of a container."""
+    """A wrapper at one place in a container."""
 
     section: Section
     folder: str
@@ -92,7 +92,7 @@ class _Found:
 
 
 def _found(contents: Contents) -> Iterator[_Found]:
-    """The wrappers in every place, section by section."""
+    """Yield the wrappers at every place, section by section."""
     seen: set[int] = set()
     for section in contents.sections:
         number = -1
@@ -106,14 +106,14 @@ def _found(contents: Contents) -> Iterator[_Found]:
                 if language is None:
                     continue
                 if number < 0 or graph_of(text) != "backward":
-                    number += 1  # a backward belongs to the forward before it
+                    number += 1  # a backward has the number of its forward
                 folder = section.folder or f"graph_{number}"
                 place = Place(key.start, source.start)
                 yield _Found(section, folder, pickle.text(key), text, language, place)
 
 
 def _pairs(pickle: Pickle) -> Iterator[tuple[Text, Text]]:
-    """The key and the source of each compiled graph: two strings of one object's state."""
+    """Yield the key and the source of each compiled graph: two strings of one object's state."""
     for one in pickle.dictionaries:
         items = {pickle.raw(name): value for name, value in one.items}
         key, source = items.get(_KEY), items.get(_SOURCE)
@@ -122,7 +122,7 @@ def _pairs(pickle: Pickle) -> Iterator[tuple[Text, Text]]:
 
 
 def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
-    """Each wrapper once, with all its places."""
+    """Each wrapper once, with all of its places."""
     groups: dict[tuple[str, bytes], list[_Found]] = {}
     for one in found:
         groups.setdefault((one.key, one.source), []).append(one)
@@ -141,7 +141,7 @@ def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
 
 
 def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrapper]:
-    """The wrappers under names by graph; in folders, where there are several graphs."""
+    """Yield the wrappers, named by graph; in folders if there are several graphs."""
     is_alone = len({one.folder for one, _ in stored}) == 1
     taken: Counter[str] = Counter()
     for one, where in stored:
@@ -150,7 +150,7 @@ def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrap
         name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + _SUFFIX
         check_text(f"{path}: {name}", one.source)
         wrapper = Wrapper(name, one.source, one.language)
-        # The last part of its path is what a program that runs it says and records.
+        # Programs that run it print and record the last part of its path.
         place = path / name.replace("/", "-")
         yield OpenWrapper(wrapper, place, inside=path, stored=where)
 

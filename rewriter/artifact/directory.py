@@ -1,4 +1,4 @@
-"""The wrappers of a directory: files, and what stands in logs and in pages made from them."""
+"""The wrappers in a directory: in files of their own, in logs, and in pages made from logs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SEARCHED = (*SUFFIXES, *traced_wrappers.SUFFIXES)
 
 
 def open_directory(path: Path) -> Artifact | None:
-    """Open all wrappers in a directory and below; `None` where the path is none.
+    """Open all wrappers in a directory tree; `None` if the path is not a directory.
 
-    One that cannot be read is no error of the directory's: the result names it. Raises
-    `RewriterError` where there is no wrapper.
+    A wrapper that cannot be read is listed in the result. Raises `RewriterError` if there is no
+    wrapper.
     """
     return gather(path, *read_directory(path)) if path.is_dir() else None
 
 
 def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
-    """The wrappers in a directory and below, and the files that were not looked into."""
+    """The wrappers in a directory tree, and the files that were not read."""
     opened: list[Opened] = []
     unread: list[tuple[str, str]] = []
     pages, logs = [], []
@@ -51,7 +51,7 @@ def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
             except RewriterError as error:
                 opened.append((name, error))
     traced = [*traced_wrappers.read_pages(pages), *traced_wrappers.read_logs(logs, pages)]
-    # TORCH_COMPILE_DEBUG leaves a log, too, of what is there as files.
+    # TORCH_COMPILE_DEBUG also writes a log, with the same sources as the files.
     files = {one.restored.source for one in opened if isinstance(one, OpenWrapper)}
     opened += traced_wrappers.wrappers(path, [one for one in traced if one.text not in files])
     return opened, unread

@@ -1,4 +1,4 @@
-"""An artifact of several wrappers: those of a directory, or of a log."""
+"""An artifact with several wrappers: those in a directory or a log."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Opened = OpenWrapper | tuple[str, RewriterError]
 def gather(
     path: Path, opened: Iterable[Opened], unread: Iterable[tuple[str, str]] = ()
 ) -> Artifact:
-    """The artifact that holds these wrappers; `unread` are files that were not looked into.
+    """The artifact with these wrappers; `unread` are files that were not read.
 
-    Raises `RewriterError` where there is no wrapper, or none that can be read.
+    Raises `RewriterError` if there is no wrapper, or none that can be read.
     """
     opened, unread = list(opened), tuple(unread)
     wrappers = tuple(one for one in opened if isinstance(one, OpenWrapper))

@@ -1,4 +1,4 @@
-"""Which graph of a training run a wrapper computes: cheaply, without locating its launches."""
+"""Tells which graph of a training run a wrapper computes, without locating its launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 GraphKind = Literal["forward", "backward", "inference"]
 
-# What an entry, and nothing else, does with what it is called with; Python, then C++.
+# How an entry, and no other function, unpacks its arguments: in Python, and in C++.
 _INPUTS = re.compile(
     rb"^(?=[ \t])([\w, \t]+)=[ \t]*args[ \t\r]*$"
     rb"|^[ \t]+auto[ \t]+(\w+)[ \t]*=[ \t]*std::move\(inputs\[",
@@ -19,8 +19,8 @@ _INPUTS = re.compile(
 def graph_of(source: bytes) -> GraphKind:
     """The graph that a wrapper computes, by the names of its inputs.
 
-    The gradients that a backward is given are `tangents_N`, what the model takes `primals_N` where
-    there is a backward (torch/_functorch/partitioners.py).
+    The gradients that a backward takes are named `tangents_N`; the inputs of a model that has a
+    backward are named `primals_N` (torch/_functorch/partitioners.py).
     """
     names = b" ".join(b" ".join(groups) for groups in _INPUTS.findall(source))
     if re.search(rb"\btangents_\d", names):

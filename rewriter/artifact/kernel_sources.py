@@ -1,4 +1,4 @@
-"""The sources of the kernels that a wrapper launches: its own, and those of files beside it."""
+"""Finds the sources of the kernels that a wrapper launches, in it and in the files beside it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def kernel_sources(
 ) -> dict[str, str]:
     """The source of each kernel, by the name under which it is launched.
 
-    `extra` are further C++ files that belong to the wrapper, as in a package, by their names.
-    Raises `RewriterError` where a Python wrapper does not parse.
+    `extra` are further C++ files that belong to the wrapper, by name, as in a package. Raises
+    `RewriterError` if a Python wrapper does not parse.
     """
     return {kernel.name: kernel.text for kernel in find_kernels(wrapper, extra)}
 
@@ -24,9 +24,9 @@ def kernel_sources(
 def find_kernels(
     wrapper: OpenWrapper, extra: Mapping[str, bytes] | None = None
 ) -> tuple[KernelSource, ...]:
-    """As `kernel_sources`, with the places; each name once, those of the wrapper first.
+    """As `kernel_sources`, with places; each name once, those in the wrapper first.
 
-    Of two definitions in Python the last one is what is launched.
+    Of two definitions in Python, the last one is launched.
     """
     kernels = language(wrapper.language).kernels(wrapper.plain)
     by_name = {kernel.name: kernel for kernel in kernels}

@@ -1,4 +1,4 @@
-"""Locates the launches of many wrappers side by side."""
+"""Locates the launches of many wrappers in parallel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rewriter.locate.types import Located
 
 
 def locate_all(wrappers: Iterable[OpenWrapper]) -> None:
-    """Have `located` of each wrapper known, as far as it can be read.
+    """Compute `located` of each wrapper.
 
-    Of one that cannot, `located` raises as it does without this.
+    If that fails for a wrapper, its `located` raises the error later.
     """
     unknown = [one for one in wrappers if not one.is_located]
     sizes = [len(one.source) for one in unknown]

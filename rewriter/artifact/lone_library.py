@@ -1,4 +1,4 @@
-"""A library of AOTInductor without its source: what its symbols tell. It is read, never loaded."""
+"""Reads an AOTInductor library without its source, by its symbols. It is never loaded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rewriter.locate.cpp.shim_calls import kind_of
 from rewriter.locate.vocabulary import vocabulary
 
 _RUN = "AOTInductorModelContainerRun"
-# A kernel of the CPU; what the compiler split off it has a dot in its name.
+# The name of a CPU kernel; functions that the compiler split off it have a dot in their names.
 _KERNEL = re.compile(r"cpp_\w*fused\w*|cpp_(?:CppMicroGemm|bmm|flex)\w*|kernel")
 _CLASS = re.compile(r"_ZN5torch12aot_inductor\d+(AOTInductorModel\w*?)\d+(?:_const_)?run_impl")
-# Of a GPU its name is a text that the driver is given.
+# The name of a GPU kernel is a string that is passed to the driver.
 _TEXT = re.compile(rb"(?<=\0)(?:triton|cutlass|cuda|rocm)_\w{3,400}(?=\0)")
 _LAUNCHED = ("cuLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel", "zeCommandListAppend")
 _READ = 1 << 26  # bytes of a section that are searched for names
@@ -26,7 +26,7 @@ _STREAM = re.compile(r"aoti_torch_create_(\w+)_stream_guard|aoti_torch_(mps)_run
 
 @dataclass(frozen=True)
 class LibraryKernel:
-    """A kernel of the CPU: where it is, from the beginning of the library in memory, in bytes."""
+    """A CPU kernel: its offset in the loaded library, and its size, in bytes."""
 
     name: str
     offset: int
@@ -35,7 +35,7 @@ class LibraryKernel:
 
 @dataclass(frozen=True)
 class ShimCall:
-    """A function of the C shim that launches something, and the kind of those launches."""
+    """A function of the C shim that launches something, and the kind of its launches."""
 
     name: str
     kind: str
@@ -43,11 +43,12 @@ class ShimCall:
 
 @dataclass(frozen=True)
 class LoneLibrary:
-    """What a library says of the model in it.
+    """What a library tells about the model in it.
 
-    `models` are the classes of its models, `entries` the functions for a caller, `kernels` those of
-    the CPU and `gpu_kernels` the names of others, `calls` launches through torch, `others` what
-    else of torch it calls. `constants` are their bytes in the file, `None` where it does not say.
+    `models` are the classes of its models, `entries` the functions for callers, `kernels` the CPU
+    kernels, `gpu_kernels` the names of others, `calls` the launches through torch, `others` the
+    other functions of torch that it calls. `constants` are their bytes in the file, `None` if the
+    library does not say.
     """
 
     path: Path
@@ -67,7 +68,7 @@ class LoneLibrary:
 
 
 def open_library(path: Path) -> LoneLibrary:
-    """Read a library. Raises `RewriterError` where it is none of AOTInductor."""
+    """Read a library. Raises `RewriterError` if AOTInductor did not make it."""
     library = libraries.read(path, str(path))
     entries = tuple(sorted(one for one in library.exports if one.startswith("AOTInductorModel")))
     if _RUN not in entries:
@@ -105,7 +106,7 @@ def open_library(path: Path) -> LoneLibrary:
 
 
 def _symbols(elf: Any) -> list[tuple[str, int, int]]:
-    """The functions that are defined here: names, places and sizes."""
+    """The functions that are defined here: names, addresses and sizes."""
     found = []
     for table in (".symtab", ".dynsym"):
         section = elf.get_section_by_name(table)
@@ -117,7 +118,7 @@ def _symbols(elf: Any) -> list[tuple[str, int, int]]:
 
 
 def _texts(elf: Any) -> tuple[str, ...]:
-    """The names of kernels among the texts of a library, in the order of the file."""
+    """The names of kernels among the strings of a library, in the order of the file."""
     names: dict[str, None] = {}
     for section in elf.iter_sections():
         if section["sh_type"] == "SHT_PROGBITS" and section.name.startswith(".rodata"):
@@ -128,7 +129,7 @@ def _texts(elf: Any) -> tuple[str, ...]:
 
 
 def _device(wanted: list[str], library: Library) -> str:
-    """What the model runs on, by the functions of torch and of drivers that it wants."""
+    """The device that the model runs on, by the functions of torch and drivers that it imports."""
     guards = (match for name in wanted if (match := _STREAM.match(name)))
     for match in guards:
         return str(match[1] or match[2])

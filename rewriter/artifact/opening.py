@@ -1,7 +1,8 @@
-"""Opens an artifact: asks each form in turn whether the path is one of its own. Executes nothing.
+"""Opens an artifact: asks each form in turn whether it can open the path. Executes nothing.
 
-A further form is a module with a function as those in `_FORMS`, and a line there; if its files are
-no text, also a line in `OTHER_FORMS` of `recognise.py`: a directory names them, and no more.
+To add a form, write a module with a function like those in `_FORMS`, and add a line there. If its
+files are not text, add a line to `OTHER_FORMS` of `recognise.py`, too: directories list such files
+without reading them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rewriter.core.errors import RewriterError
 Models = tuple[str, ...] | None
 
 
-# What opens a form is imported where a path may be of it.
+# The module of a form is imported only if the path may be of that form.
 
 
 def _unpacked(path: Path, models: Models) -> Artifact | None:
@@ -80,8 +81,8 @@ def _wrapper_file(path: Path, models: Models) -> Artifact | None:
     return open_wrapper_file(path)
 
 
-# Each opens a path, or says with `None` that it is of another form. The last one raises what is
-# wrong with a file that is of no form.
+# Each opens a path, or returns `None` if the path has another form. The last one raises an error
+# that says what is wrong with the file.
 _FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
     _unpacked,
     _saved_directory,
@@ -98,12 +99,12 @@ def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Arti
     """Open a wrapper, a package, a container, a directory, or a log, without importing torch.
 
     `.launches` and `.unrecognised` of the result are what was found in it. `models` chooses models
-    of a package by their names. Raises `RewriterError` saying what the file is where it is no
-    artifact.
+    of a package by their names. Raises `RewriterError` if the path is not an artifact, and says
+    what it is.
     """
     path = Path(path)
     if not path.name:
-        path = path.resolve()  # `.`, beside which nothing could be written
+        path = path.resolve()  # such as `.`: results are written beside the artifact
     chosen = None if models is None else tuple(models)
     try:
         opened = (open_form(path, chosen) for open_form in _FORMS)

@@ -1,4 +1,4 @@
-"""The wrappers of a package of AOTInductor: of a `.pt2` file, or of what one was unpacked to."""
+"""The wrappers of an AOTInductor package: a `.pt2` file, or the directory of an unpacked one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rewriter.locate.types import Wrapper
 
 
 def open_unpacked(path: Path, models: tuple[str, ...] | None) -> Artifact | None:
-    """Open a directory that holds a package; `None` where a path is none."""
+    """Open a directory that contains a package; `None` if a path is not one."""
     return _open(path, models) if path.is_dir() and is_folder(path) else None
 
 
 def open_zip(path: Path, models: tuple[str, ...] | None) -> Artifact | None:
-    """Open a `.pt2` file; `None` where a file is no zip file."""
+    """Open a `.pt2` file; `None` if a file is not a zip file."""
     return _open(path, models) if read_head(path).startswith(PACKAGE.magic) else None
 
 

@@ -1,7 +1,7 @@
 """The `m.cache` beside an `m.py` of `torch.compiler.precompile`.
 
-The cache holds kernels that were compiled for the code, and the sha256 of the very bytes of the
-code: `torch.compiler.precompile.load` refuses the two where it is another (torch/_precompile.py of
+The cache has kernels that were compiled for the code, and the SHA-256 of the code:
+`torch.compiler.precompile.load` refuses the pair if the code has another (torch/_precompile.py of
 2.15). It is a zip file of `torch.save`, whose `data.pkl` is read by its opcodes: nothing is
 unpickled.
 """
@@ -37,10 +37,10 @@ _CRC = struct.Struct("<L")
 
 @dataclass(frozen=True)
 class PrecompileCache:
-    """A cache: the hash of the code that it belongs to, and where that stands.
+    """A cache: the hash of the code that it belongs to, and the place of that hash.
 
-    `pickle` is where the pickle is in the file, `at` where the hash is; `crcs` are the places of
-    the checksum of the pickle.
+    `pickle` is the offset of the pickle in the file, `at` that of the hash; `crcs` are the offsets
+    of the pickle's checksum.
     """
 
     path: Path
@@ -51,11 +51,11 @@ class PrecompileCache:
     crcs: tuple[int, ...]
 
     def belongs_to(self, code: bytes) -> bool:
-        """Whether torch loads the cache together with this code."""
+        """Whether torch loads the cache with this code."""
         return self.code_hash == hashlib.sha256(code).hexdigest()
 
     def for_code(self, code: bytes) -> bytes:
-        """The cache for other code: the same bytes, but for the hash and checksums."""
+        """The cache for other code: the same bytes except for the hash and checksums."""
         data = bytearray(self.data)
         data[self.at : self.at + len(self.code_hash)] = hashlib.sha256(code).hexdigest().encode()
         crc = _CRC.pack(zlib.crc32(data[self.pickle]))
@@ -65,7 +65,7 @@ class PrecompileCache:
 
 
 def open_precompile_cache(path: Path) -> Artifact | None:
-    """Open the code that a cache belongs to; `None` where a file is no such cache."""
+    """Open the code that a cache belongs to; `None` if a file is not such a cache."""
     if path.suffix != SUFFIX or read_cache(path) is None:
         return None
     code = path.with_suffix(".py")
@@ -87,9 +87,9 @@ def cache_of(wrapper: OpenWrapper) -> PrecompileCache | None:
 
 
 def read_cache(path: Path) -> PrecompileCache | None:
-    """The cache of `torch.compiler.precompile` that a file is; `None` where it is something else.
+    """Read a cache of `torch.compiler.precompile`; `None` if a file is something else.
 
-    Raises `RewriterError` where it is damaged.
+    Raises `RewriterError` if it is damaged.
     """
     if not read_head(path).startswith(PACKAGE.magic):
         return None
@@ -123,7 +123,7 @@ def read_cache(path: Path) -> PrecompileCache | None:
 
 
 def _places(path: Path, data: bytes, name: str) -> tuple[int, tuple[int, ...]]:
-    """Where the bytes of a member begin, and where its checksum stands."""
+    """The offset of a member's bytes, and the offsets of its checksum."""
     with zipfile.ZipFile(path) as file:
         entry = file.getinfo(name)
         before = file.infolist()[: file.infolist().index(entry)]
@@ -136,7 +136,7 @@ def _places(path: Path, data: bytes, name: str) -> tuple[int, tuple[int, ...]]:
     expected = _CRC.pack(entry.CRC)
     crcs = [central + _CENTRAL_CRC]
     if entry.flag_bits & _HAS_DESCRIPTOR:
-        # The checksum stands behind the bytes, and in the header only if the writer wants to.
+        # The checksum follows the bytes; the header may have it, too.
         behind = start + entry.compress_size
         crcs.append(behind + len(_DESCRIPTOR) * data.startswith(_DESCRIPTOR, behind))
     if not entry.flag_bits & _HAS_DESCRIPTOR or data.startswith(expected, local + _LOCAL_CRC):

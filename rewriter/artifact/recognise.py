@@ -1,4 +1,4 @@
-"""What a file is: text that may be a wrapper, or one of the forms that are opened otherwise."""
+"""Tells what a file is: text that may be a wrapper, or another form, which is opened elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD_BYTES = 16  # enough for every `magic`
 
 @dataclass(frozen=True)
 class OtherForm:
-    """Files that are no text, told apart by their first bytes, or by their suffix alone."""
+    """Files that are not text, recognised by their first bytes or by their suffix."""
 
     magic: bytes
     description: str
@@ -28,7 +28,7 @@ class OtherForm:
 
 
 PACKAGE = OtherForm(b"PK", "a .pt2 package or another zip file: name it itself", (".pt2",))
-# What a directory names and does not look into.
+# Directories list these files without reading them.
 LIBRARY = OtherForm(
     b"\x7fELF",
     "a shared object",
@@ -38,12 +38,12 @@ LIBRARY = OtherForm(
 )
 OTHER_FORMS = (PACKAGE, LIBRARY)
 
-# Of what a directory is searched for.
+# A directory is searched for files with these suffixes.
 SUFFIXES = (*languages.suffixes(), *(suffix for form in OTHER_FORMS for suffix in form.suffixes))
 
 
 def read(path: Path, bound: int = limits.WRAPPER_BYTES) -> bytes:
-    """The bytes of a file. Raises `RewriterError` where it cannot be read, or has too many."""
+    """The bytes of a file. Raises `RewriterError` if it cannot be read or is too large."""
     try:
         return limits.read(path, bound)
     except OSError as error:
@@ -51,7 +51,7 @@ def read(path: Path, bound: int = limits.WRAPPER_BYTES) -> bytes:
 
 
 def read_head(path: Path) -> bytes:
-    """The first bytes of a file, which tell what it is: the rest may be large."""
+    """The first bytes of a file, which tell what it is: the whole file may be large."""
     try:
         with path.open("rb") as file:
             return file.read(_HEAD_BYTES)
@@ -60,7 +60,7 @@ def read_head(path: Path) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> RewriterError:
-    """The error of a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return RewriterError(
         "unreadable",
         f"cannot read {path}: {error.strerror}",
@@ -71,19 +71,19 @@ def unreadable(path: Path, error: OSError) -> RewriterError:
 
 
 def other_form(path: Path) -> str:
-    """What a file is that is no text, by its suffix or how it begins; empty for what may be."""
+    """What a file is if it is not text, by its suffix or first bytes; empty if it may be text."""
     named = (form for form in OTHER_FORMS if path.suffix in form.suffixes)
     form = next(named, None) or _form_of(read_head(path))
     return form.description if form else ""
 
 
 def is_library(path: Path) -> bool:
-    """Whether a file begins as a shared object does."""
+    """Whether a file begins like a shared object."""
     return path.is_file() and read_head(path).startswith(LIBRARY.magic)
 
 
 def require_text(path: Path, data: bytes) -> None:
-    """Raise `RewriterError` where a file begins as one that is no text, and was not opened yet."""
+    """Raise `RewriterError` if a file that no form has opened begins like one that is not text."""
     if form := _form_of(data):
         raise RewriterError(
             "unsupported-artifact",
@@ -97,7 +97,7 @@ def _form_of(data: bytes) -> OtherForm | None:
 
 
 def not_a_wrapper(path: Path, data: bytes) -> RewriterError:
-    """The error of a file that is no wrapper: what it is, as far as can be told."""
+    """The error for a file that is not a wrapper, which says as far as possible what it is."""
     why = languages.of_suffix(path.suffix).explain(Source(str(path), data))
     hint = (
         "Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) or "
@@ -109,6 +109,6 @@ def not_a_wrapper(path: Path, data: bytes) -> RewriterError:
 
 
 def program_hint(path: Path, command: str = "run") -> str:
-    """How a command takes a file that is the user's program, and no artifact."""
+    """How to give a command a file that is the user's program, not an artifact."""
     words = shlex.join(["rewriter", command, "--", "python", str(path)])
     return f"If it is a program that calls torch.compile: {words}"

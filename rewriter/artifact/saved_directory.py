@@ -1,9 +1,9 @@
-"""Directories that torch or vLLM loads as a whole: what they are, and what vLLM calls their parts.
+"""Directories that torch or vLLM loads as a whole, and the names of their parts in vLLM.
 
-`standalone_compile` saves an artifact as a directory: one entry below `aotautograd/`, those that it
-refers to below `fxgraph/`, and the wrappers (torch/_inductor/standalone_compile.py). vLLM writes
-one directory for each rank, with an index (vllm/compilation/backends.py): which artifact is for
-which piece of the model, and for which numbers of tokens.
+`standalone_compile` saves an artifact as a directory: one entry in `aotautograd/`, those that it
+refers to in `fxgraph/`, and the wrappers (torch/_inductor/standalone_compile.py). vLLM writes one
+directory for each rank, with an index (vllm/compilation/backends.py) that says for which piece of
+the model, and for which numbers of tokens, each artifact is.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from rewriter.core import limits
 
 INDEX = "vllm_compile_cache.py"
-MODEL = "model"  # of each rank, where vLLM compiles ahead of time
+MODEL = "model"  # the file of each rank if vLLM compiles ahead of time
 GRAPH = "computation_graph.py"  # the text of the graph that vLLM split
-_INDEX_BYTES = 16 << 20  # some hundred entries of 200 bytes
+_INDEX_BYTES = 16 << 20  # a few hundred entries of 200 bytes are usual
 
-# An artifact by its name alone: vLLM names it so wherever it writes one.
+# An artifact that is known by its name alone, which is the same wherever vLLM writes one.
 _ARTIFACT = re.compile(
     r"artifact_(?:shape|compile_range)_(?P<sizes>\w+|\(\d+, \d+\))_subgraph_(?P<piece>\d+)"
 )
@@ -32,7 +32,7 @@ _SUBMODULE = re.compile(r"\bself\.submod_(\d+)\b")
 
 @dataclass(frozen=True)
 class SavedDirectory:
-    """A directory that is loaded as a whole, and what it is, for scripts and for people."""
+    """A directory that is loaded as a whole, and its kind, for scripts and for people."""
 
     form: str
     description: str
@@ -44,10 +44,10 @@ VLLM = SavedDirectory("vllm", "a cache directory of vLLM")
 
 @dataclass(frozen=True)
 class Piece:
-    """What was compiled for a piece of a model: a file or a directory.
+    """The artifact for a piece of a model: a file or a directory.
 
-    `names` are those of all pieces that it is for, such as `submod_2 (1, 8192)`: the sizes are
-    the least and the largest number of tokens, one for a number of its own, none for any.
+    `names` are those of all pieces that it is for, such as `submod_2 (1, 8192)`. The sizes are the
+    smallest and the largest number of tokens, or a single number; none if it is for any number.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def title(self) -> str:
-        """What the names of its wrappers begin with: `submod_2/1-8192`, `submod_2/1-8192+30`."""
+        """The start of its wrappers' names: `submod_2/1-8192`, `submod_2/1-8192+30`."""
         name, _, sizes = self.names[0].partition(" ")
         sizes = re.sub(r"\W+", "-", sizes).strip("-")
         more = f"+{len(self.names) - 1}" if len(self.names) > 1 else ""
@@ -63,16 +63,16 @@ class Piece:
 
 
 def is_standalone(folder: Path) -> bool:
-    """Whether a directory is an unpacked artifact, by what torch asks of it as it loads one."""
+    """Whether a directory is an unpacked artifact, by the same test as torch's loader."""
     keys = folder / "aotautograd"
     return keys.is_dir() and (folder / "fxgraph").is_dir() and len(list(keys.iterdir())) == 1
 
 
 def pieces(index: Path) -> list[Piece]:
-    """The artifacts in the directory of an index, and the pieces of the model that they are for.
+    """The artifacts in the directory of an index, with the pieces of the model that they are for.
 
-    What the index does not name is known by its own name. Nothing is executed. Raises `ValueError`
-    where the index is no literal.
+    Artifacts that are not in the index keep their own names. Nothing is executed. Raises
+    `ValueError` if the index is not a literal.
     """
     folder, names = index.parent, _submodules(index.with_name(GRAPH))
     found: dict[Path, dict[str, None]] = {}
@@ -86,7 +86,7 @@ def pieces(index: Path) -> list[Piece]:
 
 
 def _entries(index: Path) -> Iterator[tuple[Any, int, Any]]:
-    """The sizes, the number of the piece, and what the index says of its artifact."""
+    """Yield the sizes, the number of the piece, and the index's description of its artifact."""
     try:
         content = ast.literal_eval(limits.read(index, _INDEX_BYTES).decode())
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -100,7 +100,7 @@ def _entries(index: Path) -> Iterator[tuple[Any, int, Any]]:
 
 
 def _texts(handle: Any) -> Iterator[str]:
-    """The strings in what an index says of an artifact, which differs from vLLM to vLLM."""
+    """The strings in the index's description of an artifact, whose form depends on the vLLM."""
     if isinstance(handle, str):
         yield handle
     elif isinstance(handle, (tuple, list)):
@@ -111,7 +111,7 @@ def _texts(handle: Any) -> Iterator[str]:
 
 
 def _place(folder: Path, texts: Iterable[str]) -> Path | None:
-    """Where an artifact is that the index names by a path: the directory may have been moved."""
+    """The place of an artifact whose path is in the index: the directory may have been moved."""
     for text in texts:
         parts, name = PurePosixPath(text).parts, PurePosixPath(text).name
         if not name or ".." in parts:
@@ -128,9 +128,9 @@ def _place(folder: Path, texts: Iterable[str]) -> Path | None:
 
 
 def _submodules(graph: Path) -> list[int]:
-    """The submodules that vLLM compiles, by the text of the graph that they are called in.
+    """The submodules that vLLM compiles, from the text of the graph that calls them.
 
-    It splits a model at some operators: these are submodules with odd numbers.
+    vLLM splits a model at some operators, which become submodules with odd numbers.
     """
     if not graph.is_file():
         return []
@@ -147,7 +147,7 @@ def _name(piece: int, sizes: Any, submodules: list[int]) -> str:
 
 
 def _sizes(text: str) -> Any:
-    """The sizes as an index has them, from the name of an artifact."""
+    """The sizes in the form that an index has, from the name of an artifact."""
     if match := _SIZES.fullmatch(text):
         return int(match[1]), int(match[2])
     return int(text) if text.isdigit() else None

@@ -1,6 +1,6 @@
-"""Which layers of a model a piece of it holds, and what its inputs are in the model.
+"""Tells which layers of a model a piece of it contains, and what its inputs are in the model.
 
-vLLM leaves the text of the graph that it split (`computation_graph.py`), with a class for each
+vLLM writes the text of the graph that it split (`computation_graph.py`), with a class for each
 piece; the parameters of `forward` have the names that Dynamo gives to parameters of modules.
 """
 
@@ -23,15 +23,15 @@ _STEP = re.compile(r"(?:^|_)(?:modules|parameters|buffers)_")
 
 @dataclass(frozen=True)
 class PieceNames:
-    """The layers of a piece, such as `layers.0`, and its inputs in their order: a parameter by its
-    path in the model, any other by the name that it has in the graph."""
+    """The layers of a piece, such as `layers.0`, and its inputs in order: a parameter by its path
+    in the model, any other input by its name in the graph."""
 
     layers: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
 
 
 def read(graph: Path) -> dict[str, PieceNames]:
-    """The names of each piece of a graph; none where there is no such file."""
+    """The names of each piece of a graph; none if the file does not exist."""
     if not graph.is_file():
         return {}
     text = limits.read(graph, limits.WRAPPER_BYTES).decode("utf-8", "replace")
@@ -47,7 +47,7 @@ def read(graph: Path) -> dict[str, PieceNames]:
 
 
 def parameter(name: str) -> str:
-    """The path of a parameter in the model, by its name in Dynamo's graph; empty of other names."""
+    """The path of a parameter in the model, from its name in Dynamo's graph; empty for others."""
     match = _OF_SELF.match(name)
     if match is None:
         return ""
@@ -70,5 +70,5 @@ def _layer(path: str) -> str:
 
 
 def _local(name: str) -> str:
-    """`x` of `l_x_`."""
+    """The name `x` from `l_x_`."""
     return name[2:-1] if name.startswith(("l_", "L_")) and name.endswith("_") else name

@@ -1,4 +1,4 @@
-"""The wrappers of a directory that is loaded as a whole, under the names of the model's pieces."""
+"""The wrappers of a directory that is loaded as a whole, named after the pieces of the model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rewriter.core.transaction import is_scratch
 
 
 def open_saved_directory(path: Path) -> Artifact | None:
-    """Open an unpacked artifact, or a directory of vLLM's; `None` where a path is neither.
+    """Open an unpacked artifact, or a directory of vLLM's; `None` if a path is neither.
 
-    Raises `RewriterError` where there is no wrapper.
+    Raises `RewriterError` if there is no wrapper.
     """
     if not path.is_dir():
         return None
@@ -32,13 +32,13 @@ def open_saved_directory(path: Path) -> Artifact | None:
 
 
 def _below(path: Path, pattern: str) -> list[Path]:
-    """The files of a name in a directory and below."""
+    """The files that match a pattern in a directory tree."""
     files = sorted(path.rglob(pattern))
     return [one for one in files if one.is_file() and not is_scratch(one.relative_to(path))]
 
 
 def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> Artifact:
-    """The wrappers of vLLM's, those in files and those in containers."""
+    """The wrappers in vLLM's files and containers."""
     opened, unread = read_directory(path)
     titles = {model: model.parent.relative_to(path).as_posix() for model in models}
     for index in indexes:
@@ -76,13 +76,13 @@ def _name(opened: Opened) -> str:
 
 
 def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[str]) -> Opened:
-    """A wrapper under the title of what it belongs to; of what vLLM does not name, as it is."""
+    """A wrapper named after what it belongs to; it keeps its name if vLLM has none for it."""
     if not isinstance(opened, OpenWrapper):
         return opened
     place = next((one for one in _upwards(path, opened) if one in titles), None)
     if place is None:
         return opened
-    # In a container the pieces of a model have folders of their own.
+    # In a container each piece of a model has its own folder.
     inner = PurePosixPath(opened.name).parent if opened.stored else PurePosixPath()
     stem = (PurePosixPath(titles[place]) / inner / opened.graph).as_posix()
     taken[stem] += 1

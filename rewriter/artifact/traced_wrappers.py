@@ -1,4 +1,4 @@
-"""The wrappers in logs of `TORCH_TRACE`, and in pages that tlparse made of them."""
+"""The wrappers in logs of `TORCH_TRACE`, and in the pages that tlparse makes of these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUFFIXES = (*page.SUFFIXES, log.SUFFIX)
 
 
 def open_trace(path: Path) -> Artifact | None:
-    """Open a log, or a page made from one; `None` where a file is neither."""
+    """Open a log, or a page made from one; `None` if a file is neither."""
     if log.is_log(path):
         return gather(path, wrappers(path, log.read(path)))
     if page.is_page(path):
@@ -30,28 +30,28 @@ def open_trace(path: Path) -> Artifact | None:
 
 
 def read_pages(pages: Iterable[Path]) -> list[TracedSource]:
-    """The sources that pages show, in the order in which they were traced."""
+    """The sources in pages, in the order in which they were traced."""
     ordered = sorted(pages, key=page.order)
     return [page.read(one, read(one, limits.PAGE_BYTES)) for one in ordered]
 
 
 def read_logs(logs: Iterable[Path], pages: Iterable[Path]) -> list[TracedSource]:
-    """The sources in logs; less those of which there are `pages`: tlparse keeps the log beside."""
+    """The sources in logs, except those in `pages`: tlparse keeps the log beside its pages."""
     made = {page.root_of(one) for one in pages}
     return [source for one in logs if one.parent not in made for source in log.read(one)]
 
 
 def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
-    """The wrappers among what was traced, under names by compile id and graph.
+    """Yield the wrappers among traced sources, named by compile id and graph.
 
-    `path` is the file or directory in which the logs and pages are.
+    `path` is the file or directory that has the logs and pages.
     """
     prefixes = _prefixes(path, sources)
     taken: Counter[str] = Counter()
     for one in sources:
         language = recognise(one.suffix, one.text)
         if language is None and not one.damage:
-            continue  # a kernel that was compiled by itself
+            continue  # a kernel that was compiled separately
         stem = f"{prefixes[one.file]}{one.folder}/{graph_of(one.text)}"
         taken[stem] += 1
         name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + one.suffix
@@ -69,9 +69,9 @@ def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
 
 
 def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:
-    """For each log and page how names begin: with its folder, if that is not the directory.
+    """The prefix of names for each log and page: its folder, if that is not the directory.
 
-    Where two logs are in one folder and of one rank, with the log's own name, too.
+    If two logs of one rank are in the same folder, the prefix includes the log's name.
     """
     ranks = {one.file: one.rank for one in sources}
     folders = {file: _folder(path, file) for file in ranks}
@@ -88,6 +88,6 @@ def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:
 
 
 def _folder(path: Path, file: Path) -> Path:
-    """Where a log is in a directory, or the directory that tlparse made of it."""
+    """The folder of a log in a directory, or the directory that tlparse made of it."""
     folder = page.root_of(file) if page.is_page(file) else file.parent
     return folder.relative_to(path) if folder.is_relative_to(path) else Path()

@@ -1,4 +1,4 @@
-"""An artifact and its wrappers, as values that read themselves when asked. Nothing is executed."""
+"""An artifact and its wrappers, which are read when needed. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rewriter.locate.types import Launch, Located, Unrecognised, Wrapper
 from rewriter.locate.vocabulary import vocabulary
 
 if TYPE_CHECKING:
-    # A wrapper in a file of its own is of none of these forms.
+    # Only needed for wrappers inside other files.
     from rewriter.artifact.containers.types import Container, Stored
     from rewriter.artifact.package.model import Package
     from rewriter.artifact.saved_directory import SavedDirectory
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @cache
 def _device() -> re.Pattern[bytes]:
-    """A device other than the CPU, where a wrapper names one."""
+    """A pattern for a device other than the CPU in the text of a wrapper."""
     named = f"({'|'.join(map(re.escape, vocabulary().accelerators))})"
     text = (
         rf"\b{named}(?::\d+)?'|^\s.*empty_strided_{named}\("
@@ -43,9 +43,10 @@ def _device() -> re.Pattern[bytes]:
 class OpenWrapper:
     """A wrapper and what was found in it. `plain` is its source without probes.
 
-    `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper: what its calls of the
-    proxy executor mean. `inside` is the file that holds the source among others, a log, a page or
-    a container: then there is no file at `path`. `stored` is what a container says of it.
+    `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper, which describe its calls
+    of the proxy executor. If the source is inside another file (a log, a page or a container),
+    `inside` is that file, and no file exists at `path`. `stored` is what a container says about the
+    wrapper.
     """
 
     wrapper: Wrapper
@@ -64,7 +65,7 @@ class OpenWrapper:
 
     @property
     def language(self) -> Language:
-        """What the launches are written in; C++ may stand in a Python file: see `is_module`."""
+        """The language of the launches; C++ may be inside a Python file: see `is_module`."""
         return self.wrapper.language
 
     @cached_property
@@ -74,12 +75,12 @@ class OpenWrapper:
 
     @cached_property
     def graph(self) -> GraphKind:
-        """Which graph of a training run the wrapper computes, by what its entry takes."""
+        """The graph of a training run that the wrapper computes, by the names of its inputs."""
         return graph_of(self.source)
 
     @cached_property
     def probes(self) -> ProbeHeader | None:
-        """What the header says, if the wrapper is instrumented."""
+        """The content of the header, if the wrapper is instrumented."""
         return markers.find_header(self.source)
 
     @cached_property
@@ -88,7 +89,7 @@ class OpenWrapper:
 
     @property
     def removed(self) -> int:
-        """How many lines are there on account of probes."""
+        """The number of lines that were inserted for probes."""
         return len(markers.lines(self.source)) - len(self.restored.kept)
 
     @cached_property
@@ -97,16 +98,16 @@ class OpenWrapper:
 
     @cached_property
     def located(self) -> Located:
-        """The launches of the plain source; see `launches` for lines of the file as it is."""
+        """The launches of the plain source; `launches` has the lines in the file as it is."""
         return self.locate(self.plain)
 
     @property
     def is_located(self) -> bool:
-        """Whether `located` is known already."""
+        """Whether `located` was computed already."""
         return "located" in self.__dict__
 
     def remember(self, located: Located) -> None:
-        """Have `located` known, which somebody else has read from the same wrapper."""
+        """Set `located`, which was computed elsewhere for the same wrapper."""
         self.__dict__["located"] = located
 
     def locate(self, source: Source) -> Located:
@@ -140,10 +141,10 @@ class OpenWrapper:
 class Artifact:
     """A file or a directory, and the wrappers in it.
 
-    `unread` are files of a directory that were not looked into, and what they are. `damaged` are
-    the names of wrappers that cannot be read, and why. `package` is what a `.pt2` holds beside its
-    wrappers, which are in the order of its models. `container` is a file of torch's that holds
-    the wrappers among other things, and `stored` are all wrappers in it, also those that were not
+    `unread` are files of a directory that were not read, and what they are. `damaged` are the names
+    of wrappers that cannot be read, and why. `package` has the content of a `.pt2` besides its
+    wrappers, which are in the order of its models. `container` is a file of torch that contains the
+    wrappers among other data, and `stored` are all wrappers in it, including those that were not
     chosen. `directory` is one that is loaded as a whole, and `contained` are the containers in it,
     whose wrappers are among those of the directory.
     """
@@ -160,7 +161,7 @@ class Artifact:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Every launch, wrapper by wrapper; an index counts within its wrapper."""
+        """Every launch, wrapper by wrapper; its index counts within its wrapper."""
         return tuple(launch for wrapper in self.wrappers for launch in wrapper.launches)
 
     @property
@@ -169,7 +170,8 @@ class Artifact:
 
     @property
     def only(self) -> OpenWrapper:
-        """The wrapper of an artifact that holds one; several are an error that names them."""
+        """The wrapper of an artifact that has one. Raises an error that names them if it has
+        several."""
         self.require_sound()
         if len(self.wrappers) > 1:
             raise self.several(
@@ -178,7 +180,7 @@ class Artifact:
         return self.wrappers[0]
 
     def several(self, hint: str) -> RewriterError:
-        """The error of a request for one wrapper, where there are more."""
+        """The error if one wrapper was requested, but there are several."""
         names = [_label(wrapper) for wrapper in self.wrappers]
         if self.package is not None:
             names = [model.name for model in self.package.models]
@@ -191,9 +193,9 @@ class Artifact:
         )
 
     def choose(self, patterns: Sequence[str]) -> Artifact:
-        """Only the wrappers that a pattern matches by name or graph; all, if there is no pattern.
+        """Only the wrappers that a pattern matches by name or graph; all if there is no pattern.
 
-        Raises `RewriterError` on a pattern that matches none, with what there is.
+        Raises `RewriterError` if a pattern matches none; the error lists the wrappers.
         """
         if not patterns:
             return self
@@ -233,7 +235,7 @@ class Artifact:
 
 
 def _label(wrapper: OpenWrapper) -> str:
-    """A wrapper in a list of several, with its graph where the name does not tell."""
+    """A wrapper in a list of several, with its graph if the name does not tell."""
     is_named = wrapper.graph == "inference" or wrapper.graph in wrapper.name
     return wrapper.name if is_named else f"{wrapper.name} ({wrapper.graph})"
 

@@ -1,4 +1,4 @@
-"""One file as a wrapper, with what lies beside it."""
+"""Opens one file as a wrapper, with the files beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rewriter.locate.types import Wrapper
 
 
 def open_wrapper_file(path: Path) -> Artifact:
-    """Open a file of one wrapper. Raises `RewriterError` saying what it is where it is none."""
+    """Open a file with one wrapper. Raises `RewriterError` that says what it is instead."""
     data = read(path)
     require_text(path, data)
     check_text(str(path), data)
@@ -26,18 +26,18 @@ def open_wrapper_file(path: Path) -> Artifact:
 
 
 def read_wrapper(path: Path, name: str, data: bytes) -> OpenWrapper | None:
-    """The wrapper that the text of a file holds, under a name; `None` where it holds none."""
+    """The wrapper in the text of a file, under a name; `None` if it is not one."""
     written_in = recognise(path.suffix, data)
     return None if written_in is None else open_known(path, name, data, written_in)
 
 
 def open_known(path: Path, name: str, data: bytes, written_in: Language) -> OpenWrapper:
-    """The wrapper that is known to be in a file, with what lies beside it."""
+    """The wrapper that is known to be in a file, with the files beside it."""
     return OpenWrapper(Wrapper(name, data, written_in), path, operators_beside(path, written_in))
 
 
 def operators_beside(path: Path, written_in: Language) -> tuple[Json, ...]:
-    """The nodes of the `.json` beside a C++ wrapper; none where there is no such file."""
+    """The nodes of the `.json` beside a C++ wrapper; none if there is no such file."""
     name = language(written_in).operators_file(path.name)
     if not name or not (beside := path.with_name(name)).is_file():
         return ()

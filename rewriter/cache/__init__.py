@@ -1,7 +1,7 @@
-"""From a directory of Inductor's cache to wrappers probed in their places, and back again.
+"""Puts probes into the wrappers of an Inductor cache, in place, and removes them again.
 
-`location.py` finds the cache; `slots.py` and `select.py` read it; `mutate.py` is all that writes
-its wrappers, under the lock of `lock.py`, and `clear.py` removes what those led to. `run.py` runs a
-program with probes in its wrappers: `journal.py` is what the next command finds if that is killed,
-`program.py` the process.
+`location.py` finds the cache; `slots.py` and `select.py` read it; only `mutate.py` writes its
+wrappers, under the lock of `lock.py`, and `clear.py` removes what was built from them. `run.py`
+runs a program with probes in its wrappers; if it is killed, the next command finds its journal
+(`journal.py`).
 """

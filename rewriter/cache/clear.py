@@ -1,4 +1,4 @@
-"""Clears up what instrumented wrappers led to: builds, compiled graphs, files half written."""
+"""Removes what was made from instrumented wrappers: builds, compiled graphs, partial files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rewriter.cache.slots import Cache
 from rewriter.core import locks, markers
 from rewriter.core.errors import FAILED, RewriterError
 
-_LOCKS = "locks"  # Inductor's, while it builds
+_LOCKS = "locks"  # of Inductor, held while it builds
 _GRAPHS = ("fxgraph", "aotautograd")
 
 
 def built(directory: Path, *, keep: Container[str] = ()) -> list[Path]:
-    """The sources that Inductor built from instrumented C++, less those of the originals in `keep`,
-    which are hashes. It names them by their text: only an instrumented wrapper finds them."""
+    """The sources that Inductor built from instrumented C++, except those of the originals in
+    `keep`, which are hashes. They are named by their text: only instrumented wrappers use them."""
     sources = []
     for source in sorted(directory.glob("[!.][!.]/*.cpp")):
         header = markers.find_header(source.read_bytes())
@@ -29,7 +29,7 @@ def built(directory: Path, *, keep: Container[str] = ()) -> list[Path]:
 
 
 def products(directory: Path, *, keep: Container[str] = ()) -> int:
-    """Remove what was built from instrumented C++; how many builds that were.
+    """Remove what was built from instrumented C++. Returns the number of builds.
 
     A build that is in progress is left alone.
     """
@@ -41,7 +41,7 @@ def products(directory: Path, *, keep: Container[str] = ()) -> int:
         lock = directory / _LOCKS / f"{stem}.lock"
         with _reported(), _free(lock) as is_free:
             if is_free:
-                # The source last: while it is there, the next command finds what this one left.
+                # The source last: while it exists, the next command finds the unfinished removal.
                 rest = (path for path in source.parent.glob(f"{stem}.*") if path != source)
                 for path in [*rest, lock, source]:
                     _remove(path)
@@ -50,11 +50,11 @@ def products(directory: Path, *, keep: Container[str] = ()) -> int:
 
 
 def graphs(directory: Path, *, keep: Container[str] = ()) -> int:
-    """Remove compiled graphs that hold the text of an instrumented wrapper; how many those were.
+    """Remove compiled graphs with the text of an instrumented wrapper. Returns their number.
 
-    A program that compiles while its wrapper is instrumented reads it back from the disk and keeps
-    it in its cache of graphs (`FxGraphCache` in torch/_inductor/codecache.py), which would write it
-    again wherever the wrapper is missing. Without the entry, the program compiles once more.
+    A program that compiles while its wrapper is instrumented reads the text back from the disk and
+    stores it in its cache of graphs (`FxGraphCache` in torch/_inductor/codecache.py), which would
+    write it again if the wrapper is missing. Without the entry, the program compiles once more.
     """
     count = 0
     with _reported():
@@ -68,14 +68,14 @@ def graphs(directory: Path, *, keep: Container[str] = ()) -> int:
 
 
 def temporary(cache: Cache) -> None:
-    """Remove what a command left that was stopped while it wrote."""
+    """Remove the partial files of a command that was stopped while it wrote."""
     with _reported():
         for path in [*cache.temporary, *cache.directory.glob(f"{journal.NAME}.*")]:
             path.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:
-    # A build that was stopped leaves the directory that torch builds in (`NAME.main_CxxBuild`).
+    # A build that was stopped leaves the directory in which torch builds (`NAME.main_CxxBuild`).
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -84,7 +84,7 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Tell an error of the file system as one of ours: the wrappers are done by then."""
+    """Report an error of the file system as ours: the wrappers are restored by then."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def _reported() -> Iterator[None]:
 
 @contextmanager
 def _free(lock: Path) -> Iterator[bool]:
-    """Whether nobody holds a lock of Inductor's; held meanwhile."""
+    """Try to take a lock of Inductor's, and hold it; yields whether it was free."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Runs a program as it is, to learn which wrappers it uses."""
+"""Runs a program without probes, to learn which wrappers it uses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rewriter.execution.standard_input import StandardInput
 def discover(
     command: Sequence[str], added: Mapping[str, str], tell: Tell, *, quiet: bool = False
 ) -> tuple[ExitStatus, Usage]:
-    """How a program ended, and what it used; `added` are variables for it, `quiet` sends its output
-    to standard error. Raises `RewriterError` where it cannot be started."""
+    """How a program ended, and what it used. `added` are variables for its environment; `quiet`
+    sends its output to standard error. Raises `RewriterError` if it cannot be started."""
     program.require(command)
     with Signals() as signals, tempfile.TemporaryDirectory(prefix="rewriter-run-") as place:
         folder, traces = Path(place, "watch"), Path(place, "trace")

@@ -1,4 +1,4 @@
-"""The caches of one run of a program: held, probed and restored together."""
+"""The caches of one run of a program, which are locked, probed and restored together."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PATIENT, _LOOKS = 300.0, 0.2
 
 
 class HeldCaches:
-    """Caches that a run has locked, the first one being that of the request.
+    """The caches that a run has locked; the first one is that of the request.
 
-    The journal of each says which of its wrappers have probes, and that of the first one which
-    other caches do: whoever finds it after a kill restores them all.
+    The journal in each says which of its wrappers have probes, and the first one also which other
+    caches have such wrappers: a command that finds it after a kill restores them all.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class HeldCaches:
         return tuple(self._journals)
 
     def hold(self, directory: Path) -> Cache:
-        """Lock one more cache, and say in it that a run is in progress; what is in it.
+        """Lock another cache, and write into it that a run is in progress. Returns its content.
 
-        Raises `RewriterError` where another command holds it, or wrappers in it have probes.
+        Raises `RewriterError` if another command holds it, or wrappers in it have probes.
         """
         cache = self._enter(directory)
         require_plain(cache)
@@ -77,7 +77,7 @@ class HeldCaches:
             time.sleep(_LOOKS)
 
     def scan(self) -> Cache:
-        """What is in all of them, as one: the newest wrapper comes first."""
+        """The content of all caches as one, with the newest wrapper first."""
         caches = [scan(directory) for directory in self._journals]
         first, others = caches[0], caches[1:]
         slots = [slot for cache in caches for slot in cache.slots]
@@ -96,7 +96,7 @@ class HeldCaches:
         return mutate.instrument(self._slots, selection, overwrite=overwrite, go_on=self._go_on)
 
     def restore(self) -> tuple[Cleared, ...]:
-        """Give the originals back, as far as there are any: the program may have removed some."""
+        """Restore the originals of wrappers that still exist: the program may have removed some."""
         cleared = []
         for directory in self._journals:
             before = (slot for slot in self._slots if slot.directory == directory)
@@ -106,15 +106,15 @@ class HeldCaches:
         return tuple(cleared)
 
     def close(self) -> tuple[Cleared, ...]:
-        """Restore what is not yet, and end."""
+        """Restore what is not restored yet, and end."""
         cleared = self.restore() if self._slots else ()
-        # The first one last: it names the others.
+        # The first one last, since it names the others.
         for journal in reversed(self._journals.values()):
             journal.remove()
         return cleared
 
     def _announce(self) -> None:
-        """Write the journals: before the first wrapper gets probes."""
+        """Write the journals, before the first wrapper gets probes."""
         others = [str(directory) for directory in self.directories[1:]]
         for number, (directory, journal) in enumerate(self._journals.items()):
             names = (slot.name for slot in self._slots if slot.directory == directory)

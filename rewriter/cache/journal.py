@@ -1,6 +1,6 @@
-"""What a `cache run` leaves in the cache as long as it runs, and what is found if it is killed.
+"""The journal that a `cache run` keeps in the cache while it runs.
 
-The process holds a lock on the file. Who finds the file and the lock free knows that the run died
+The process holds a lock on the file. A command that finds the file unlocked knows that the run died
 before it restored the wrappers.
 """
 
@@ -22,8 +22,8 @@ NAME = ".rewriter-run.json"
 
 @dataclass(frozen=True)
 class Running:
-    """A `cache run`: `wrappers` are the names of those that it has put probes into, `others` the
-    other caches in which it has done so."""
+    """A `cache run`: `wrappers` are the names of those that it put probes into, `others` the other
+    caches in which it did so."""
 
     pid: int
     host: str
@@ -43,8 +43,8 @@ class Journal:
         self._descriptor: int | None = None
 
     def write(self, wrappers: Iterable[str], *, others: Iterable[str] = ()) -> None:
-        """Say which wrappers are about to be instrumented: before the first of them is. `others`
-        are the caches that have such wrappers, too."""
+        """Write which wrappers are about to be instrumented, before the first one is. `others` are
+        the other caches with such wrappers."""
         facts = {
             "format": "rewriter.cache-journal",
             "version": 1,
@@ -58,7 +58,7 @@ class Journal:
         temporary = self._path.with_name(f"{NAME}.{os.getpid()}")
         descriptor = None
         try:
-            # Locked before it has its name: nobody finds it unlocked.
+            # Locked before it gets its name, so that no command finds it unlocked.
             descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
             if not locks.take(descriptor):
                 raise OSError(errno.EWOULDBLOCK, "another process holds a file of this name")
@@ -77,7 +77,7 @@ class Journal:
         self._descriptor = descriptor
 
     def remove(self) -> None:
-        """The wrappers are restored."""
+        """Remove the journal, after the wrappers were restored."""
         if self._descriptor is not None:
             self._path.unlink(missing_ok=True)
         self._close()
@@ -106,7 +106,7 @@ def remove(directory: Path) -> None:
 
 
 def _open(directory: Path) -> tuple[Running, bool] | None:
-    """The journal, and whether its process lives."""
+    """The journal, and whether its process is alive."""
     try:
         descriptor = os.open(directory / NAME, os.O_RDONLY)
     except OSError:
@@ -117,7 +117,7 @@ def _open(directory: Path) -> tuple[Running, bool] | None:
 
 
 def _parse(data: bytes) -> Running:
-    """A journal that cannot be read names no wrappers."""
+    """Parse a journal; one that cannot be read names no wrappers."""
     try:
         facts = json_text.parse_object(data)
         return Running(

@@ -1,4 +1,4 @@
-"""Where serving engines keep caches of Inductor's, as far as they do not use torch's own.
+"""The directories in which serving engines keep Inductor caches, other than torch's own.
 
 vLLM: vllm/compilation/decorators.py, backends.py and compiler_interface.py, vllm/envs.py. SGLang:
 python/sglang/srt/environ.py and compilation/backend.py.
@@ -16,8 +16,8 @@ _CACHE = "torch_compile_cache"
 
 @dataclass(frozen=True)
 class EngineCaches:
-    """The caches of an engine: the variables that name its directory, the first one that is set,
-    the directory without any, and where caches are below it."""
+    """The caches of an engine: the variables that may name its directory (the first one that is set
+    counts), the directory without them, and the places of caches in it."""
 
     name: str
     variables: tuple[str, ...]
@@ -43,7 +43,7 @@ ENGINES = (
             f"{_CACHE}/*/inductor_cache",
             f"{_CACHE}/*/rank_*/inductor_cache",
             f"{_CACHE}/*/rank_*/*/inductor_cache",
-            # Artifacts that were saved as directories are caches, too.
+            # Artifacts that were saved as directories are also caches.
             f"{_CACHE}/*/rank_*/*/artifact_*",
         ),
     ),
@@ -57,7 +57,7 @@ ENGINES = (
 
 
 def known() -> Iterator[tuple[str, Path]]:
-    """The caches of engines that are there: the engine, and the directory."""
+    """The existing caches of engines: the engine's name, and the directory."""
     for engine in ENGINES:
         for pattern in engine.patterns:
             for path in sorted(engine.root.glob(pattern)):

@@ -1,4 +1,4 @@
-"""Where Inductor's cache is."""
+"""Finds Inductor's cache."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def directory(wanted: str | Path | None) -> Path:
-    """The cache that is meant, as an absolute path; it may not exist."""
+    """The requested or default cache as an absolute path; it may not exist."""
     path = wanted or os.environ.get(VARIABLE) or _default()
     return Path(os.path.abspath(path))
 
 
 def existing(wanted: str | Path | None) -> Path:
-    """The cache that is meant. Raises `RewriterError` where there is none."""
+    """The requested or default cache. Raises `RewriterError` if it does not exist."""
     path = directory(wanted)
     if not path.is_dir():
         raise RewriterError(

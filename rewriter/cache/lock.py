@@ -25,7 +25,7 @@ def locked(directory: Path) -> Iterator[None]:
             raise _busy(directory)
         yield
     finally:
-        os.close(descriptor)  # gives the lock back
+        os.close(descriptor)  # releases the lock
 
 
 def _take(descriptor: int, directory: Path) -> bool:

@@ -1,8 +1,8 @@
-"""All that writes wrappers of a cache: put probes in, give the originals back.
+"""Writes the wrappers of a cache: puts probes in, and restores the originals.
 
-Every step is one rename or one unlink, so that a program finds a whole file at any moment, and
-whoever is stopped between two of them leaves a state that `slots.py` knows. The caller holds the
-lock of the cache.
+Every step is one rename or one unlink. So a program finds a complete file at any moment, and a
+command that is stopped between two steps leaves a state that `slots.py` recognises. The caller
+holds the lock of the cache.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rewriter.instrumentation.types import Instrumented, Selection
 
 @dataclass(frozen=True)
 class Placed:
-    """A wrapper that has got probes."""
+    """A wrapper that got probes."""
 
     slot: Slot
     result: Instrumented
@@ -44,11 +44,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Cleared:
-    """What a restore did, as names in the cache.
+    """The result of a restore, as names in the cache.
 
-    `restored` are plain again; `stripped` had been edited, and keep the edits; `left` were edited
-    and stay as they are. `products` counts the builds of instrumented C++ that were removed,
-    `graphs` the compiled graphs that held the text of an instrumented wrapper.
+    `restored` are plain again; `stripped` had been edited, and keep the edits; `left` had been
+    edited and were not changed. `products` counts the builds of instrumented C++ that were removed,
+    `graphs` the compiled graphs with the text of an instrumented wrapper.
     """
 
     restored: tuple[str, ...] = ()
@@ -66,12 +66,12 @@ def instrument(
     beside: Iterable[Slot] = (),
     go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[tuple[Placed, ...], tuple[Refused, ...]]:
-    """Put probes into wrappers, in place of those that are there.
+    """Put probes into wrappers, replacing those that are there.
 
-    One that cannot have them is refused and the others go on; where writing fails, or `go_on` says
-    no, those of this call are as they were. What has probes already and keeps them is `beside`: the
-    prints of all are told apart. A backup that is not ours, and edits made since a
-    wrapper was instrumented, are lost only with `overwrite`.
+    A wrapper that cannot have them is refused, and the others go on. If writing fails, or `go_on`
+    returns false, the wrappers of this call are restored. Wrappers that keep their earlier probes
+    are `beside`: labels tell apart what all of them print. Only `overwrite` discards a backup that
+    is not ours, or edits made since a wrapper was instrumented.
     """
     placed: list[Placed] = []
     refused: list[Refused] = []
@@ -102,7 +102,7 @@ def instrument(
 
 
 def restore(slots: Iterable[Slot], *, overwrite: bool = False) -> Cleared:
-    """Make wrappers plain again. Edited ones stay as they are unless `overwrite` is given."""
+    """Make wrappers plain again. Edited ones are not changed unless `overwrite` is set."""
     restored: list[str] = []
     stripped: list[str] = []
     left: list[str] = []
@@ -127,7 +127,7 @@ def _instrument(
     *,
     overwrite: bool,
 ) -> Placed:
-    """Put probes into one wrapper. `made` gives the result for the wrapper as it was read."""
+    """Put probes into one wrapper. `made` returns the result for the wrapper as it was read."""
     if slot.state in ("leftover", "missing") or (slot.state == "edited" and overwrite):
         with _reported(slot.path):
             _restore(slot)
@@ -156,7 +156,7 @@ def _instrument(
         try:
             _replace(now.path, result.source, backup)
         except BaseException:
-            # The backup is of no use to a wrapper that did not get its probes.
+            # A wrapper that did not get its probes needs no backup.
             if now.state == "plain":
                 backup.unlink(missing_ok=True)
             raise
@@ -164,7 +164,7 @@ def _instrument(
 
 
 def _keep(slot: Slot, backup: Path, original: bytes) -> None:
-    """Make the backup: the very file, if it is the original and can have a second name."""
+    """Make the backup: a hard link, if the file is the original and can have one."""
     if slot.state != "plain":
         _replace(backup, original, slot.path)
         return
@@ -172,7 +172,7 @@ def _keep(slot: Slot, backup: Path, original: bytes) -> None:
         os.link(slot.path, backup, follow_symlinks=False)
     except FileNotFoundError:
         raise
-    except OSError:  # no links on this file system, or not to the files of others
+    except OSError:  # the file system has no links, or not to files of other users
         temporary = backup.with_name(f".{backup.name}{TEMPORARY}")
         temporary.unlink(missing_ok=True)
         shutil.copy2(slot.path, temporary, follow_symlinks=False)
@@ -190,7 +190,7 @@ def _restore(slot: Slot) -> None:
 
 
 def _undo(before: Slot) -> None:
-    """Put a wrapper into the state that it was in before it got probes."""
+    """Restore a wrapper to the state before it got probes."""
     if before.state == "plain":
         os.replace(backup_path(before.path), before.path)
         return
@@ -200,7 +200,7 @@ def _undo(before: Slot) -> None:
 
 
 def _replace(path: Path, data: bytes, like: Path) -> None:
-    """Put a new file in the place of `path`, with the mode and the owner of another one."""
+    """Replace `path` by a new file with the mode and the owner of another one."""
     facts = os.stat(like)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     try:
@@ -217,7 +217,7 @@ def _replace(path: Path, data: bytes, like: Path) -> None:
 
 @contextmanager
 def _reported(path: Path) -> Iterator[None]:
-    """Tell an error of the file system as one of ours."""
+    """Report an error of the file system as ours."""
     try:
         yield
     except FileNotFoundError as error:
@@ -239,16 +239,16 @@ def _gone(path: Path) -> RewriterError:
 
 
 def clear_up(directory: Path, cleared: Cleared, *, keep: Container[str] = ()) -> Cleared:
-    """Remove what instrumented wrappers led to, less that of originals in `keep`; for a restore."""
+    """After a restore, remove what was made from instrumented wrappers, except those in `keep`."""
     products = clear.products(directory, keep=keep)
     graphs = clear.graphs(directory, keep=keep)
     return replace(cleared, products=products, graphs=graphs)
 
 
 def recover(cache: Cache, died: journal.Running) -> Cleared:
-    """Restore what an interrupted run left, and forget it.
+    """Restore the wrappers of an interrupted run, and remove its journal.
 
-    A journal that says nothing may stand for every wrapper.
+    A journal that names no wrappers may stand for all of them.
     """
     names = set(died.wrappers)
     cleared = restore(slot for slot in cache.slots if not names or slot.name in names)

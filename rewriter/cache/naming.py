@@ -1,8 +1,8 @@
-"""What wrappers of a cache are called in the model: traced by the run that compiles them, and kept
+"""The names in the model for wrappers of a cache: traced by the run that compiles them, and stored
 by torch in the entries of the cache.
 
 `TORCH_TRACE` changes neither the keys of the cache nor a byte of the wrappers (measured with torch
-2.13; INDUCTOR_PROVENANCE and TORCH_COMPILE_DEBUG change both, and are left alone).
+2.13; INDUCTOR_PROVENANCE and TORCH_COMPILE_DEBUG change both, and are not set).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _VARIABLE = "TORCH_TRACE"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What makes a program trace its compilations, unless its user has it do so already."""
+    """The variables that make a program trace its compilations, unless the user set them."""
     return {} if os.environ.get(_VARIABLE) else {_VARIABLE: str(folder)}
 
 
 def write(dump: Path, placed: Iterable[Placed], folder: Path, used: Usage) -> None:
-    """Add to a dump what the logs in a folder, and the cache, say of the wrappers, and of the
-    processes what they are by the files that they loaded.
+    """Add the names of wrappers to a dump, from the logs in a folder and from the cache; and for
+    processes, their pieces of the model, by the files that they loaded.
 
     Raises `OSError`.
     """
     wrappers = []
     for one in placed:
         with contextlib.suppress(RewriterError):
-            # One that was instrumented before cannot be located as it is.
+            # A wrapper that was instrumented before cannot be located as it is.
             if one.slot.wrapper.located:
                 wrappers.append(one.slot.wrapper)
     hashes = {Path(x.name).stem: trace.digest(x.restored.source) for x in wrappers}

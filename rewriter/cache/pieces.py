@@ -1,7 +1,7 @@
-"""Which pieces of a model the wrappers of a program are: by the files that it loaded them from.
+"""Finds the pieces of a model that wrappers are for, by the files that a program loaded.
 
-A serving engine splits a model and keeps what was compiled for each piece in a file or a directory
-of its own. Pieces that are the same have one wrapper, which is called for each of them in turn.
+A serving engine splits a model and keeps the compiled code for each piece in a separate file or
+directory. Equal pieces have one wrapper, which is called for each of them in turn.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rewriter.core.text import natural_order
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 
 _MODELS = "torch_aot_compile"
-_CACHES = ("fxgraph", "aotautograd")  # entries of these are no pieces
+_CACHES = ("fxgraph", "aotautograd")  # entries in these are not pieces
 _RANK = re.compile(r"rank_?\d+(?:_\d+)?")
 _MOST_PIECES = 2000
 
 
 def of_usage(usage: Usage, hashes: Mapping[str, str]) -> dict[int, ProcessNames]:
-    """What is known of the processes of a program. `hashes` are those of its wrappers without
+    """The facts about the processes of a program. `hashes` are those of its wrappers without
     probes, by their keys."""
     read = _Reader()
     return {
@@ -41,7 +41,7 @@ def of_usage(usage: Usage, hashes: Mapping[str, str]) -> dict[int, ProcessNames]
 
 
 def titles(usage: Usage, slots: Iterable[Slot]) -> dict[Path, str]:
-    """The pieces of the model that wrappers are for, by the paths of these, as far as known."""
+    """The pieces of the model that wrappers are for, as far as known, by the wrappers' paths."""
     paths = {slot.path.stem: slot.path for slot in slots}
     found: dict[Path, dict[str, None]] = {}
     for names in of_usage(usage, {key: str(path) for key, path in paths.items()}).values():
@@ -74,8 +74,8 @@ def _places(process: Process) -> Iterator[Path]:
 
 
 def _in_order(pieces: Iterable[PieceOfModel]) -> tuple[PieceOfModel, ...]:
-    """Pieces as a model runs them. Sizes that a piece was compiled for are left out where the same
-    wrapper is for several: which of them a call has is not known."""
+    """Pieces in the order in which a model runs them. If a wrapper is for several sizes of a piece,
+    these are left out: it is not known which one a call has."""
     by_name: dict[str, list[PieceOfModel]] = {}
     for piece in pieces:
         by_name.setdefault(piece.name, []).append(piece)
@@ -87,7 +87,7 @@ def _in_order(pieces: Iterable[PieceOfModel]) -> tuple[PieceOfModel, ...]:
 
 
 class _Reader:
-    """Reads each file once: the processes of an engine load the same."""
+    """Reads each file once: the processes of an engine load the same files."""
 
     def __init__(self) -> None:
         self._known: dict[Path, list[tuple[str, PieceOfModel]]] = {}
@@ -100,7 +100,7 @@ class _Reader:
             try:
                 self._known[path] = list(self._read(path))
             except (OSError, ValueError, RewriterError):
-                self._known[path] = []  # it is no such file, or damaged: the program may read it
+                self._known[path] = []  # another kind of file, or damaged, perhaps being written
         return self._known[path]
 
     def _read(self, path: Path) -> Iterator[tuple[str, PieceOfModel]]:
@@ -124,7 +124,7 @@ class _Reader:
                     yield one.stored.key, replace(piece, layers=known)
 
     def _named(self, path: Path) -> tuple[str, ...]:
-        """What an index beside a file calls the pieces that it is for."""
+        """The names that an index beside a file has for the pieces that it is for."""
         index = path.parent / INDEX
         if index not in self._indexes:
             known = saved_directory.pieces(index) if index.is_file() else []
@@ -143,7 +143,7 @@ class _Reader:
 def _graph_of_model(path: Path) -> dict[str, PieceNames]:
     """The names of the pieces in a `model` of vLLM, `torch_aot_compile/<hash>/rank_0_0/model`.
 
-    The text of its graph is in a directory with another hash: it counts where it is the only one.
+    The text of its graph is in a directory with another hash, and is used if it is the only one.
     """
     folders = path.parents[2:4]
     if len(folders) < 2 or folders[0].name != _MODELS:

@@ -1,4 +1,4 @@
-"""What has to be true of a cache, and of a choice in it, before and after a program runs."""
+"""Checks a cache, and a choice of wrappers in it, before and after a program runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rewriter.cache.select import Choice, choose
 from rewriter.cache.slots import Cache
 from rewriter.core.errors import RewriterError
 
-_NAMED = 12  # kernels, wrappers or caches in an error
+_NAMED = 12  # kernels, wrappers or caches named in an error
 
 
 def make(directory: Path) -> bool:
-    """Make the cache where there is none, to have it for ourselves; whether that was done."""
+    """Make the cache if it is missing, readable only by the user. Returns whether it was made."""
     if directory.is_dir():
         return False
     try:
@@ -29,7 +29,7 @@ def make(directory: Path) -> bool:
 
 
 def require_match(cache: Cache, choice: Choice) -> None:
-    """Raise where wrappers are there and none has a name, or a kernel, that was asked for."""
+    """Raise if there are wrappers, but none has the requested names or kernels."""
     by_name = replace(choice, since=None, newest=None)
     if not cache.slots or by_name == Choice():
         return
@@ -58,8 +58,8 @@ def require_match(cache: Cache, choice: Choice) -> None:
 
 
 def nothing_compiled(directory: Path, choice: Choice, used: Sequence[Path]) -> RewriterError:
-    """The error of a program that ran, and of which no wrapper can be probed. `used` are caches
-    that were not to be looked at."""
+    """The error if a program ran, and none of its wrappers can be probed. `used` are caches outside
+    the requested one."""
     if used:
         listed = ", ".join(map(str, used[:_NAMED]))
         return RewriterError(

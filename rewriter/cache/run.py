@@ -1,4 +1,4 @@
-"""Runs a program with probes in the wrappers of its cache, and gives the originals back."""
+"""Runs a program with probes in the wrappers of its cache, and restores the originals."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from rewriter.runtime import cache_directory
 # `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in Python,
 # `// _frozen_param0 device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in C++.
 _ADDRESS = re.compile(rb"(?m)^(?=.*\bdevice\()((?:// )?_frozen_param\d+ .*) [0-9a-f]+$")
-# With this, torch compiles into a new directory each time (`fresh_cache` in compile_fx.py), and
-# takes no wrapper from the cache. Without graphs from a cache it compiles each time, too.
+# With this variable, torch compiles into a new directory each time (`fresh_cache` in
+# compile_fx.py), and uses no wrappers from the cache. Without cached graphs it also compiles.
 _DISABLED = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
 _UNCACHED = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-_MANY = 50  # wrappers from which on it is said that they take a while
+_MANY = 50  # wrappers; for more, the user is told that it takes a while
 _REMOTE = ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run, and how. `quiet` are the probes, `redirected` is the program's output.
+    """What to run, and how. `quiet` are the probes, `redirected` is the program's output.
 
-    `timeout` is in seconds, for each run of the program; all of them read `stdin`. `pinned` says
-    that the program is told where the cache is, and that no other one is meant; otherwise it finds
-    it as it always does, and others that it uses are probed, too. `used` is what an earlier run of
-    the program did. `environment` is added to that of the probed run. `patience` is how many
-    seconds to wait for another command at work in a cache.
+    `timeout` is in seconds, for each run of the program; each run reads `stdin`. `pinned`: the
+    program is told where the cache is, and no other one is probed; otherwise it finds its cache as
+    always, and other caches that it uses are probed, too. `used` is what an earlier run of the
+    program used. `environment` is added to that of the probed run. `patience` is
+    how many seconds to wait for another command at work in a cache.
     """
 
     program: tuple[str, ...]
@@ -78,9 +78,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Unprobed:
-    """A wrapper that the program made only in its last run, which is why it had no probes.
+    """A wrapper without probes, because the program made it only in its last run.
 
-    `frozen` says that it makes a new one in every process: the text holds addresses.
+    `frozen`: every process makes a new one, since its text contains addresses.
     """
 
     slot: Slot
@@ -89,10 +89,10 @@ class Unprobed:
 
 @dataclass(frozen=True)
 class CacheRun:
-    """What a run did. `runs` counts how often the program ran, `ended` tells of the last time.
+    """The result of a run. `runs` is how often the program ran, `ended` is how the last run ended.
 
-    `others` are the caches that the program used beside the one that was asked for, `used` is what
-    its last run did.
+    `others` are the caches that the program used besides the requested one, `used` is what its last
+    run used.
     """
 
     ended: ExitStatus
@@ -110,13 +110,13 @@ class CacheRun:
 
     @property
     def wrappers(self) -> tuple[Placed, ...]:
-        """Those that had probes. The same file in several caches, as those of ranks, counts once:
-        it has the name of its text, by which calls are counted."""
+        """The wrappers that had probes. The same file in several caches, such as those of ranks,
+        counts once: its name is a hash of its text, and calls are counted by name."""
         return tuple({one.slot.path.name: one for one in reversed(self.placed)}.values())[::-1]
 
 
 def run(request: Request, tell: Tell) -> CacheRun:
-    """Run a program, probed. Whatever becomes of it, its caches are as they were afterwards."""
+    """Run a program with probes. Its caches are restored in any case."""
     program.require(request.program)
     made = make(request.directory)
     if made and request.pinned:
@@ -141,7 +141,7 @@ def run(request: Request, tell: Tell) -> CacheRun:
                 finally:
                     kept = (dump / "manifest.json").is_file()
                     if not kept:
-                        shutil.rmtree(dump)  # nothing was recorded: it is no dump
+                        shutil.rmtree(dump)  # nothing was recorded, so it is not a dump
             finally:
                 caches.close()
     finally:
@@ -153,14 +153,14 @@ def run(request: Request, tell: Tell) -> CacheRun:
 
 @dataclass(frozen=True)
 class _Folders:
-    """Where a run leaves its dump, and the directory that is there as long as it takes."""
+    """The directory for the dump of a run, and a temporary directory for its duration."""
 
     dump: Path
     place: Path
 
     @property
     def traces(self) -> Path:
-        """For the log of `TORCH_TRACE`."""
+        """The directory for the log of `TORCH_TRACE`."""
         return self.place / "trace"
 
     @property
@@ -169,8 +169,8 @@ class _Folders:
 
 
 def _read(dump: Path, ran: CacheRun, traces: Path, tell: Tell) -> DumpSummary:
-    """What the dump says. The wrappers that were called are copied into it, as they were, and what
-    they are called in the model is added."""
+    """Summarize the dump, after copying the called wrappers into it, without probes, and adding
+    their names in the model."""
     try:
         result = summarise(dump)
     except RewriterError as error:
@@ -201,7 +201,7 @@ class _Runner:
         folders.traces.mkdir()
         folders.watch.mkdir()
         self._watch = Watch(folders.watch, folders.traces)
-        # Of the caches that the program moved to, the wrappers that it used there.
+        # The wrappers that the program used in caches other than the requested one.
         self._found: set[Path] = set()
         self._used = Usage()
 
@@ -221,7 +221,7 @@ class _Runner:
             cache = self._caches.scan()
         chosen = self._choose(cache)
         if not chosen.slots:
-            # What the cache has not is not waited for: the name is wrong, or the cache.
+            # Do not run a program for names that the cache does not have.
             require_match(cache, self._request.choice)
             self._tell("no such wrapper in the cache yet: the program runs once without probes")
             ended = self._start({"REWRITER_PROBE": "off"})
@@ -252,7 +252,8 @@ class _Runner:
         return replace(result, unprobed=new)
 
     def _ended_on_request(self, ended: ExitStatus) -> bool:
-        """Whether somebody asked the program to end; if so, tells that it is not started again."""
+        """Whether somebody asked the program to end; then the user is told that it is not started
+        again."""
         if not ended.requested_by:
             return False
         self._tell(
@@ -271,9 +272,9 @@ class _Runner:
         self._tell(text + "it runs once more")
 
     def _find(self, used: Usage) -> bool:
-        """Hold the caches that a program moved to; whether there are any.
+        """Lock the caches that a program used elsewhere. Returns whether there are any.
 
-        Of one that is gone by now, the copies of its wrappers stand in for them.
+        If one no longer exists, the copies of its wrappers are used instead.
         """
         if self._request.pinned:
             return False
@@ -300,7 +301,7 @@ class _Runner:
         return nothing_compiled(directory, self._request.choice, used)
 
     def _probed(self, chosen: Chosen) -> tuple[CacheRun, Cache]:
-        """Run the program with probes in some wrappers of its caches; the caches afterwards."""
+        """Run the program with probes in some wrappers. Also returns the caches afterwards."""
         request = self._request
         if len(chosen.slots) > _MANY:
             self._tell(
@@ -319,7 +320,7 @@ class _Runner:
             "REWRITER_DUMP": str(self._dump),
             "REWRITER_COMMAND": request.command,
         }
-        # A graph that is compiled now has the probes in it: it must not get to other machines.
+        # A graph that is compiled now contains the probes: do not share it with other machines.
         environment |= dict.fromkeys(_REMOTE, "0")
         if request.quiet:
             environment["REWRITER_QUIET"] = "1"
@@ -365,16 +366,16 @@ class _Runner:
             self._used = self._watch.usage()
 
     def _concerns(self, slot: Slot) -> bool:
-        """Whether a wrapper is in the cache of the request, or the program used it in another."""
+        """Whether a wrapper is in the requested cache, or the program used it in another one."""
         return slot.directory == self._request.directory or slot.path in self._found
 
     def _choose(self, cache: Cache) -> Chosen:
-        """The wrappers that were asked for, among those that concern this run."""
+        """The requested wrappers among those that concern this run."""
         slots = tuple(filter(self._concerns, cache.slots))
         return choose(replace(cache, slots=slots), self._request.choice, now=time.time())
 
     def _new(self, now: Cache, before: Cache) -> tuple[Unprobed, ...]:
-        """The wrappers that are new in a cache, as far as they would have been chosen."""
+        """The new wrappers in a cache that the request would have chosen."""
         known = {slot.path for slot in before.slots}
         texts = {_without_addresses(slot) for slot in before.slots}
         slots = tuple(x for x in now.slots if x.path not in known and self._concerns(x))
@@ -386,14 +387,14 @@ class _Runner:
 def _without_addresses(slot: Slot) -> bytes:
     """The text of a wrapper without the addresses of frozen weights, which are in comments.
 
-    Its own text is all that a wrapper without such weights has in common with another one.
+    Without such weights, the whole text is compared.
     """
     text, count = _ADDRESS.subn(rb"\1", slot.wrapper.plain.data)
     return text if count else str(slot.path).encode()
 
 
 def _probes_in(placed: Sequence[Placed], directory: Path, kept: Path) -> str:
-    """How many wrappers have probes, and in which caches if there are others than `directory`."""
+    """How many wrappers have probes, and in which caches, if not only in `directory`."""
     text = f"probes in {counted(len(placed), 'wrapper')}"
     caches = Counter(one.slot.directory for one in placed)
     if set(caches) == {directory}:
@@ -406,7 +407,7 @@ def _probes_in(placed: Sequence[Placed], directory: Path, kept: Path) -> str:
 
 
 def _holds_wrappers(directory: Path, among: Collection[Path] | None = None) -> bool:
-    """Whether a directory has a wrapper, one `among` these: what was loaded may be kernels."""
+    """Whether a directory has a wrapper, and one `among` these: loaded files may be kernels."""
     try:
         slots = scan(directory).slots
     except RewriterError:

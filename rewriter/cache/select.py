@@ -1,4 +1,4 @@
-"""Chooses wrappers of a cache by name, by age and by what they launch."""
+"""Chooses wrappers of a cache by name, by age and by the kernels that they launch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rewriter.cache.slots import Cache, Slot
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.matching import matches
 
-_PREFIX = 6  # characters of a hash that may stand for it
+_PREFIX = 6  # characters of a hash that identify it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which wrappers: any of the `globs`, with any of the `kernels`, of the last `since` seconds,
-    and of those the `newest`. `None` leaves a criterion out, as no globs do."""
+    """Which wrappers to choose: those that match any of the `globs` and any of the `kernels`, of
+    the last `since` seconds, and of these the `newest`. `None` or no globs means no restriction."""
 
     globs: tuple[str, ...] = ()
     kernels: tuple[str, ...] | None = None
@@ -29,14 +29,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The wrappers chosen, newest first, and those that cannot be read, each with the reason."""
+    """The chosen wrappers, newest first, and those that cannot be read, each with the reason."""
 
     slots: tuple[Slot, ...]
     broken: tuple[tuple[str, str], ...]
 
 
 def choose(cache: Cache, choice: Choice, *, now: float) -> Chosen:
-    """The wrappers of a cache that a choice names."""
+    """The wrappers of a cache that match a choice."""
     broken: list[tuple[str, str]] = []
     chosen: list[Slot] = []
     candidates = list(_candidates(cache, choice, now))

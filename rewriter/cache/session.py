@@ -1,4 +1,4 @@
-"""Opens a cache for a command: alone in it, and after what an interrupted run left."""
+"""Opens a cache for a command: locks it, and restores what an interrupted run left."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rewriter.core.text import counted
 
 Tell = Callable[[str], None]
 
-_NAMED = 3  # wrappers in an error
+_NAMED = 3  # wrappers named in an error
 
 
 @contextmanager
 def writing(directory: Path, tell: Tell) -> Iterator[Cache]:
-    """The cache, for a command that changes it. Raises `RewriterError` if another one does."""
+    """Open a cache to change it. Raises `RewriterError` if another command is doing so."""
     with locked(directory):
         yield _recovered(directory, tell)
 
 
 def reading(directory: Path, tell: Tell) -> Cache:
-    """The cache as it is. What an interrupted run left is restored for this, too."""
+    """Open a cache to read it. Restores what an interrupted run left, too."""
     if journal.interrupted(directory) is not None:
         with locked(directory):
             return _recovered(directory, tell)
@@ -37,7 +37,7 @@ def _recovered(directory: Path, tell: Tell) -> Cache:
     cache = scan(directory)
     if died is None:
         return cache
-    # This one last: its journal names the others.
+    # The requested cache comes last, since its journal names the others.
     for other in map(Path, died.others):
         if journal.interrupted(other) is not None:
             with locked(other):
@@ -57,7 +57,7 @@ def _recover(directory: Path, tell: Tell, where: str = "") -> None:
 
 
 def require_plain(cache: Cache) -> None:
-    """Raise `RewriterError` where a wrapper has probes that nobody takes out."""
+    """Raise `RewriterError` if a wrapper has probes that no command will remove."""
     held = [slot for slot in cache.slots if slot.state in ("instrumented", "edited")]
     if held:
         raise RewriterError(

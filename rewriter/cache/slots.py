@@ -1,6 +1,6 @@
-"""Reads a cache: which wrappers are in it, and in what state each is. Writes nothing.
+"""Reads a cache: the wrappers in it, and the state of each. Writes nothing.
 
-A wrapper is `<cache>/xx/<hash>.py`. While it is instrumented, the original stands beside it as
+A wrapper is `<cache>/xx/<hash>.py`. While it is instrumented, the original is beside it as
 `<hash>.py.orig`.
 """
 
@@ -19,23 +19,23 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.files import BACKUP, backup_path
 from rewriter.core.labels import short
 
-TEMPORARY = ".rewriter-tmp"  # ends the names of files that are being written
+TEMPORARY = ".rewriter-tmp"  # the suffix of files that are being written
 
-# `edited`: its probes do not come out exactly; `leftover`: plain, with a copy beside it that a
-# command left when it was stopped; `missing`: only the copy is there.
+# `edited`: its probes cannot be removed exactly; `leftover`: plain, with a copy beside it from a
+# command that was stopped; `missing`: only the copy exists.
 SlotState = Literal["plain", "instrumented", "edited", "leftover", "missing"]
 BackupKind = Literal["none", "original", "foreign"]
 
-_FOLDERS = "[!.][!.]"  # what Inductor names after two characters of a hash
+_FOLDERS = "[!.][!.]"  # Inductor names them after two characters of a hash
 _KERNEL = b"@triton.jit"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one wrapper. `name` is its path in the cache, `modified` is that of the plain
-    file, in seconds since 1970; `wrapper` is read, not yet located.
+    """The place of one wrapper. `name` is its path in the cache, `modified` the time of the plain
+    file in seconds since 1970; `wrapper` was read, but not located yet.
 
-    `backup` is `foreign` where something is in its place that is not the original.
+    `backup` is `foreign` if another file than the original is in its place.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Slot:
 
     @property
     def short(self) -> str:
-        """A name for tables and sentences: enough of the hash to choose the wrapper by."""
+        """A name for tables and sentences: enough of the hash to identify the wrapper."""
         return short(self.path)
 
     @property
@@ -63,10 +63,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Cache:
-    """What is in a cache; the newest wrapper comes first.
+    """The content of a cache, with the newest wrapper first.
 
-    `kernels` counts files of Triton kernels, `foreign` are other Python files that are no wrappers,
-    `temporary` are what a command left that was stopped while it wrote.
+    `kernels` counts files of Triton kernels, `foreign` are other Python files that are not
+    wrappers, `temporary` are partial files of a command that was stopped while it wrote.
     """
 
     directory: Path
@@ -82,7 +82,7 @@ class Cache:
 
 
 def scan(directory: Path) -> Cache:
-    """Read every wrapper of a cache. Raises `RewriterError` where a file cannot be read."""
+    """Read every wrapper of a cache. Raises `RewriterError` if a file cannot be read."""
     try:
         return _scan(directory)
     except OSError as error:
@@ -113,14 +113,14 @@ def _scan(directory: Path) -> Cache:
 
 
 def rescan(slot: Slot) -> Slot | None:
-    """The same place as it is now; `None` if there is no wrapper any more."""
+    """Read the same place again; `None` if the wrapper no longer exists."""
     return _slot(slot.path, slot.name, _read(slot.path))
 
 
 def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
     kept = _read(backup_path(path))
     if data is None:
-        # Somebody else's backup of what is no wrapper is none of our business.
+        # A backup of something that is not a wrapper is not ours, and is ignored.
         wrapper = read_wrapper(path, name, kept) if kept else None
         if wrapper is None or wrapper.probes is not None:
             return None
@@ -142,7 +142,7 @@ def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The bytes of a file; `None` where there is none, or a directory."""
+    """The bytes of a file; `None` if it does not exist or is a directory."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, IsADirectoryError):

@@ -1,9 +1,9 @@
-"""Which wrappers a program used, wherever it keeps its cache: watched while it ran.
+"""Finds the wrappers that a program used, wherever it keeps its cache, by watching it.
 
 A program may set `TORCHINDUCTOR_CACHE_DIR` itself, in each of its processes, and load compiled code
-from files of its own. Two records tell of that: what `startup.py` notes in each Python process, and
-the log of `TORCH_TRACE`, which has the path of each wrapper that was compiled or came from a cache
-of graphs. The latter is there also where a process did not import the former.
+from its own files. There are two records: what `startup.py` notes in each Python process, and the
+log of `TORCH_TRACE`, which has the path of each wrapper that was compiled or came from a cache of
+graphs. The log also covers processes that did not import `startup.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VARIABLE = "PYTHONPATH"
 @dataclass(frozen=True)
 class Process:
     """A process of the program: `name` is that of `multiprocessing`, empty if there is none;
-    `wrappers` are those that it loaded, `files` what else it read that may hold compiled code."""
+    `wrappers` are those that it loaded, `files` other files it read that may have compiled code."""
 
     pid: int
     name: str = ""
@@ -38,23 +38,23 @@ class Process:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a program used: the wrappers that it loaded without probes of this run. A path may be a
-    kernel's, and be gone by now."""
+    """The wrappers that a program loaded without probes of this run. A path may be that of a
+    kernel, and may no longer exist."""
 
     wrappers: tuple[Path, ...] = ()
     processes: Mapping[int, Process] = field(default_factory=dict)
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The caches that these wrappers are in, or were."""
+        """The present or former caches of these wrappers."""
         return tuple(dict.fromkeys(path.parents[1] for path in self.wrappers))
 
 
 class Watch:
     """Watches the processes of a program through its environment.
 
-    `folder` is a directory of our own that is there as long as the program runs; `traces` is where
-    its `TORCH_TRACE` goes.
+    `folder` is a temporary directory for the time the program runs; `traces` is the directory for
+    its `TORCH_TRACE`.
     """
 
     def __init__(self, folder: Path, traces: Path) -> None:
@@ -70,12 +70,12 @@ class Watch:
         return self._folder / startup.KEPT
 
     def copy(self, wrapper: Path) -> Path:
-        """Where the copy of a wrapper is, if there is one."""
+        """The path for the copy of a wrapper, which may not exist."""
         return self.kept / wrapper.name[1:3] / wrapper.name
 
     def arm(self, placed: Iterable[Placed]) -> None:
-        """Have wrappers get their probes also where the program makes them anew: in a cache that it
-        sets up each time, they are the same."""
+        """Also give wrappers their probes if the program generates them again, as with a cache that
+        it creates at each start: their text is the same."""
         for one in placed:
             copy = self.copy(one.slot.path)
             if copy != one.slot.path:
@@ -84,12 +84,12 @@ class Watch:
                 backup_path(copy).write_bytes(one.result.original)
 
     def restore_placed(self) -> None:
-        """Give the originals back of wrappers that got probes when they were loaded: the program
-        made them anew. What was compiled from them is removed. Raises `RewriterError`."""
+        """Restore wrappers that got probes when they were loaded, since the program had generated
+        them again, and remove what was compiled from them. Raises `RewriterError`."""
         placed = [path for kind, path, *_ in self._rows() if kind == "placed"]
         for path in placed:
             copy = self.copy(path)
-            with suppress(FileNotFoundError):  # it is gone, as its cache
+            with suppress(FileNotFoundError):  # its cache no longer exists
                 if path.read_bytes() == copy.read_bytes():
                     os.replace(shutil.copy2(backup_path(copy), f"{path}{TEMPORARY}"), path)
         for directory in dict.fromkeys(path.parents[1] for path in placed):
@@ -97,17 +97,17 @@ class Watch:
             clear.graphs(directory)
 
     def environment(self, around: Mapping[str, str]) -> dict[str, str]:
-        """The variables of `around` that have to be others for a program to be watched."""
+        """The variables that have to be changed from those of `around` to watch a program."""
         paths = [str(self._folder), *filter(None, [around.get(_VARIABLE)])]
         return {_VARIABLE: os.pathsep.join(paths)}
 
     def reset(self) -> None:
-        """Forget what was used, before the program starts once more."""
+        """Forget what was used, before the program starts again."""
         (self._folder / startup.LOG).write_bytes(b"")
         self._sizes = {log: log.stat().st_size for log in self._logs()}
 
     def usage(self) -> Usage:
-        """What was used since the last reset. A line that is damaged says nothing."""
+        """What was used since the last reset. Damaged lines are ignored."""
         wrappers: dict[Path, None] = {}
         processes: dict[int, Process] = {}
         placed: set[Path] = set()

@@ -8,7 +8,7 @@ from typing import get_args
 
 from rewriter.cache import location
 from rewriter.commands._parser import Parser
-from rewriter.core.types import Which
+from rewriter.core.types import ArgsMode
 from rewriter.instrumentation import probes
 from rewriter.rebuild.types import ROUTES
 
@@ -16,7 +16,7 @@ ARTIFACT = "a wrapper, a .pt2 package, or a directory or log that holds several"
 WRAPPERS = "wrappers of the cache"
 LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
-WHICH: tuple[Which, ...] = get_args(Which)
+WHICH: tuple[ArgsMode, ...] = get_args(ArgsMode)
 _WHICH = "which wrappers"
 _ARGS = (
     "which arguments print, hash and save read: written (what launches write, after them, and the "

@@ -30,7 +30,7 @@ from rewriter.core import json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
-from rewriter.core.types import Which
+from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import diagnosis_text, failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.diagnosis.fills import FILLINGS
@@ -124,7 +124,7 @@ class _Session:
         """The probes of the runs that fill memory. The probe `names` is not among them: with it,
         fingerprints are not queued, which is slow."""
         names = [name for name in FILLINGS if name in self.checks]
-        which: Which = "ends" if "corrupt" in self.checks else "written"
+        which: ArgsMode = "ends" if "corrupt" in self.checks else "written"
         return select([*names, "hash"], calls=self.arguments.calls, args=which)
 
     def run(

@@ -1,1 +1,1 @@
-"""From two dumps, or two artifacts, to what differs between them."""
+"""Finds what differs between two dumps, or between two artifacts."""

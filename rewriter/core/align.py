@@ -1,8 +1,7 @@
 """Aligns two sequences of launches, or of lines: finds their pairs.
 
-Myers' algorithm (E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986), over keys
-that go from strict to loose: what a strict key leaves unmatched between two matches is aligned
-again by the next one.
+Uses Myers' algorithm (E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986) with keys
+from strict to loose: what one key leaves unmatched between two matches is aligned by the next one.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-# Beyond so many edits the best path so far is taken: time stays linear in the length, and nobody
-# looks for the shortest of so long a list of changes.
+# After so many edits the best path so far is taken: time stays linear in the length, and a list of
+# that many changes need not be the shortest one.
 _MAX_EDITS = 1000
-# And from there on, piece by piece, this many: a piece costs the square of it.
+# The limit for the rest, piece by piece: the cost of a piece grows with its square.
 _FEW_EDITS = 250
 
 
@@ -23,8 +22,8 @@ class Pair(NamedTuple):
     """The positions of two items that correspond; `None` where an item has no counterpart.
 
     `level` is the key that matched them, 0 for the strictest. `moved` pairs agree in one of the two
-    strictest keys and stand in another order; a list of pairs has them where they stand in the
-    first sequence.
+    strictest keys but are in another order; a list of pairs has them at their place in the first
+    sequence.
     """
 
     a: int | None
@@ -37,9 +36,9 @@ Keys = tuple[Hashable, ...]
 
 
 def align(a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
-    """Align two sequences; each item gives its keys, strictest first, as many as all others.
+    """Align two sequences. Each item gives its keys, strictest first; all have the same number.
 
-    Every position of both comes up in exactly one pair, in order but for those that `moved`.
+    Every position of both is in exactly one pair. Pairs are in order, except those that `moved`.
     """
     levels = len(a[0]) if a else len(b[0]) if b else 0
     pairs = _align(a, b, (0, len(a)), (0, len(b)), 0, levels)
@@ -53,7 +52,7 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int
         start += 1
     while end_a > start and end_b > start and a[end_a - 1] == b[end_b - 1]:
         end_a, end_b = end_a - 1, end_b - 1
-    # What only one side has matches nothing; without it, few edits are left to search for.
+    # Items that only one side has match nothing; without them, there are fewer edits to search.
     common = set(a[start:end_a]) & set(b[start:end_b])
     left = [i for i in range(start, end_a) if a[i] in common]
     right = [j for j in range(start, end_b) if b[j] in common]
@@ -88,7 +87,7 @@ def _align(
 
 
 def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys], levels: int) -> list[Pair]:
-    """Pair what was left over on both sides and has the same key, of the two strictest."""
+    """Pair unmatched items that have the same key, one of the two strictest ones."""
     moved: dict[int, Pair] = {}
     taken: set[int] = set()
     for level in range(min(levels, 2)):
@@ -123,19 +122,19 @@ def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]
 def _snakes(
     a: Sequence[Hashable], b: Sequence[Hashable], from_a: int, from_b: int, limit: int
 ) -> tuple[list[tuple[int, int]], int, int]:
-    """The matches of the best path from a point, and the point that it came to.
+    """The matches on the best path from a point, and the end of that path.
 
-    That is the end of both, or, where `limit` edits do not lead there, the farthest point reached.
+    This is the end of both sequences, or the farthest point that `limit` edits reach.
     """
     len_a, len_b = len(a), len(b)
     diagonal = from_a - from_b
-    # By diagonal, how far in `a` the best path on it came: of k at k + limit + 1.
+    # By diagonal, how far in `a` its best path came; diagonal k has the index k + limit + 1.
     reached = array("q", [from_a]) * (2 * limit + 3)
     history: list[array[int]] = []
     zero = limit + 1
     ended = None
     for edits in range(limit + 1):
-        # What the next step can look at, and no more: the sum of all would fill the memory.
+        # Only what the next step needs: keeping everything would fill the memory.
         history.append(reached[zero - edits - 1 : zero + edits + 2])
         for k in range(-edits, edits + 1, 2):
             down = k == -edits or (k != edits and reached[zero + k - 1] < reached[zero + k + 1])
@@ -151,7 +150,7 @@ def _snakes(
             break
     else:
         edits = limit
-        # Points behind an end are on no path.
+        # Points after the end of a sequence are on no path.
         inside = [
             k
             for k in range(-edits, edits + 1, 2)
@@ -164,7 +163,7 @@ def _snakes(
 def _walked(
     history: list[array[int]], edits: int, k: int, x: int, diagonal: int
 ) -> tuple[list[tuple[int, int]], int, int]:
-    """The matches on the path that came to `x` on diagonal `k`, walked back."""
+    """The matches on the path that reached `x` on diagonal `k`, found by walking back."""
     end = (x, x - k - diagonal)
     pairs: list[tuple[int, int]] = []
     for step in range(edits, -1, -1):

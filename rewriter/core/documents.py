@@ -1,7 +1,7 @@
 """What is printed as JSON, as typed values: `docs/schemas/` is generated from these types.
 
-A document is one object with `format` and `version`, made of entries. Fields are in the order in
-which they are printed; all are there, but those that may be unset.
+A document is one object with `format` and `version`, made of entries. Fields are printed in order;
+all of them are, except those that may be unset.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ LineIfKnown = Annotated[
     int, Meta(ge=0, description="From 1, in the file as it is; 0 of a library without its source")
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
-# JSON has no others: a number that is not finite is a string.
+# JSON has no such numbers: one that is not finite is a string.
 Number = float | Literal["inf", "-inf", "nan"]
-# `docs/schemas/dump/` has what a row may hold.
+# `docs/schemas/dump/` describes the rows.
 Row = Annotated[dict[str, Any], Meta(description="A row of events.jsonl")]
 
 
@@ -38,7 +38,7 @@ _E = TypeVar("_E", bound=Entry)
 
 
 def entry(into: type[_E], value: object, **more: object) -> _E:
-    """The attributes of a value that an entry has by the same names, at every depth; `more` are
+    """Make an entry from the attributes of a value with the same names, at every depth; `more` are
     those that the value lacks."""
     if more:
         rest = (name for name in into.__struct_fields__ if name not in more)
@@ -47,12 +47,12 @@ def entry(into: type[_E], value: object, **more: object) -> _E:
 
 
 def is_document(value: Entry) -> bool:
-    """Whether it is printed by itself: it has a `format` then, which other entries do not."""
+    """Whether it is printed by itself: only documents have a `format`."""
     return value.__struct_config__.tag_field == "format"
 
 
 def as_json(value: Entry) -> Json:
-    """What `json_text.encode` takes. Numbers that are not finite become strings there."""
+    """The value for `json_text.encode`, which makes strings of numbers that are not finite."""
     content: Json = to_builtins(value)
     if not is_document(value):
         return content

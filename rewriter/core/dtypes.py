@@ -1,9 +1,8 @@
-"""Facts about dtypes, by the names that a dump has for them (`float32`), without torch."""
+"""Facts about dtypes, by their names in a dump (`float32`), without torch."""
 
 from __future__ import annotations
 
-# The largest finite values; beyond them is infinity, or NaN where a type has none. torch.finfo has
-# them.
+# The largest finite values, as in torch.finfo; beyond them is infinity, or NaN if a type has none.
 LARGEST = {
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
@@ -13,7 +12,7 @@ LARGEST = {
     "float8_e5m2": 57344.0,
 }
 
-# Half a step from 1 to the next number: what rounding to nearest leaves at most, relatively.
+# Half a step from 1 to the next number: the largest relative error of rounding to nearest.
 ROUNDING = {
     "float64": 2.0**-53,
     "float32": 2.0**-24,
@@ -25,13 +24,13 @@ ROUNDING = {
     "float8_e5m2fnuz": 2.0**-3,
 }
 
-# Bytes of an element, of the types that have another size than 4.
+# Bytes of an element, for types that have not 4.
 _SIZES = {
     "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "complex32": 4,
     "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 
-# What C++ calls them, without a namespace: torch/csrc/inductor/cpp_prefix.h, c10/util.
+# The names in C++, without a namespace: torch/csrc/inductor/cpp_prefix.h, c10/util.
 IN_CPP = {
     "float": "float32",
     "double": "float64",
@@ -52,5 +51,5 @@ def is_floating(dtype: object) -> bool:
 
 
 def element_size(dtype: str) -> int:
-    """The bytes of an element."""
+    """The number of bytes of an element."""
     return 1 if dtype.startswith("float8") else _SIZES.get(dtype, 4)

@@ -1,4 +1,4 @@
-"""Applies insertions to bytes, and takes them out again."""
+"""Applies insertions to bytes, and removes them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Insertion:
 
 
 def apply(data: bytes, insertions: Iterable[Insertion]) -> bytes:
-    """Put every insertion at its offset of `data`; those at one offset keep their order."""
+    """Insert every text at its offset in `data`; those at the same offset keep their order."""
     pieces = []
     position = 0
     for insertion in sorted(insertions, key=lambda one: one.offset):
@@ -32,10 +32,10 @@ def apply(data: bytes, insertions: Iterable[Insertion]) -> bytes:
 
 
 class Restored(NamedTuple):
-    """What is left without the probes.
+    """A source without its probes.
 
-    `kept` are the numbers (from 1) of the lines that stayed, `exact` tells whether `source` is
-    what was instrumented.
+    `kept` are the numbers (from 1) of the remaining lines; `exact`: `source` is the original that
+    was instrumented.
     """
 
     source: bytes
@@ -44,7 +44,7 @@ class Restored(NamedTuple):
 
 
 def strip(data: bytes) -> Restored:
-    """Give back the original. A plain file comes back as it is."""
+    """Restore the original. A plain file is returned unchanged."""
     header = markers.find_header(data)
     if header is None:
         return Restored(data, list(range(1, len(markers.lines(data)) + 1)), True)

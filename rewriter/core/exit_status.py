@@ -6,16 +6,16 @@ import signal
 from dataclasses import dataclass
 
 _REQUESTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_BY_SIGNAL = 128  # plus the signal: the exit code of a shell whose command a signal ended
+_BY_SIGNAL = 128  # plus the signal: a shell's exit code if a signal ended its command
 
 
 @dataclass(frozen=True)
 class ExitStatus:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
 
-    `message` is the text of the exception, where it raised one, or says what the time limit was.
-    `timed_out` and `interrupted` say that this command ended it: at its time limit, or because it
-    was given that signal itself. One that is `running` has not ended.
+    `message` is the text of the exception, if it raised one, or says what the time limit was.
+    `timed_out` and `interrupted` say that this command ended it: at its time limit, or because this
+    command received that signal. A program that is `running` has not ended.
     """
 
     code: int | None
@@ -27,23 +27,23 @@ class ExitStatus:
 
     @classmethod
     def of(cls, code: int) -> ExitStatus:
-        """From the code of a process that ended by itself, negative for a signal."""
+        """From the exit code of a process, negative for a signal."""
         return cls(code) if code >= 0 else cls(None, signal=-code)
 
     @property
     def stopped(self) -> bool:
-        """Whether it was this command that ended it."""
+        """Whether this command ended the program."""
         return self.timed_out or self.interrupted != 0
 
     @property
     def requested_by(self) -> int:
-        """The signal with which somebody asked the program to end, 0 if nobody did. A shell passes
-        such a signal of its command on as an exit code."""
+        """The signal with which somebody asked the program to end, 0 if nobody did. A shell turns
+        such a signal to its command into an exit code."""
         number = self.interrupted or self.signal or (self.code or 0) - _BY_SIGNAL
         return number if number in _REQUESTS else 0
 
     def __str__(self) -> str:
-        """In a line."""
+        """As one line of text."""
         if self.running:
             return self.message
         if self.interrupted:
@@ -57,12 +57,12 @@ class ExitStatus:
 
 
 def first_line(text: str) -> str:
-    """The first line of a text that is not empty."""
+    """The first line of a text that is not blank."""
     return text.strip().partition("\n")[0]
 
 
 def signal_name(number: int) -> str:
-    """Such as `SIGTERM`; empty for 0, which is none."""
+    """The name of a signal, such as `SIGTERM`; empty for 0, which means none."""
     if number == 0:
         return ""
     try:

@@ -1,6 +1,6 @@
 """Writes results: a file whole or not at all, several together or none.
 
-A file that exists is replaced only where the caller allows it.
+An existing file is replaced only if the caller allows it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rewriter.core.transaction import Transaction, is_scratch
 
 BACKUP = ".orig"
 
-# What is in each directory that is written for a package.
+# Files that show that this program wrote a directory for a package.
 _OURS = ("sources.json", "rewriter/manifest.json", "*/rewriter/manifest.json")
 
 
 def output_path(path: Path) -> Path:
     """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input.
 
-    A file of such a name, whose probes are exchanged, is its own output.
+    If a file with such a name is instrumented again, it is replaced.
     """
     if path.stem.endswith(".instrumented") or path.suffix == ".instrumented":
         return path
@@ -34,14 +34,14 @@ def output_path(path: Path) -> Path:
 def restored_path(path: Path) -> Path:
     """Where `strip` writes without `-o`.
 
-    `x.instrumented.py` came from `x.py`, which usually still stands beside it.
+    `x.instrumented.py` was made from `x.py`, which usually still exists beside it.
     """
     original = path.with_name(path.name.replace(".instrumented", ""))
     return path.with_name(f"{path.stem}.stripped{path.suffix}") if original == path else original
 
 
 def backup_path(path: Path) -> Path:
-    """Where `--in-place` keeps what it replaces."""
+    """Where `--in-place` keeps the file that it replaces."""
     return path.with_name(path.name + BACKUP)
 
 
@@ -52,9 +52,10 @@ def write(
     overwrite: bool = False,
     beside: Sequence[tuple[Path, bytes]] = (),
 ) -> None:
-    """Write a file atomically. Raises `RewriterError` where it exists or cannot be written.
+    """Write a file atomically. Raises `RewriterError` if it exists or cannot be written.
 
-    A file that holds `data` already is left alone. Those `beside` it are written, too, or none is.
+    A file that already has the content `data` is left alone. Either this file and those `beside` it
+    are written, or none.
     """
     with Transaction(path) as changes:
         for file, contents in [(path, data), *beside]:
@@ -69,8 +70,8 @@ def put(
     overwrite: bool = False,
     mode: int | None = None,
 ) -> None:
-    """As `write`, as one of the changes of a transaction."""
-    # The file that a link points to is meant, not the link.
+    """As `write`, but as one of the changes of a transaction."""
+    # If the path is a link, replace the file that it points to.
     path = changes.about(_resolved(path))
     if path.exists():
         _require_regular(path)
@@ -85,11 +86,11 @@ def put(
 def atomic_output(
     path: Path, *, overwrite: bool = False, directory: bool = False
 ) -> Iterator[Path]:
-    """Give a temporary path for a large file or a directory, which takes the place of `path` then.
+    """Yield a temporary path for a large file or a directory, which replaces `path` at the end.
 
-    For what is not held in memory. Nothing is left of it if the body raises. Raises
-    `RewriterError` before the body where `path` cannot be written: it exists and `overwrite` is not
-    given, is no file, or is a directory that this program did not make.
+    For results that are not held in memory. If the body raises, the temporary path is removed.
+    Raises `RewriterError` before the body if `path` cannot be written: it exists and `overwrite` is
+    not set, is not a file, or is a directory that this program did not make.
     """
     with Transaction(path) as changes:
         yield stage(changes, path, overwrite=overwrite, directory=directory)
@@ -98,7 +99,7 @@ def atomic_output(
 def stage(
     changes: Transaction, path: Path, *, overwrite: bool = False, directory: bool = False
 ) -> Path:
-    """As `atomic_output`, as one of the changes of a transaction."""
+    """As `atomic_output`, but as one of the changes of a transaction."""
     path = changes.about(_resolved(path))
     mode = None if directory else _umasked()
     if path.exists():
@@ -108,7 +109,7 @@ def stage(
 
 
 def require_free(path: Path, *, overwrite: bool) -> None:
-    """Raise `RewriterError` where `write` would refuse a file: before long work is done for it."""
+    """Raise `RewriterError` if `write` would refuse a file, before long work is done for it."""
     if path.exists():
         _require_replaceable(path, overwrite=overwrite, directory=False)
 
@@ -141,7 +142,7 @@ def _exists_as_folder(path: Path) -> RewriterError:
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except RuntimeError as error:  # links that lead to each other
+    except RuntimeError as error:  # links that form a cycle
         raise RewriterError(
             "unwritable", f"cannot write {path}: {error}", hint="Pass another path with -o."
         ) from error
@@ -155,7 +156,7 @@ def _require_regular(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A file to replace, what it holds now, what it will, and its source without probes."""
+    """A file to replace, its present and its future content, and its source without probes."""
 
     path: Path
     before: bytes
@@ -173,9 +174,10 @@ def replace(
 ) -> Path | None:
     """Replace a file in place, keeping the original beside it.
 
-    Returns the path of the backup. It holds `original` whatever happens to `path` later, and is
-    removed, with `None` returned, once `path` is the original again. A backup of something else
-    is an error unless `overwrite` is given. Those `beside` it are replaced, too, or none is.
+    Returns the path of the backup. It keeps `original` whatever happens to `path` later. Once
+    `path` is the original again, the backup is removed, and `None` is returned. An existing backup
+    of something else is an error unless `overwrite` is set. Either this file and those `beside` it
+    are replaced, or none.
     """
     with Transaction(path) as changes:
         backup = put_in_place(changes, path, data, original, overwrite=overwrite)
@@ -187,7 +189,7 @@ def replace(
 def put_in_place(
     changes: Transaction, path: Path, data: bytes, original: bytes, *, overwrite: bool = False
 ) -> Path | None:
-    """As `replace`, as one of the changes of a transaction."""
+    """As `replace`, but as one of the changes of a transaction."""
     path = _resolved(path)
     _require_regular(path)
     backup = backup_path(path)
@@ -203,7 +205,7 @@ def put_in_place(
 
 
 def replace_all(files: Sequence[Replacement], *, overwrite: bool) -> list[Path | None]:
-    """Replace files as `replace` does each; returns their backups.
+    """Replace files as `replace` does; returns their backups.
 
     If one cannot be replaced, none is.
     """
@@ -217,10 +219,10 @@ def replace_all(files: Sequence[Replacement], *, overwrite: bool) -> list[Path |
 
 
 def write_folder(folder: Path, files: Sequence[tuple[str, bytes]], *, overwrite: bool) -> None:
-    """Write files below a folder, which is made. If one cannot be written, none is.
+    """Make a folder and write files in it. If one cannot be written, none is.
 
-    Raises `RewriterError` before the first is written where one exists with other contents, unless
-    `overwrite` is given.
+    Raises `RewriterError` before writing if one exists with other contents and `overwrite` is not
+    set.
     """
     with Transaction(folder) as changes:
         for name, data in files:
@@ -229,10 +231,10 @@ def write_folder(folder: Path, files: Sequence[tuple[str, bytes]], *, overwrite:
 
 
 def write_copy(root: Path, folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
-    """Write a copy of a directory in which some files hold something else.
+    """Write a copy of a directory in which some files have new contents.
 
-    Backups and hidden folders of this program are left out. Raises `RewriterError` where `folder`
-    exists, or lies in `root`.
+    Leaves out backups and hidden folders of this program. Raises `RewriterError` if `folder` exists
+    or is inside `root`.
     """
     if _resolved(folder).is_relative_to(root.resolve()):
         raise RewriterError(
@@ -251,7 +253,7 @@ def write_copy(root: Path, folder: Path, files: Sequence[tuple[str, bytes]]) -> 
 
 
 def _ours(folder: str, names: list[str]) -> list[str]:
-    """What this program put beside files that it changed."""
+    """The files that this program added beside files that it changed."""
     there = set(names)
     return [
         name

@@ -1,4 +1,4 @@
-"""Keeps the collector of circles away from work that makes many objects and no circle."""
+"""Pauses the cycle collector for work that makes many objects and no reference cycles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Without the collector: it looks at all objects each time that there are more of them.
+    """Pause the collector, which would visit all objects again and again as their number grows.
 
-    Trees of syntax have no circles; what they hold is freed as always.
+    Syntax trees have no cycles, so they are still freed.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,7 +1,7 @@
 """The one reader of JSON, which anybody may have written, and the one writer. Both are strict.
 
-The runtime (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) writes by the same rules, and may
-not import this.
+The runtime (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) writes by the same rules, but may
+not import this module.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 from rewriter.core import limits
 from rewriter.core.types import Json
 
-# In sound JSON; linear there, as each string ends.
+# A string in valid JSON, where matching is linear because every string ends.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class JsonError(ValueError):
-    """Some bytes are not what was expected: no JSON, too much of it, or another value."""
+    """The bytes are not what was expected: not JSON, too long, or another kind of value."""
 
 
 def parse(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) -> Any:
-    """The value that some JSON holds. Raises `JsonError` on anything that is not strictly JSON.
+    """Parse JSON. Raises `JsonError` on anything that is not strictly JSON.
 
-    That is: no UTF-8, no JSON, NaN and its like, the same name twice in one object, more than
-    `size` bytes, more than `limits.JSON_DEPTH` levels. Half of a surrogate pair, which Python
-    writes for a path that is no UTF-8 and nothing can print, is given as the text of its escape.
-    `lenient` takes NaN and its like.
+    That is: bytes that are not UTF-8, NaN and infinities, the same name twice in one object, more
+    than `size` bytes, or more than `limits.JSON_DEPTH` levels. A lone surrogate, which Python
+    writes for a path that is not UTF-8 and which cannot be printed, becomes the text of its escape.
+    With `lenient`, NaN and infinities are accepted.
     """
     if len(data) > size:
         raise JsonError(f"{len(data):,} bytes; at most {size:,} are read")
@@ -53,7 +53,7 @@ def parse(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) 
 
 
 def parse_object(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) -> Json:
-    """The object that some JSON holds. Raises `JsonError` as `parse` does, and on other values."""
+    """Parse a JSON object. Raises `JsonError` as `parse` does, and for other values."""
     value = parse(data, size=size, lenient=lenient)
     if not isinstance(value, dict):
         raise JsonError(f"expected an object, found {describe(value)}")
@@ -61,7 +61,7 @@ def parse_object(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = 
 
 
 def describe(value: object) -> str:
-    """What a value is, in JSON's words and on one line."""
+    """The kind of a value in JSON's terms, on one line."""
     kinds = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
     kinds |= {bool: "true or false", int: "a number", float: "a number"}
     return kinds.get(type(value), type(value).__name__)
@@ -70,19 +70,19 @@ def describe(value: object) -> str:
 def encode(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
     """JSON of a value. Numbers that are not finite become the strings "inf", "-inf" and "nan".
 
-    `compact` leaves spaces out, and writes other characters than ASCII as they are.
+    `compact` omits spaces, and does not escape non-ASCII characters.
     """
     options: dict[str, Any] = {"indent": indent, "allow_nan": False, "ensure_ascii": not compact}
     if compact:
         options["separators"] = (",", ":")
     try:
         return json.dumps(value, **options)
-    except ValueError:  # a number that is not finite: rare, and a copy of everything is not cheap
+    except ValueError:  # a number that is not finite: rare, so only then everything is copied
         return json.dumps(finite(value), **options)
 
 
 def finite(value: Any) -> Any:
-    """`value` with strings in place of the numbers that are not finite, however deep."""
+    """`value` with strings in place of numbers that are not finite, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(float(value))
     if isinstance(value, dict):
@@ -117,7 +117,7 @@ _LENIENT = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _require_shallow(data: bytes) -> None:
-    """Raise where sound JSON is nested too deeply: what goes through it next may recurse."""
+    """Raise if valid JSON is nested too deeply: later code may recurse into it."""
     brackets = _STRING.sub(b"", data).translate(None, _OTHERS)
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > limits.JSON_DEPTH:
         raise JsonError(f"nested deeper than {limits.JSON_DEPTH} levels")

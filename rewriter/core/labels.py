@@ -1,5 +1,5 @@
-"""Short names of wrappers, whose own are hashes; and what the lines of a print call a wrapper
-where several print into one stream."""
+"""Short names of wrappers, whose own names are hashes; and the labels of wrappers in printed lines
+if several print into one stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 _LONG = 14  # characters of a name that a table or a command shows
-_SHORT = 6  # characters of a hash that tell it from others, as `rewriter cache` takes them
+_SHORT = 6  # characters that identify a hash, as `rewriter cache` accepts them
 
 
 def short(name: str | PurePath) -> str:
-    """The beginning of a wrapper's name, which tells it from others in a table, and as a glob."""
+    """The beginning of a wrapper's name, which identifies it in a table, and as a glob."""
     return PurePath(name).stem[:_LONG]
 
 
@@ -23,7 +23,7 @@ def beginning(name: str) -> str:
 
 def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
     """A label for each wrapper, given by its graph and its name: `forward`, or `forward cbgu5p`
-    where there are several of that graph. Empty for one alone."""
+    if there are several of that graph. Empty for a single wrapper."""
     if len(wrappers) < 2:
         return [""] * len(wrappers)
     graphs: dict[str, list[str]] = {}
@@ -38,7 +38,7 @@ def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
             result.append(graph)
             continue
         own = _own(name)
-        if parts.others(name, own):  # files of one name, in directories of their own
+        if parts.others(name, own):  # files with the same name, in different directories
             own, parts = _folder(name) or own, folders
         length = _SHORT
         while length < len(own) and parts.others(name, own[:length], length):
@@ -48,7 +48,7 @@ def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
 
 
 class _Parts:
-    """One part of each of several names, by how it begins."""
+    """One part of each of several names, compared by its beginning."""
 
     def __init__(self, names: Sequence[str], part: Callable[[str], str]) -> None:
         self._part = part
@@ -61,7 +61,7 @@ class _Parts:
         return self._names[name] == len(self._parts)
 
     def others(self, name: str, text: str, length: int | None = None) -> bool:
-        """Whether the part of another name is `text`, or begins so in its first `length` signs."""
+        """Whether the part of another name is `text`, or has the same first `length` characters."""
         if length not in self._beginnings:
             self._beginnings[length] = Counter(part[:length] for part in self._parts)
         mine = self._names[name] if self._part(name)[:length] == text else 0

@@ -1,7 +1,7 @@
-"""What an input may take: every bound on size, number and depth, and the refusal beyond it.
+"""Every bound on the size, number and depth of inputs, and the error for an input beyond it.
 
-An input decides how long a command runs and how much memory it takes only up to these. Each is far
-above what torch writes.
+They limit how long a command can run and how much memory it can take. Each is far above what torch
+writes.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ from pathlib import Path
 
 from rewriter.core.errors import RewriterError
 
-# Expressions or statements in one another, in Python, which itself reads 200 brackets: generated
-# code has 30. Whatever reads a tree goes down to its leaves within Python's limit of recursion.
+# Nested expressions or statements in Python, which itself accepts 200 brackets: generated code has
+# 30. All code that walks a tree stays within Python's recursion limit.
 PYTHON_NESTING = 200
-# The same in C++: expressions, blocks, and `else if` after `else if`.
+# The same for C++: expressions, blocks, and `else if` after `else if`.
 CPP_NESTING = 200
-# The text of one wrapper: one of 100,000 launches has 24 MB.
+# The text of one wrapper: one with 100,000 launches has 24 MB.
 WRAPPER_BYTES = 64 << 20
-# All C++ of one model of a package: its wrapper, and kernels, of which thousands have 10 MB.
+# All C++ of one model in a package: its wrapper, and kernels, thousands of which have 10 MB.
 SOURCES_BYTES = 128 << 20
 # Members of a package: a cubin for each Triton kernel, some thousand in the largest.
 MEMBERS = 100_000
-# Their names and places, at the end of a zip file: torch's take 160 bytes each.
+# The names and offsets of members, at the end of a zip file: torch's take 160 bytes each.
 DIRECTORY_BYTES = 24 << 20
-# Models in one package: people pack a few buckets of one model, some tens. Each is read whole.
+# Models in one package: people pack a few dozen buckets of one model. Each is read completely.
 MODELS = 250
 # A name in a package: zip has two bytes for its length, file systems of Linux allow 4,096.
 NAME_BYTES = 4_096
 # One JSON file: `run.json` of a wrapper of 100,000 launches has 50 MB.
 JSON_BYTES = 128 << 20
-# One line of JSON, an event: some hundred bytes; text of an error may be in it.
+# One line of JSON, an event: a few hundred bytes, unless it has the text of an error.
 JSON_LINE_BYTES = 4 << 20
-# Lists and objects in one another: operators of torch.export have 12.
+# Nested lists and objects: operators of torch.export have 12 levels.
 JSON_DEPTH = 100
-# The recorded command of the compiler: 20 kB with hundreds of directories. Linux takes 2 MB.
+# The recorded compiler command: 20 kB with hundreds of directories. Linux allows 2 MB.
 COMMAND_BYTES = 1 << 20
 # `<` without `>` in one statement of C++: each may open a template, and the parser tries them all.
 ANGLES = 2_000
-# One entry of a cache: a graph of thousands of nodes has 2 MB, its Triton kernels may have tens.
+# One entry of a cache: a graph of thousands of nodes has 2 MB, its Triton kernels maybe dozens.
 ENTRY_BYTES = 256 << 20
 # One page of tlparse, or one line of a log: tags make the text of a wrapper ten times longer.
 PAGE_BYTES = 256 << 20
 
-# A cache entry, or a file of many: a server's model with its cubins has some hundred MB.
+# A cache entry, or a file with many: a model of a server with its cubins has a few hundred MB.
 PICKLE_BYTES = 1 << 30
 # Instructions of one pickle: 5,000 for each wrapper, with its graphs.
 PICKLE_OPCODES = 10_000_000
-# Pickles in the bytes of pickles: a server's model has 4.
+# Nesting of pickles: a model of a server has 4 levels.
 PICKLE_NESTING = 16
 
 
 def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterError:
-    """The error of an input that is beyond a bound: its size, and the bound.
+    """The error for an input that is beyond a bound, with its size and the bound.
 
     `name` is a file, with the line if there is one.
     """
@@ -64,15 +64,15 @@ def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterEr
 
 
 def require_size(name: object, size: int, bound: int) -> None:
-    """Raise where something has more bytes than its bound allows."""
+    """Raise if something has more bytes than its bound allows."""
     if size > bound:
         raise too_large(name, f"{size:,} bytes", f"{bound:,}")
 
 
 def read(path: Path, bound: int, name: object = None) -> bytes:
-    """The bytes of a file. Raises `OSError`, or `RewriterError` where there are more than `bound`.
+    """Read a file. Raises `OSError`, or `RewriterError` if it has more than `bound` bytes.
 
-    Not by its size alone: that of a pipe or a file in /proc is 0.
+    Does not rely on its size, which is 0 for a pipe or a file in /proc.
     """
     with path.open("rb") as file:
         require_size(name or path, os.fstat(file.fileno()).st_size, bound)

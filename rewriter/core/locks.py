@@ -6,10 +6,10 @@ import fcntl
 
 
 def take(descriptor: int, *, shared: bool = False) -> bool:
-    """Take the lock of an open file; `False` where another process holds it.
+    """Lock an open file; `False` if another process holds the lock.
 
-    A `shared` lock goes together with other shared ones. Raises `OSError` where the file system
-    has no locks.
+    `shared` locks exclude only locks that are not. Raises `OSError` if the file system has no
+    locks.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:

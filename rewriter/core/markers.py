@@ -1,9 +1,9 @@
-"""The marks by which inserted lines are known again.
+"""The marks by which inserted lines are recognised.
 
-Every inserted line ends in a comment, `# rewriter:TAG` (`//` in C++), or stands in a block between
-two lines that do. The first one also carries the hash of the original, so that `strip` can tell
-whether it gave back exactly that. The tag is drawn from the original and does not occur in it: a
-file may talk about these marks and is still restored byte for byte.
+Every inserted line ends in a comment, `# rewriter:TAG` (`//` in C++), or is in a block between two
+lines that do. The first one also has the hash of the original, so that `strip` can check its
+result. The tag is chosen so that it does not occur in the original: a file that contains such marks
+is still restored byte for byte.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# In every header: looking for these words first takes a hundredth of the time of the pattern.
+# In every header: searching for these words first takes a hundredth of the time of the pattern.
 _IN_HEADER = b" Instrumented by inductor-rewriter "
-# Not `^` and `$`: to `re` a carriage return alone ends no line.
+# Not `^` and `$`: for `re` a carriage return alone does not end a line.
 _HEADER = re.compile(
     rb"(?:\A|(?<=[\r\n]))(?:#|//) Instrumented by inductor-rewriter (?P<version>\S+) "
     rb"with (?P<probes>[\w,]+), "
     rb"original sha256 (?P<sha256>[0-9a-f]{64})  "
     rb"(?:#|//) rewriter:(?P<tag>[0-9a-f]{8})[ \t]*(?=[\r\n]|\Z)"
 )
-# Marks a line that was put behind a last line without a newline, which it had to add.
+# Marks a line that was inserted after a last line without a newline, which was added, too.
 _ADDED_NEWLINE = b" +newline"
-# Mark the first and the last line of a block.
+# For the first and the last line of a block.
 _BEGIN, _END = b" begin", b" end"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LAST_END = re.compile(rb"(?:\r\n|\n|\r)\Z")
 
 
-# How the lines begin that are written here, whatever the probes are.
+# How inserted lines begin that are there whatever the probes are.
 OWN_LINE = re.compile(rb"\s*(?:#|//) (?:Instrumented by |What the probes need:|Here it ends\.)")
 
 
 @dataclass(frozen=True)
 class ProbeHeader:
-    """What the first inserted line says."""
+    """The content of the first inserted line."""
 
     version: str
     probes: tuple[str, ...]
@@ -66,7 +66,7 @@ def header_line(version: str, probes: tuple[str, ...], sha256: str) -> str:
 
 
 def draw_tag(data: bytes) -> str:
-    """Eight hexadecimal digits that no mark in `data` has."""
+    """Eight hexadecimal digits that are in no mark in `data`."""
     salt = 0
     while True:
         tag = hashlib.sha256(b"%d:" % salt + data).hexdigest()[:8]
@@ -77,18 +77,18 @@ def draw_tag(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """Marks the lines that go into one file. `comment` starts a comment of its language."""
+    """Marks the lines that are inserted into one file. `comment` begins a comment there."""
 
     tag: str
     comment: str
 
     def line(self, line: str, newline: bytes, *, at_end: bool = False) -> bytes:
-        """One inserted line with its mark and newline; `at_end`: behind a line that has none."""
+        """An inserted line with its mark and newline; `at_end`: it follows a line without one."""
         marked = self._marked(line)
         return newline + marked + _ADDED_NEWLINE if at_end else marked + newline
 
     def block(self, lines: Sequence[str], newline: bytes) -> bytes:
-        """Lines without marks of their own, between two that have one."""
+        """Lines without marks, between two lines that have one."""
         begin = self._marked(f"{self.comment} What the probes need:") + _BEGIN
         end = self._marked(f"{self.comment} Here it ends.") + _END
         body = "\n".join(lines).encode().replace(b"\n", newline)
@@ -99,9 +99,9 @@ class Mark:
 
 
 def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
-    """Take out every marked line and block; also the numbers of the lines that stay, from 1.
+    """Remove every marked line and block; also returns the numbers, from 1, of the other lines.
 
-    A block whose end is missing is not taken for one: nobody knows how far it went.
+    A block without an end is left alone, since it is unknown how far it went.
     """
     kept: list[bytes] = []
     numbers: list[int] = []
@@ -109,7 +109,7 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
     marked = [(start, end, data[start:end].rstrip(b"\r\n")) for start, end in _with(data, mark)]
     last = max((start for start, _, line in marked if line.endswith(mark + _END)), default=-1)
     inside = False
-    position, number = 0, 1  # of the first line that was not looked at
+    position, number = 0, 1  # of the first line that was not processed
 
     def keep(end: int) -> None:
         if end > position:
@@ -134,7 +134,7 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
 
 
 def marked_lines(data: bytes, tag: str) -> list[bytes]:
-    """The lines that end in a mark, without their ends; what stands in a block has none."""
+    """The lines that end in a mark, without their line ends; lines in a block have no marks."""
     mark = _mark(tag)
     marks = (mark, mark + _BEGIN, mark + _END, mark + _ADDED_NEWLINE)
     stripped = (data[start:end].rstrip(b"\r\n") for start, end in _with(data, mark))
@@ -142,7 +142,7 @@ def marked_lines(data: bytes, tag: str) -> list[bytes]:
 
 
 def _with(data: bytes, mark: bytes) -> Iterator[tuple[int, int]]:
-    """Where the lines begin and end, with their ends, that have a mark in them."""
+    """Yield the start and end, with the line end, of lines that contain a mark."""
     end = 0
     while (found := data.find(mark, end)) >= 0:
         start = data.rfind(b"\n", end, found) + 1 or end
@@ -154,7 +154,7 @@ def _with(data: bytes, mark: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _line_count(data: bytes, start: int, end: int) -> int:
-    """How many lines there are from the start of one to the end of one."""
+    """The number of lines from the start of one line to the end of another."""
     carriage_returns = data.count(b"\r", start, end)
     ends = data.count(b"\n", start, end) + carriage_returns
     ends -= data.count(b"\r\n", start, end) if carriage_returns else 0

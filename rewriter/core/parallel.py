@@ -1,7 +1,7 @@
-"""Does work on many values side by side: one process for each core, where that is worth it.
+"""Works on many values in parallel, with one process per core if that is worth it.
 
-What the work gives is values, and nothing is written by it. Whatever is not plain success is none
-here: it is done again by whoever asked, in this process, so that an error is raised as always.
+The work returns values and writes nothing. If anything goes wrong in a process, the caller does the
+work again in its own process, so that errors are raised as usual.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
-# Less work than these takes as long as starting processes.
+# With less work than this, starting processes takes as long.
 _VALUES = 4
 _SIZE = 1 << 18
-_LENGTH = 8  # bytes that tell how long a result is
-_FILES = 1 << 16  # descriptors that a process may have where nothing limits them
+_LENGTH = 8  # bytes for the length of a result
+_FILES = 1 << 16  # the number of descriptors to close if the system sets no limit
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # may be exceptions of the parent
 
 
 def results(
     work: Callable[[Value], Result], values: Sequence[Value], sizes: Sequence[int]
 ) -> Iterator[Result | None]:
-    """What `work` gives for each value, in their order; `None` for what is to be done here.
+    """The result of `work` for each value, in order; `None` for values that are left to the caller.
 
-    That is all of it where there is one core, little work, or no way to share it; and what raised.
-    `sizes` say how much work each value is. Results are pickled.
+    These are all values if there is one core, little work, or no way to share it, and values for
+    which `work` raised. `sizes` say how much work each value is. Results are pickled.
     """
     count = min(_cores(), len(values))
     if count < 2 or len(values) < _VALUES or sum(sizes) < _SIZE or not _can_fork():
@@ -47,17 +47,17 @@ def results(
 
 
 def _cores() -> int:
-    """How many processes may run at once."""
+    """How many processes can run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _can_fork() -> bool:
-    """A copy of a process has one thread: what another one holds it holds for ever."""
+    """Whether a fork is safe: it has one thread, so a lock that another one holds stays locked."""
     return hasattr(os, "fork") and threading.active_count() == 1
 
 
 def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
-    """The positions that each process does: the largest first, to who has the least."""
+    """The positions for each process: the largest values first, to whichever has the least work."""
     shares: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
     for position in sorted(range(len(sizes)), key=lambda one: -sizes[one]):
@@ -68,7 +68,7 @@ def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
 
 
 class _Crew:
-    """Processes that do their share and end. One whose results nobody takes ends as it writes."""
+    """Processes that do their shares and end. If nobody reads its results, a process ends too."""
 
     def __init__(self) -> None:
         self._processes: list[int] = []
@@ -82,7 +82,7 @@ class _Crew:
     ) -> None:
         """Start a process for each share. Whatever interrupts this, `end` stops all of them."""
         for share in shares:
-            # An interrupt waits until the process is known.
+            # Interrupts wait until the new process is in the list.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
             try:
                 reading, writing = os.pipe()
@@ -96,7 +96,7 @@ class _Crew:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def results(self, count: int) -> Iterator[Any]:
-        """The result of each position, in order; `None` for what did not arrive."""
+        """The result for each position, in order; `None` if it did not arrive."""
         arrived: dict[int, Any] = {}
         waiting = self._receive()
         for position in range(count):
@@ -108,17 +108,17 @@ class _Crew:
             yield arrived.pop(position, None)
 
     def end(self) -> None:
-        """Stop what still runs."""
+        """Stop all processes that are still running."""
         for pipe in self._pipes:
             os.close(pipe)
         self._pipes.clear()
         for process in self._processes:
-            os.kill(process, signal.SIGKILL)  # it is a child that nobody has waited for: it is ours
+            os.kill(process, signal.SIGKILL)  # not waited for yet, so the number is still ours
             os.waitpid(process, 0)
         self._processes.clear()
 
     def _receive(self) -> Iterator[dict[int, Any]]:
-        """Results as they arrive, until all processes have ended."""
+        """Yield results as they arrive, until all processes have ended."""
         with selectors.DefaultSelector() as selector:
             for pipe in self._pipes:
                 selector.register(pipe, selectors.EVENT_READ)
@@ -133,7 +133,7 @@ class _Crew:
 
 
 def _whole(data: bytearray) -> Iterator[tuple[int, Any]]:
-    """The results that have arrived whole, which are taken out."""
+    """Yield the results that have arrived completely, and remove them from the buffer."""
     start = 0
     while len(data) - start >= _LENGTH:
         end = start + _LENGTH + int.from_bytes(data[start : start + _LENGTH], "little")
@@ -147,14 +147,14 @@ def _whole(data: bytearray) -> Iterator[tuple[int, Any]]:
 def _do(
     work: Callable[[Value], Result], values: Sequence[Value], share: Sequence[int], pipe: int
 ) -> NoReturn:
-    """The life of a process: its share, and nothing that its parent would do at its end."""
+    """Run in the new process: do its share, without the exit handlers of the parent."""
     code = 1
     try:
-        # Whoever holds a lock by an open file gives it up with the last copy of that.
+        # A lock of an open file is held until all copies of the descriptor are closed.
         os.closerange(3, pipe)
         highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         os.closerange(pipe + 1, highest if 0 < highest < _FILES else _FILES)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends this
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends us
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
@@ -169,7 +169,7 @@ def _do(
 def _send(file: BinaryIO, position: int, work: Callable[[Value], Result], value: Value) -> None:
     try:
         data = pickle.dumps((position, work(value)), pickle.HIGHEST_PROTOCOL)
-    except Exception:  # the parent meets it, too, and says what it is
+    except Exception:  # the parent will raise it as well, and report it
         return
     file.write(len(data).to_bytes(_LENGTH, "little") + data)
     file.flush()

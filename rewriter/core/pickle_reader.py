@@ -1,11 +1,11 @@
-"""Reads what a pickle consists of by its opcodes. Nothing is executed, no name imported.
+"""Reads the structure of a pickle by its opcodes. Nothing is executed or imported.
 
-The stack and the memo are followed far enough to know which value a dictionary has under which
-key; the state of an object is a dictionary, too. Bytes in a pickle that are a pickle themselves are
-read in the same way. Binary pickles only: protocols 2 to 5.
+The stack and the memo are followed just far enough to know the keys and values of dictionaries; the
+state of an object is a dictionary, too. Bytes in a pickle that are themselves a pickle are read in
+the same way. Only binary pickles are supported: protocols 2 to 5.
 
-All offsets are those of the whole file, of what stands in nested bytes, too. The format is that of
-Python's `pickletools`, from which the table of opcodes comes.
+All offsets refer to the whole file, also for nested bytes. The format is that of Python's
+`pickletools`, which provides the table of opcodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROTOCOLS: Final = range(2, 6)
 
 OPCODES: Final = {one.name: ord(one.code) for one in pickletools.opcodes}
 
-# Operands with their length before them: the opcode, and how many bytes the length has.
+# Opcodes whose operand follows its length, and the number of bytes of the length.
 TEXT_OPCODES: Final = {
     OPCODES["SHORT_BINUNICODE"]: 1,
     OPCODES["BINUNICODE"]: 4,
@@ -33,7 +33,7 @@ BYTES_OPCODES: Final = {
     OPCODES["BINBYTES"]: 4,
     OPCODES["BINBYTES8"]: 8,
 }
-# The widths of lengths and arguments, by how `pickletools` describes them.
+# The widths of lengths and arguments, by their description in `pickletools`.
 _SIZED_WIDTHS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
@@ -44,7 +44,7 @@ _SIZED_WIDTHS = {
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A string: where its bytes are, and the opcode before them."""
+    """A string: the place of its bytes, and the opcode before them."""
 
     at: int
     start: int
@@ -53,7 +53,7 @@ class Text:
 
 @dataclass(frozen=True, eq=False)
 class Blob:
-    """Bytes: where they are, the opcode before them, and the pickle that they are, if any."""
+    """Bytes: their place, the opcode before them, and the pickle that they contain, if any."""
 
     at: int
     start: int
@@ -63,18 +63,18 @@ class Blob:
 
 @dataclass(frozen=True, eq=False)
 class Dictionary:
-    """A dictionary: the items whose keys are strings."""
+    """A dictionary: those of its items whose keys are strings."""
 
     items: list[tuple[Text, Value]] = field(default_factory=list)
 
 
-# What is known of a value: of all but these only that it is there.
+# A value on the stack; None stands for any kind of value that is not followed.
 Value = Text | Blob | Dictionary | None
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of protocol 4 and later: where its length stands, and what it encloses."""
+    """A frame of protocol 4 and later: the place of its length, and its content."""
 
     at: int
     start: int
@@ -83,7 +83,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class ImportedName:
-    """What a pickle would import: `module.name`, and the offset of the opcode that does."""
+    """A name that a pickle would import: `module.name`, and the offset of the opcode for that."""
 
     module: str
     name: str
@@ -92,7 +92,7 @@ class ImportedName:
 
 @dataclass(frozen=True, eq=False)
 class Pickle:
-    """One pickle of a file, from `start` to `end`, as far as it is followed.
+    """One pickle of a file, from `start` to `end`, as far as its structure is followed.
 
     Texts, blobs and dictionaries are in the order in which they begin.
     """
@@ -112,14 +112,14 @@ class Pickle:
         return self.data[text.start : text.end]
 
     def text(self, text: Text) -> str:
-        """A string. Raises `RewriterError` where it is no UTF-8."""
+        """The decoded string. Raises `RewriterError` if it is not UTF-8."""
         try:
             return self.raw(text).decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise damaged(text.start, "a string that is not UTF-8") from error
 
     def walk(self) -> Iterator[Pickle]:
-        """This pickle and all in it, outer ones first."""
+        """Yield this pickle and all pickles in it, outer ones first."""
         yield self
         for blob in self.blobs:
             if blob.inside is not None:
@@ -127,9 +127,9 @@ class Pickle:
 
 
 def read(data: bytes, start: int = 0, end: int | None = None) -> Pickle:
-    """Read the pickle that stands in `data` from `start` to `end`, and those in it.
+    """Read the pickle in `data` from `start` to `end`, and those inside it.
 
-    Raises `RewriterError` where it is no sound pickle, of another protocol, or beyond the bounds.
+    Raises `RewriterError` if it is damaged, of another protocol, or beyond the bounds.
     """
     end = len(data) if end is None else end
     limits.require_size("the pickle", end - start, limits.PICKLE_BYTES)
@@ -137,18 +137,18 @@ def read(data: bytes, start: int = 0, end: int | None = None) -> Pickle:
 
 
 def begins(data: bytes, start: int = 0) -> bool:
-    """Whether bytes begin as a binary pickle does."""
+    """Whether bytes begin like a binary pickle."""
     return len(data) > start + 1 and data[start] == _PROTO and data[start + 1] in PROTOCOLS
 
 
 def is_pickle(data: bytes, start: int = 0, end: int | None = None) -> bool:
-    """Whether bytes begin and end as a binary pickle does."""
+    """Whether bytes begin and end like a binary pickle."""
     end = len(data) if end is None else end
     return end - start > 3 and begins(data, start) and data[end - 1] == _STOP
 
 
 def damaged(offset: int, problem: str) -> RewriterError:
-    """The error of a pickle that Python itself would not read."""
+    """The error for a pickle that Python itself would not read."""
     return RewriterError(
         "damaged-pickle",
         f"a damaged pickle: {problem}, at offset {offset:,}",
@@ -165,16 +165,16 @@ _STACK_GLOBAL = OPCODES["STACK_GLOBAL"]
 _GLOBALS = {OPCODES["GLOBAL"], OPCODES["INST"]}
 _NEW_DICTIONARIES = {OPCODES["EMPTY_DICT"], OPCODES["DICT"]}
 _SETS_ITEMS = {OPCODES["SETITEM"], OPCODES["SETITEMS"]}
-# What changes the object that it takes and leaves it there.
+# Opcodes that change the object on the stack and leave it there.
 _CHANGES_OBJECT = {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS", "BUILD"}
 
 
 @dataclass(frozen=True)
 class _Opcode:
-    """An opcode: its argument, what it takes from the stack, and how much it leaves there.
+    """An opcode: its argument, what it takes from the stack, and how many values it leaves there.
 
-    The argument has `size` bytes, or a length of `width` bytes before it, or is `lines` of text.
-    With `to_mark` all from the last mark on is taken, with the mark.
+    The argument has `size` bytes, or follows its length of `width` bytes, or is `lines` of text.
+    With `to_mark`, the opcode takes everything above the last mark, and the mark.
     """
 
     name: str
@@ -222,7 +222,7 @@ class _Reader:
     def __init__(self, data: bytes, start: int, end: int, depth: int) -> None:
         self.data, self.start, self.end, self.depth = data, start, end, depth
         self.stack: list[Value] = []
-        self.marks: list[int] = []  # how high the stack was at each
+        self.marks: list[int] = []  # the height of the stack at each mark
         self.memo: dict[int, Value] = {}
         self.frames: list[Frame] = []
         self.texts: list[Text] = []
@@ -231,7 +231,7 @@ class _Reader:
         self.names: list[ImportedName] = []
 
     def all_names(self) -> list[ImportedName]:
-        """The names so far, with those of pickles within."""
+        """The names so far, including those of nested pickles."""
         insides = (blob.inside for blob in self.blobs if blob.inside is not None)
         return self.names + [
             one for inside in insides for each in inside.walk() for one in each.names
@@ -271,7 +271,7 @@ class _Reader:
         )
 
     def _step(self, code: int, at: int) -> int:
-        """Follow one opcode; returns where the next one stands."""
+        """Follow one opcode; returns the offset of the next one."""
         opcode = _TABLE[code]
         if opcode is None or code == _PROTO:
             raise damaged(at, f"byte {code:#04x} is no opcode there")
@@ -335,7 +335,7 @@ class _Reader:
             self.stack.extend([None] * opcode.leaves)
 
     def _take(self, opcode: _Opcode, at: int) -> list[Value]:
-        """Take from the stack what an opcode takes, and its mark."""
+        """Take from the stack what an opcode takes, including its mark."""
         if opcode.to_mark:
             if not self.marks:
                 raise damaged(at, f"{opcode.name} without a mark")
@@ -358,7 +358,7 @@ class _Reader:
             raise damaged(at, "a key without a value")
         if not isinstance(
             into, Dictionary
-        ):  # an object that behaves as one, as an OrderedDict does
+        ):  # an object that behaves like a dictionary, such as an OrderedDict
             into = Dictionary()
             self.dictionaries.append(into)
         pairs = zip(taken[::2], taken[1::2], strict=True)
@@ -371,11 +371,11 @@ class _Reader:
             try:
                 inside = reader.read()
             except RewriterError as error:
-                # Two bytes at the beginning may be there by chance.
+                # The first two bytes may look like a pickle by chance.
                 is_sure = is_pickle(self.data, start, end) and _is_framed(self.data, start, end)
                 if error.slug != "damaged-pickle" or is_sure:
                     raise
-                # Python would import these before it comes to the damage, or to bytes behind it.
+                # Python would import these names before it reaches the damage.
                 self.names += reader.all_names()
         blob = Blob(at, start, end, inside)
         self.blobs.append(blob)
@@ -405,7 +405,7 @@ class _Reader:
         self.frames.append(Frame(at + 1, start, start + length))
 
     def _require_frame(self, at: int, end: int) -> None:
-        """An opcode that begins in a frame ends in it."""
+        """Raise unless an opcode that begins in a frame ends in it."""
         if self.frames and at < (frame := self.frames[-1]).end < end:
             raise damaged(frame.end, "a frame ends within an opcode")
 
@@ -433,7 +433,7 @@ class _Reader:
 
 
 def _is_framed(data: bytes, start: int, end: int) -> bool:
-    """Whether bytes are a pickle beyond doubt: a frame of a length that is possible."""
+    """Whether bytes are certainly a pickle: the length of the first frame is possible."""
     if end - start < 12 or data[start + 2] != _FRAME:
         return False
     return int.from_bytes(data[start + 3 : start + 11], "little") <= end - start - 11

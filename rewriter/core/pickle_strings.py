@@ -1,4 +1,4 @@
-"""The strings of a pickle by their keys, and the same pickle with others in their place.
+"""Finds the strings of a pickle by their keys, and replaces strings in it.
 
 Nothing is unpickled: see `pickle_reader`.
 """
@@ -22,7 +22,7 @@ from rewriter.core.pickle_reader import (
 
 @dataclass(frozen=True)
 class PickledString:
-    """A string that is the value of a key, and where its bytes are in the file."""
+    """A string that is the value of a key, and the place of its bytes in the file."""
 
     key: str
     value: str
@@ -31,17 +31,17 @@ class PickledString:
 
 
 def strings(data: bytes, keys: Iterable[str]) -> list[PickledString]:
-    """The strings that any dictionary of a pickle has under one of these keys, with nested ones.
+    """The strings under these keys in all dictionaries of a pickle and of nested pickles.
 
-    The state of an object is a dictionary, too. A string that several dictionaries share appears
-    for each. Raises `RewriterError` where `data` is no sound pickle or beyond the bounds.
+    The state of an object is a dictionary, too. A string that several dictionaries share is listed
+    for each. Raises `RewriterError` if `data` is not a valid pickle or beyond the bounds.
     """
     wanted = tuple(keys)
     return [string for one in read(data).walk() for string in strings_of(one, wanted)]
 
 
 def strings_of(pickle: Pickle, keys: Iterable[str]) -> list[PickledString]:
-    """As `strings`, of one pickle that was read, without those nested in it."""
+    """As `strings`, for one pickle that was read, without those nested in it."""
     wanted = {key.encode(): key for key in keys}
     return [
         PickledString(wanted[key], pickle.text(value), value.start, value.end)
@@ -52,12 +52,12 @@ def strings_of(pickle: Pickle, keys: Iterable[str]) -> list[PickledString]:
 
 
 def splice(pickle: bytes | Pickle, texts: Mapping[int, str | bytes]) -> bytes:
-    """The same pickle with other strings; `texts` are the new ones, also in UTF-8, by the `start`
-    of the old.
+    """The same pickle with new strings; `texts` has them, also as UTF-8, by the `start` of the old
+    ones.
 
-    Lengths, frames, and the bytes that enclose them are adjusted, and every other byte stays. A
-    string that a pickle has once and uses several times, by its memo, is replaced for all of them.
-    Raises `RewriterError` as `strings`, and `ValueError` where no string is at an offset.
+    Lengths, frames, and the bytes around them are adjusted; all other bytes stay. A string that is
+    used several times through the memo is replaced everywhere. Raises `RewriterError` as `strings`
+    does, and `ValueError` if no string is at an offset.
     """
     pickle = pickle if isinstance(pickle, Pickle) else read(pickle)
     new = {
@@ -72,7 +72,7 @@ def splice(pickle: bytes | Pickle, texts: Mapping[int, str | bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class _Change:
-    """Bytes of a pickle, an opcode with its argument or a length, and what they become."""
+    """Bytes to replace in a pickle (an opcode with its argument, or a length), and the new ones."""
 
     start: int
     end: int
@@ -113,7 +113,7 @@ def _holds(blob: Blob, new: Mapping[int, bytes]) -> bool:
 
 
 def _encoded(pickle: Pickle, one: Text | Blob, operand: bytes) -> bytes:
-    """A string or bytes with the opcode that Python's pickler would choose for the length."""
+    """A string or bytes with the opcode that Python's pickler would choose for its length."""
     is_text = isinstance(one, Text)
     widths = TEXT_OPCODES if is_text else BYTES_OPCODES
     short = OPCODES["SHORT_BINUNICODE" if is_text else "SHORT_BINBYTES"]

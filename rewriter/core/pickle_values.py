@@ -1,8 +1,9 @@
-"""The plain values in a pickle, without loading it: no class is looked up, nothing is called.
+"""Reads the plain values in a pickle without loading it: looks up no class and calls nothing.
 
-What a pickle would call is a `Made` that remembers the name, the arguments and the state. Opcodes
-are read by `pickletools.genops` of the standard library. For what is put into another pickle,
-`pickle_reader.py` says where things stand; here is what they are, lists and numbers, too.
+What loading would create by a call becomes a `Made` with the name, the arguments and the state.
+Opcodes are read by `pickletools.genops` of the standard library. To edit pickles,
+`pickle_reader.py` finds the offsets of strings; this module reads values of all kinds, such as
+lists and numbers.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _IGNORED = frozenset({"PROTO", "FRAME", "STOP", "READONLY_BUFFER"})
 
 
 class PickleError(Exception):
-    """Data that is no pickle, or one that does not add up."""
+    """The data is not a valid pickle."""
 
 
 @dataclass(eq=False)
 class Made:
-    """What loading would have made by a call. `name` is that of what is called, `state` what it
-    would be given afterwards, `items` what would be put into it."""
+    """An object that loading would create by a call. `name` is that of what is called, `state` the
+    state that it would get afterwards, `items` what would be added to it."""
 
     name: str
     arguments: Any = ()
@@ -39,9 +40,9 @@ class Made:
     items: list[Any] = field(default_factory=list)
 
     def get(self, key: str) -> Any:
-        """An attribute by its state; `None` where it has none of that name."""
+        """An attribute from its state; `None` if there is none of that name."""
         state = self.state
-        if isinstance(state, tuple) and len(state) == 2:  # those of slots come second
+        if isinstance(state, tuple) and len(state) == 2:  # the second member is for slots
             state = {**_dict(state[0]), **_dict(state[1])}
         return _dict(state).get(key)
 
@@ -87,11 +88,11 @@ class _Machine:
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
-        self._below: list[list[Any]] = []  # the stacks under the marks
+        self._below: list[list[Any]] = []  # the stacks below the marks
         self._memo: dict[int, Any] = {}
 
     def run(self, name: str, argument: Any) -> None:
-        """One opcode, by its name in `pickletools`."""
+        """Execute one opcode, given by its name in `pickletools`."""
         if name == "MEMOIZE":
             self._memo[len(self._memo)] = self.stack[-1]
         elif name in _GET:
@@ -124,7 +125,7 @@ class _Machine:
             self.stack.append(argument)
 
     def _calls(self, name: str, argument: Any) -> bool:
-        """An opcode by which a pickle names something or calls it; whether it is one."""
+        """Execute an opcode that names or calls something; returns false for other opcodes."""
         if name in ("GLOBAL", "EXT1", "EXT2", "EXT4", "PERSID"):
             self.stack.append(Made(".".join(str(argument).split(" "))))
         elif name == "NEXT_BUFFER":
@@ -133,7 +134,7 @@ class _Machine:
             self.stack.append(Made("persistent", tuple(self._take(1))))
         elif name == "STACK_GLOBAL":
             module, attribute = self._take(2)
-            # The text of anything else may be exponential in the pickle.
+            # The text of other values may be exponentially longer than the pickle.
             if not (isinstance(module, str) and isinstance(attribute, str)):
                 raise PickleError("it names a class by what is no text")
             self.stack.append(Made(f"{module}.{attribute}"))
@@ -171,7 +172,7 @@ class _Machine:
         return taken
 
     def _marked(self) -> list[Any]:
-        """What stands on the last mark."""
+        """Take the values above the last mark."""
         if not self._below:
             raise PickleError("it has no mark for what it takes")
         taken, self.stack = self.stack, self._below.pop()
@@ -200,7 +201,7 @@ def _made(what: Any, arguments: Any) -> Made:
 
 
 def _pairs(values: list[Any]) -> dict[Any, Any]:
-    """The dictionary of keys and values in turn, as far as keys are plain."""
+    """The dictionary of alternating keys and values; leaves out keys that are not plain."""
     pairs = zip(values[::2], values[1::2], strict=True)
     plain = (str, int, float, bytes, type(None))
     return {key: value for key, value in pairs if isinstance(key, plain)}

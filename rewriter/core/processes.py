@@ -1,7 +1,7 @@
-"""Starts processes, waits for them, and ends them with all that they started.
+"""Starts processes, waits for them, and ends them with all processes that they started.
 
-Every process of this package that may have to be ended is started here: programs of the user's,
-the host that runs a wrapper, compilers, and what loads a package.
+Every process that this package may have to end is started here: the user's programs, the host that
+runs a wrapper, compilers, and the process that loads a package.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import IO, Any, Literal
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
 
-# `session`: it has a session of its own, and no terminal. `group`: a group of its own in this
-# session. `shared`: the group of this process, to which a terminal sends Ctrl-C, and which may read
-# from it.
+# `session`: the process has its own session, and no terminal. `group`: its own group in this
+# session. `shared`: the group of this process, which gets Ctrl-C from a terminal and may read from
+# it.
 Group = Literal["session", "group", "shared"]
 Stream = IO[str] | IO[bytes] | int | None
 
@@ -32,7 +32,7 @@ _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """A process that was started; signals go to its whole group, if that is not shared."""
+    """A process that was started; signals are sent to its whole group, unless that is shared."""
 
     popen: subprocess.Popen[str]
     group: Group
@@ -52,7 +52,7 @@ class Process:
     ) -> Process:
         """Start a command. With `dies_with_parent` it gets SIGTERM if this process is killed.
 
-        Raises `OSError` where it cannot be started.
+        Raises `OSError` if it cannot be started.
         """
         options: dict[str, Any] = {"start_new_session": group == "session"}
         if group == "group" or dies_with_parent:
@@ -77,18 +77,18 @@ class Process:
         return self.popen.poll() is None
 
     def wait(self, seconds: float) -> int | None:
-        """Wait that long at most; the exit code, negative for a signal, `None` if it still runs."""
+        """Wait at most that long. Returns the exit code, negative for a signal, or `None`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.popen.wait(seconds)
         return None
 
     def communicate(self, text: str | None = None) -> tuple[int, str, str]:
-        """Write to its standard input, and wait: its exit code, and what it wrote to its pipes."""
+        """Write to its standard input, and wait. Returns its exit code, and its two outputs."""
         out, err = self.popen.communicate(text)
         return self.popen.returncode, out or "", err or ""
 
     def send(self, number: int) -> None:
-        """Send a signal. Where all have ended, nothing happens."""
+        """Send a signal. Does nothing if all processes have ended."""
         with contextlib.suppress(ProcessLookupError):
             if self.group == "shared":
                 os.kill(self.popen.pid, number)
@@ -108,11 +108,11 @@ def supervise(
     on_poll: Callable[[], None] | None = None,
     on_interrupt: Callable[[], None] | None = None,
 ) -> ExitStatus:
-    """Wait until a process ends; how it did.
+    """Wait until a process ends. Returns how it ended.
 
-    After `timeout` seconds it gets SIGTERM; a signal that this process received is handed on to it.
-    It is killed `grace` seconds later, or at a second signal; with no `grace` at once. `on_poll` is
-    called ten times a second meanwhile, `on_interrupt` at the first signal.
+    After `timeout` seconds it gets SIGTERM; signals that this process receives are passed on to it.
+    It is killed `grace` seconds later, or at a second signal; with no `grace`, at once. `on_poll`
+    is called ten times a second while waiting, `on_interrupt` at the first signal.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     timed_out = killed = False
@@ -121,7 +121,7 @@ def supervise(
         while (code := process.wait(_until(deadline, killed=killed))) is None:
             for number in signals.received[handed_on:]:
                 handed_on += 1
-                # Ctrl-C at a terminal went to the whole group already.
+                # The terminal sent Ctrl-C to the whole group.
                 if grace and (process.group != "shared" or number != signal.SIGINT):
                     process.send(number)
                 if handed_on == 1 and on_interrupt:
@@ -142,23 +142,23 @@ def supervise(
             process.kill()
             process.popen.wait()
     if process.group != "shared" and (timed_out or handed_on):
-        process.kill()  # what it started and left
+        process.kill()  # processes that it started and left running
     if handed_on:
         return replace(ExitStatus.of(code), interrupted=signals.received[0])
     return ExitStatus(None, timed_out=True) if timed_out else ExitStatus.of(code)
 
 
 def _until(deadline: float | None, *, killed: bool) -> float:
-    """How long to wait until something is looked at again, in seconds."""
+    """How many seconds to wait before the next check."""
     if deadline is None or killed:
         return _POLL
     return max(0.0, min(_POLL, deadline - time.monotonic()))
 
 
 def _prepare(*, grouped: bool, dies_with_parent: bool) -> Callable[[], None]:
-    """What a new process does before it becomes the program."""
+    """A function that the new process calls before it becomes the program."""
     parent = os.getpid()
-    # Linux has it.
+    # Only on Linux.
     prctl = getattr(ctypes.CDLL(None), "prctl", None) if dies_with_parent else None
 
     def prepare() -> None:

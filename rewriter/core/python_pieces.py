@@ -1,14 +1,14 @@
-"""Parses a large Python module in pieces, so that a tree of all of it never stands in memory.
+"""Parses a large Python module in pieces, so that the tree of the whole is never in memory.
 
-A tree takes eighty times the memory of its text. What is large in a wrapper is the body of one
+A tree takes eighty times the memory of its text. The large part of a wrapper is the body of one
 function, or of a `with` in it, and its statements can be read one after the other. So the middle of
-a large block is left out of the module's tree, and is parsed piece by piece when somebody goes
-through the statements of the block (`Module.statements`).
+a large block is left out of the module's tree, and is parsed piece by piece when its statements are
+read (`Module.statements`).
 
-Where statements begin is found by their lines, brackets and strings. That this is right is not
-taken on trust: each piece has to parse by itself, as does the module without them. Then the whole
-parses, into the same statements: Python's tokenizer reads from left to right, and between two whole
-statements of a block it is in one state. Whatever does not parse like this is parsed as a whole.
+Statements are found by their lines, brackets and strings, and that is checked: each piece has to
+parse by itself, and so does the module without the pieces. Then the whole parses into the same
+statements, because Python's tokenizer reads from left to right, and is in the same state between
+any two complete statements of a block. If a check fails, the module is parsed as a whole.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from rewriter.core import python_syntax
 # Blocks of more bytes are read in pieces of at least so many.
 LARGE = 1 << 18
 PIECE = 1 << 18
-# At most: the lines above a piece are put above it as empty ones.
+# The most pieces: each is parsed after empty lines for all lines above it.
 PIECES = 32
 
-# What begins or ends something that brackets and the ends of lines do not count in.
+# Begins or ends something in which brackets and line ends have another meaning.
 _SPECIAL = re.compile(r"'''|\"\"\"|['\"#\\()\[\]{}]")
 _STRING_END = {
     quote: re.compile(rf"\\(?:\r\n|.)|{quote}" + ("" if len(quote) == 3 else r"|\n"), re.DOTALL)
     for quote in ("'''", '"""', "'", '"')
 }
-# A line that ends where it seems to, unless a bracket is open; and one that has no brackets.
+# A line that ends where it seems to, unless a bracket is open; and such a line without brackets.
 _SIMPLE = re.compile(r"[^'\"#\\\n]*\n")
 _PLAIN = re.compile(r"[^'\"#\\\n()\[\]{}]*\n")
 _SPACES = re.compile(r" *")
 _FIRST_WORD = re.compile(r"[^\W\d]\w*|@")
 _CLAUSES = frozenset({"else", "elif", "except", "finally"})
-# Statements with one block, whose middle may be left out.
+# Statements with one block, the middle of which may be left out.
 _DIVISIBLE = frozenset({"class", "def", "with"})
 _WITH = frozenset({"with"})
 
 
-# What a parser raises.
+# The errors that parsers raise.
 _FAULTS = (SyntaxError, ValueError, RecursionError, MemoryError, python_syntax.TooDeepError)
 
 
 class MisreadError(Exception):
-    """A piece does not parse by itself: the module is to be parsed as a whole."""
+    """A piece does not parse by itself: the module has to be parsed as a whole."""
 
 
 @dataclass(frozen=True)
 class _Omission:
-    """Statements that are not in the tree: the pieces of text, and what stands above each."""
+    """Statements that are not in the tree: the pieces of text, and the statements around each."""
 
     frame: str
     pieces: tuple[tuple[int, int, int], ...]  # the line of the first, start and end in the text
@@ -62,11 +62,11 @@ class _Omission:
 
 @dataclass(frozen=True)
 class Module:
-    """A module. `body` is its tree without what `statements` adds."""
+    """A module. `body` is its tree, without the statements that only `statements` returns."""
 
     body: list[ast.stmt]
     _text: str = ""
-    # By the line and column of the statement behind them.
+    # By the line and column of the statement after them.
     _omissions: dict[tuple[int, int], _Omission] = field(default_factory=dict)
     _unread: set[tuple[int, int]] = field(default_factory=set)
     _parser: Callable[[str], ast.Module] = python_syntax.parse
@@ -77,7 +77,7 @@ class Module:
         return not self._omissions
 
     def statements(self, block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        """All statements of a block of the tree. What is not in the tree is made while it is read.
+        """Yield all statements of a block of the tree. Parses those that are not in the tree.
 
         Raises `MisreadError`.
         """
@@ -91,7 +91,7 @@ class Module:
             yield statement
 
     def walk(self, node: ast.AST) -> Iterator[ast.AST]:
-        """A node of the tree and all below it, also of what is not in the tree. As `statements`."""
+        """Yield a node of the tree and all nodes below it. Parses and raises as `statements`."""
         stack: list[Iterator[ast.AST]] = [iter((node,))]
         while stack:
             current = next(stack[-1], None)
@@ -102,7 +102,7 @@ class Module:
             stack.append(self._children(current))
 
     def read_the_rest(self) -> None:
-        """Parse what nobody has read so far. Raises `MisreadError` where it does not parse."""
+        """Parse what was not read so far. Raises `MisreadError` if it does not parse."""
         for key in tuple(self._unread):
             for _ in self._omitted(key):
                 pass
@@ -122,7 +122,7 @@ class Module:
         self._unread.discard(key)
 
     def _parsed(self, frame: str, line: int, text: str) -> list[ast.stmt]:
-        """The statements of a piece, each where it stands in the module."""
+        """The statements of a piece, with their positions in the module."""
         above = line - 1 - frame.count("\n")
         try:
             tree = self._parser("\n" * above + frame + text)
@@ -147,12 +147,12 @@ def parse(
             if omissions:
                 return Module(parser(rest).body, text, omissions, set(omissions), parser)
         except (MisreadError, *_FAULTS):
-            pass  # it is wrong, or written as nobody expects: its own tree tells
+            pass  # invalid or unusual: the error has to come from the tree of the whole
     return Module(parser(text).body)
 
 
 def check(text: str) -> None:
-    """Parse a module without keeping anything of it. Raises as `ast.parse`."""
+    """Parse a module without keeping the tree. Raises as `ast.parse`."""
     try:
         parse(text, divided=True, parser=ast.parse).read_the_rest()
     except MisreadError:
@@ -160,26 +160,26 @@ def check(text: str) -> None:
 
 
 def first_line(node: ast.stmt) -> int:
-    """The line that a statement begins in, with its decorators."""
+    """The line where a statement begins, including its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 class _Divider:
-    """Finds the statements of a module by their lines, and takes the middle out of large blocks."""
+    """Finds a module's statements by their lines, and leaves out the middle of large blocks."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # The logical lines that are not empty: offset, number and indentation of each.
+        # The logical lines that are not empty: their offsets, numbers and indentations.
         self._offsets = array("q")
         self._numbers = array("q")
         self._indents = array("q")
         self._size = max(PIECE, len(text) // PIECES)
 
     def divide(self, omissions: dict[tuple[int, int], _Omission]) -> str:
-        """Fill `omissions`; returns the text with empty lines for what they hold."""
+        """Fill `omissions`; returns the text with empty lines in place of what is left out."""
         if "\f" in self._text or self._text.count("\r") != self._text.count("\r\n"):
-            raise MisreadError  # a form feed is no indentation, a carriage return may end a line
+            raise MisreadError  # a form feed is not indentation, a carriage return may end a line
         self._read_lines()
         pieces: list[str] = []
         position = 0
@@ -211,7 +211,7 @@ class _Divider:
             position = end
 
     def _logical_end(self, position: int) -> int:
-        """The offset behind a logical line."""
+        """The offset after a logical line."""
         text, size = self._text, len(self._text)
         if (match := _PLAIN.match(text, position)) is not None:
             return match.end()
@@ -240,7 +240,7 @@ class _Divider:
             elif one == "#":
                 position = end - 1 if text[end - 1] == "\n" else end
             elif one == "\\":
-                position = end  # the next line belongs to this one
+                position = end  # the next line continues this one
                 if end == size:
                     raise MisreadError
             else:
@@ -257,13 +257,13 @@ class _Divider:
     def _block(
         self, start: int, end: int, frame: str, divisible: frozenset[str]
     ) -> Iterator[tuple[int, int, int, tuple[int, int], str]]:
-        """What is to be left out of a block, whose lines are from `start` to before `end`."""
+        """Find what to leave out of a block with the lines from `start` to before `end`."""
         indent = self._indents[start] if start < end else 0
         heads = list(self._heads(start, end, indent))
-        run: int | None = None  # where what is left out begins
+        run: int | None = None  # the start of the statements to leave out
         for head, following in zip(heads, [*heads[1:], end], strict=True):
             is_large = self._bytes(head, following) > LARGE and self._word(head) in divisible
-            # What ends the block stays, as does what begins it; and what has a block of its own.
+            # The first and last statements stay, and those with blocks of their own.
             if is_large or following == end:
                 if run is not None and self._bytes(run, head) > 0:
                     key = self._numbers[head], indent
@@ -274,7 +274,7 @@ class _Divider:
                     first = next(
                         (at for at in range(head, following) if self._indents[at] > indent), None
                     )
-                    # Who goes through a function goes into a `with`, and not into other functions.
+                    # Readers of a function also read a `with` in it, but not other functions.
                     within = _WITH if self._word(head) != "class" else divisible
                     if first is not None:
                         yield from self._block(first, following, inner, within)
@@ -282,7 +282,7 @@ class _Divider:
                 run = head
 
     def _heads(self, start: int, end: int, indent: int) -> Iterator[int]:
-        """The lines that the statements of a block begin with."""
+        """The first lines of the statements in a block."""
         decorated = False
         for at in range(start, end):
             if self._indents[at] > indent:
@@ -305,7 +305,7 @@ class _Divider:
         return last - self._offsets[start]
 
     def _cut(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Whole statements, together as large as a piece is to be."""
+        """Yield runs of complete statements, each as long as a piece should be."""
         begin = start
         for head in [*self._heads(start, end, self._indents[start]), end]:
             if head > begin and (head == end or self._bytes(begin, head) >= self._size):

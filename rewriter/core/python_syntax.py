@@ -1,8 +1,8 @@
-"""Parses Python: the one way in, so that no text makes the parser, or a walk over its tree, fail.
+"""The one parser of Python text, so that no text breaks the parser, or a walk over its tree.
 
-`ast.parse` raises more than `SyntaxError`: on what is nested too deeply `RecursionError` and
-`MemoryError`, on zero bytes and surrogates `ValueError`. And it reads chains (`a.b.c…`, `- - -a`,
-`elif` after `elif`) far deeper than `ast.unparse`, libcst, or any recursive walk can follow.
+`ast.parse` raises more than `SyntaxError`: `RecursionError` and `MemoryError` on deep nesting,
+`ValueError` on zero bytes and surrogates. It also parses chains (`a.b.c…`, `- - -a`, `elif` after
+`elif`) that are far deeper than `ast.unparse`, libcst, or any recursive walk can follow.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from rewriter.core.limits import PYTHON_NESTING
 
-# No shorter text makes a tree beyond the bound: a level takes a character, a statement its line.
+# A text up to this length cannot exceed the bound: each level takes at least one character.
 _SHORT = PYTHON_NESTING
-_BITS = 1024  # no wrapper has a number beyond 64
+_BITS = 1024  # numbers in wrappers have at most 64
 
 
 class TooDeepError(Exception):
-    """A text is nested beyond the bound. `line` is where, 0 where the parser did not get so far."""
+    """A text is nested too deeply. `line` is where, or 0 if the parser did not get that far."""
 
     def __init__(self, line: int, depth: str) -> None:
         super().__init__(f"nested {depth} deep")
@@ -39,7 +39,7 @@ def parse(text: str) -> ast.Module:
 
 
 def expression(text: str) -> ast.expr | None:
-    """The expression that a text is; `None` where it is none, or one beyond the bound."""
+    """The expression in a text; `None` if it is not one, or is nested too deeply."""
     try:
         tree = parse(text)
     except (SyntaxError, TooDeepError):
@@ -65,7 +65,7 @@ def _require_shallow(tree: ast.Module) -> None:
 
 
 def _blocks(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statements directly within one."""
+    """The statements directly inside another one."""
     for name in ("body", "orelse", "finalbody"):
         yield from getattr(statement, name, ())
     for name in ("handlers", "cases"):
@@ -74,14 +74,14 @@ def _blocks(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _length(statement: ast.stmt) -> int:
-    """About how many bytes a statement has: more than one line may be any number."""
+    """The approximate number of bytes of a statement; one of several lines may be of any length."""
     if statement.end_lineno != statement.lineno:
         return _SHORT + 1
     return (statement.end_col_offset or 0) - statement.col_offset
 
 
 def _require_shallow_inside(statement: ast.stmt, depth: int) -> None:
-    """Look at the expressions of a statement, not at the statements in it."""
+    """Check the expressions of a statement, but not the statements in it."""
     level: list[ast.AST] = [statement]
     while level:
         depth += 1
@@ -100,7 +100,7 @@ def _require_shallow_inside(statement: ast.stmt, depth: int) -> None:
 
 
 def _require_writable(node: ast.Constant, value: int) -> None:
-    """Python reads hexadecimal numbers of any length, and refuses to write them as decimal ones."""
+    """Raise for a hexadecimal number that Python parses but refuses to write in decimal."""
     if value.bit_length() > _BITS:
         raise SyntaxError(
             f"a number of {value.bit_length()} bits", ("", node.lineno, node.col_offset + 1, "")

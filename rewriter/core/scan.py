@@ -1,8 +1,8 @@
-"""Looks for what a text holds in time linear in it, whatever the text.
+"""Searches any text for spans in linear time.
 
-A regular expression for something with a beginning, a middle of any length and an end is quadratic
-on a text with many beginnings and no end: each is read to the end of the text. Here the ends are
-looked for once.
+A regular expression with a beginning, a middle of any length and an end is quadratic on a text with
+many beginnings and no end: it reads to the end of the text for each beginning. Here each end is
+searched for once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 def spans(
     head: re.Pattern[AnyStr], tail: re.Pattern[AnyStr], text: AnyStr
 ) -> Iterator[tuple[re.Match[AnyStr], re.Match[AnyStr]]]:
-    """Each match of `head` with the first match of `tail` behind it, none inside another.
+    """Each match of `head` with the next match of `tail`, none inside another.
 
-    A tail whose group `skip` took part is passed over, as a comment with a bracket in it. A head
-    whose tail is a group `stop` is none.
+    A tail in which the group `skip` matched is ignored, such as a bracket in a comment. A head is
+    ignored if the group `stop` matched in its tail.
     """
     tail_match: re.Match[AnyStr] | None = None
     end = 0
@@ -41,5 +41,5 @@ def _search(tail: re.Pattern[AnyStr], text: AnyStr, start: int) -> re.Match[AnyS
 
 
 def last_word(text: str) -> str:
-    """The letters, digits and underscores that a text ends with."""
+    """The letters, digits and underscores at the end of a text."""
     return text[len(text.rstrip(_LETTERS)) :]

@@ -1,4 +1,4 @@
-"""Signals that end programs, for whoever has something to finish first."""
+"""Notes signals that end programs, for code that has to finish something first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Signals:
-    """Notes the signals that end programs instead of acting on them, as long as it is entered.
+    """As a context manager, notes the signals that end programs instead of acting on them.
 
-    Nothing is cut short by one: whoever waits or goes on to a next step asks `received`. In another
-    thread than the main one, where none arrives, it does nothing.
+    So nothing is interrupted: code that waits or begins another step checks `received`. Does
+    nothing in threads other than the main one, which get no signals.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             return self
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # `nohup` has it ignored: it stays so, here and in the program.
+            # `nohup` makes processes ignore it: keep that, here and in the program.
             if (before := signal.getsignal(number)) is not signal.SIG_IGN:
                 self._before[number] = before
                 signal.signal(number, self._note)

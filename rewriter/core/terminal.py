@@ -1,9 +1,9 @@
-"""The one way out for text: every line that a command shows passes through here.
+"""The one way to print text: every line that a command shows is written here.
 
-Names of kernels, models and files, metadata, recorded commands and messages of compilers come from
-artifacts, which anybody may have made. What acts on a terminal (escape sequences, controls,
-directions of writing, a line break in a name) is written as an escape; so whoever composes a line
-need not think of it. The bytes of `-o -` do not come here; `--json` does, and is ASCII.
+Names of kernels, models and files, metadata, recorded commands and compiler messages come from
+artifacts, which anybody may have made. Characters that control a terminal (escape sequences,
+control characters, writing directions, a line break in a name) are written as escapes, so that
+callers need not care. The bytes of `-o -` are not written here; `--json` is, and is ASCII.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ Line = str | Sequence[Part]
 StyleOf = Callable[[int, int, str], str]
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_LEAST = 8  # characters that a column keeps, however narrow the terminal is
+_LEAST = 8  # the least width of a column, however narrow the terminal is
 
 
 def say(*lines: Line, style: str = "") -> None:
-    """Print lines of a result on standard output. An argument is one line, whatever is in it."""
+    """Print lines of a result on standard output. Each argument is one line, whatever is in it."""
     _write(sys.stdout, lines, style)
 
 
 def message(*lines: Line, style: str = "") -> None:
-    """Say something to the person, not to the pipe: on standard error, one line an argument."""
+    """Print a message to the user on standard error, one line per argument."""
     _write(sys.stderr, lines, style)
 
 
 def say_text(text: str, style: Callable[[str], str] = lambda line: "") -> None:
     """Print the text of files, such as a difference, on standard output.
 
-    A pipe gets it as it is, for `patch`. A terminal gets its lines with escapes, tabs as they are.
+    A pipe gets it unchanged, for `patch`. On a terminal, control characters other than tabs are
+    escaped.
     """
     if is_terminal(sys.stdout) or _coloured(sys.stdout):
         keeps = text.split("\n")
@@ -47,7 +48,7 @@ def say_text(text: str, style: Callable[[str], str] = lambda line: "") -> None:
 
 
 def escape(text: str, keep: str = "") -> str:
-    """One line; all that acts on a terminal is written as Python would, such as `\\x1b`."""
+    """One line in which characters that control a terminal are escaped as in Python: `\\x1b`."""
     if text.isprintable():
         return text
     return "".join(
@@ -61,8 +62,8 @@ def table(
 ) -> list[list[Part]]:
     """Columns aligned by spaces, as lines for `say`, or for `message` with `stream="stderr"`.
 
-    The first row is the head. `style` gives that of a cell from its row, column and text. On a
-    terminal the widest columns are cut until a line fits; elsewhere all text stays.
+    The first row is the header. `style` returns the style of a cell from its row, column and text.
+    On a terminal the widest columns are truncated to fit; elsewhere all text is kept.
     """
     cells = [[escape(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
@@ -95,12 +96,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def level_style(level: Literal["error", "warning", "good"]) -> str:
-    """The style of what is wrong, what may be, and what is as it should be."""
+    """The style for an error, a warning, or a good result."""
     return {"error": "bold red", "warning": "yellow", "good": "green"}[level]
 
 
 def _write(stream: TextIO, lines: Sequence[Line], style: str) -> None:
-    """Write lines at once, so that other threads and processes do not come between."""
+    """Write lines in one piece, so that output of other threads and processes is not in between."""
     shown: list[str] = []
     for line in lines or ("",):
         if isinstance(line, str):
@@ -110,7 +111,7 @@ def _write(stream: TextIO, lines: Sequence[Line], style: str) -> None:
 
 
 def _style_of(line: str) -> str:
-    """Errors and warnings are seen at once."""
+    """A style that makes errors and warnings stand out."""
     if line.startswith("rewriter: error["):
         return level_style("error")
     return level_style("warning") if line.startswith("warning: ") else ""
@@ -123,7 +124,7 @@ def _painted(text: str, style: str, stream: TextIO) -> str:
 
 
 def _coloured(stream: TextIO) -> bool:
-    """Whether colours are wanted there: https://no-color.org, https://force-color.org."""
+    """Whether a stream gets colours: https://no-color.org, https://force-color.org."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -136,7 +137,7 @@ def _width(stream: TextIO) -> int | None:
 
 
 def _narrowed(widths: list[int], limit: int) -> list[int]:
-    """Widths that fit, if they can: the widest columns give way to each other's width."""
+    """Widths that fit, if possible: the widest columns are reduced to equal widths."""
     widths = list(widths)
     excess = sum(widths) + 2 * (len(widths) - 1) - limit
     while excess > 0 and (most := max(widths)) > _LEAST:

@@ -16,9 +16,9 @@ def plural(noun: str) -> str:
 
 
 def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> str:
-    """`1 launch`, `3 launches`; the plural is `many` where it is another than `plural` says.
+    """`1 launch`, `3 launches`; `many` is the plural if it differs from `plural`.
 
-    `grouped` writes `4,099`.
+    With `grouped`, `4,099`.
     """
     return f"{number:{',' if grouped else ''}} {one if number == 1 else many or plural(one)}"
 
@@ -26,7 +26,7 @@ def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> 
 def figure(value: float | int | str | None, *, grouped: bool = False) -> str:
     """A statistic: integers in full, floats with four significant digits, `-` for none.
 
-    One that is not finite is a string already, in JSON and in rows of a dump.
+    A number that is not finite is already a string, in JSON and in rows of a dump.
     """
     if value is None:
         return "-"

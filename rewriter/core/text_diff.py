@@ -1,8 +1,8 @@
-"""Differences of two texts, line by line, in the unified format of `diff -u`. Fast on large files.
+"""Differences of two texts, line by line, in the format of `diff -u`. Fast for large files.
 
 Lines that occur once in each text are aligned first (patience diff, by Bram Cohen), and Myers'
-algorithm fills the gaps between them: generated code repeats its lines over and over, and the
-shortest difference of such text is rarely the one that somebody made.
+algorithm fills the gaps: generated code repeats its lines over and over, and the shortest
+difference of such text is rarely the change that somebody made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONTEXT = 3
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines `a[slice(*a)]` that became `b[slice(*b)]`; positions count from 0, one may be empty."""
+    """Lines `a[slice(*a)]` that became `b[slice(*b)]`. Positions count from 0; one may be empty."""
 
     a: tuple[int, int]
     b: tuple[int, int]
@@ -40,7 +40,7 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int
 
 
 def hunks(matched: Sequence[tuple[int, int]], len_a: int, len_b: int) -> Iterator[Hunk]:
-    """What lies between the matches of two texts of so many lines."""
+    """Yield the gaps between the matches of two texts with these numbers of lines."""
     from_a = from_b = 0
     for i, j in [*matched, (len_a, len_b)]:
         if i > from_a or j > from_b:
@@ -51,7 +51,7 @@ def hunks(matched: Sequence[tuple[int, int]], len_a: int, len_b: int) -> Iterato
 def unified(a: str, b: str, name_a: str, name_b: str) -> str:
     """The unified diff of two texts, empty if they are equal.
 
-    Lines end at line feeds, as `patch` has it; a carriage return shows as it is.
+    Only line feeds end lines, as for `patch`; a carriage return is shown as it is.
     """
     lines_a, lines_b = _lines(a), _lines(b)
     if lines_a == lines_b:
@@ -78,13 +78,13 @@ def unified(a: str, b: str, name_a: str, name_b: str) -> str:
 
 
 def _anchors(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The longest chain, in the order of both, of lines that occur once in each."""
+    """The longest chain, in the order of both texts, of lines that occur once in each."""
     count_a, count_b = Counter(a), Counter(b)
     there = {line: j for j, line in enumerate(b) if count_b[line] == 1}
     once = [(i, there[line]) for i, line in enumerate(a) if count_a[line] == 1 and line in there]
-    # Patience sorting: `ends` are the smallest ends of chains of each length.
+    # Patience sorting: `ends` has the smallest end among the chains of each length.
     ends: list[int] = []
-    tops: list[int] = []  # positions in `once` of these ends
+    tops: list[int] = []  # the positions of these ends in `once`
     before: list[int] = []
     for position, (_, j) in enumerate(once):
         length = bisect.bisect_left(ends, j)
@@ -100,7 +100,7 @@ def _anchors(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, in
 
 
 def _groups(changed: Sequence[Hunk]) -> Iterator[list[Hunk]]:
-    """Hunks that share lines of context are shown as one."""
+    """Group hunks that share lines of context, which are shown as one."""
     group: list[Hunk] = []
     for hunk in changed:
         if group and hunk.a[0] - group[-1].a[1] > 2 * _CONTEXT:
@@ -116,13 +116,13 @@ def _lines(text: str) -> list[str]:
 
 
 def _range(start: int, end: int) -> str:
-    """As `diff` writes it: from 1, the length left out where it is 1, the line before if empty."""
+    """A range as `diff` writes it: from 1, without the length 1, the line before if it is empty."""
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 
 
 def style(line: str) -> str:
-    """How a line of a unified difference looks on a terminal: `rewriter/core/terminal.py`."""
+    """The style of a line of a unified diff on a terminal: `rewriter/core/terminal.py`."""
     if line.startswith(("--- ", "+++ ")):
         return "bold"
     return {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")

@@ -1,4 +1,4 @@
-"""Reads TOML files, on every Python that is supported."""
+"""Reads TOML files with every supported Python."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ else:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The contents of a TOML file. Raises `ValueError` where it is none."""
+    """The content of a TOML file. Raises `ValueError` if it is invalid."""
     return tomllib.loads(file.read_text(encoding="utf-8"))

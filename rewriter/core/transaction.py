@@ -1,11 +1,11 @@
-"""Changes to files, of which either all are made or none.
+"""Makes several changes to files, either all of them or none.
 
-What a file will hold is written beside it first, into a hidden folder; then everything is put in
-its place by renaming, which needs no room on the disk and can be taken back. At every moment each
-file is whole, the old one or the new one.
+New contents are first written to a hidden folder beside each file. Then everything is renamed into
+place, which needs no disk space and can be undone. At every moment each file is complete, in its
+old or new version.
 
-A command that is killed leaves its hidden folders. Each is locked as long as its process lives, so
-that the next command that writes there can tell, and removes them.
+A command that is killed leaves its hidden folders behind. Each is locked while its process lives,
+so the next command that writes there can tell, and removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from rewriter.core import locks
 from rewriter.core.errors import FAILED, RewriterError
 
 _NAME = re.compile(r"\.rewriter-\d+-[0-9a-f]{8}")
-# In a hidden folder: what files will hold, what they held, and those that are to go.
+# The contents of a hidden folder: new contents of files, old contents, and files to remove.
 _NEW, _OLD, _GONE = "new", "old", "gone"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether a path leads into a hidden folder of a command that writes, or was killed."""
+    """Whether a path leads into the hidden folder of a command that writes, or was killed."""
     return any(_NAME.fullmatch(part) for part in path.parts)
 
 
 @dataclass(frozen=True)
 class _Put:
-    """A new file or folder in the place of `path`; `old` is where the present one is kept."""
+    """A new file or folder at `path`; `old` is where the present one is kept."""
 
     path: Path
     new: Path
@@ -47,7 +47,7 @@ class _Put:
     mode: int | None
 
     def prepare(self) -> None:
-        """Keep the present file under a second name, which takes no room where links can be."""
+        """Keep the present file under a second name: a hard link if possible, which saves space."""
         if self.mode is not None:
             os.chmod(self.new, stat.S_IMODE(self.mode))
         if self.is_folder or not os.path.lexists(self.path):
@@ -56,7 +56,7 @@ class _Put:
             os.link(self.path, self.old, follow_symlinks=False)
         except FileNotFoundError:
             raise
-        except OSError:  # no links on this file system, or not to the files of others
+        except OSError:  # the file system has no links, or not to files of other users
             shutil.copy2(self.path, self.old)
 
     def make(self) -> None:
@@ -80,7 +80,7 @@ class _Removal:
     gone: Path
 
     def prepare(self) -> None:
-        """Nothing to prepare: the file is renamed away, and removed once all else is done."""
+        """Does nothing: the file is renamed at first, and removed after all other changes."""
 
     def make(self) -> None:
         os.rename(self.path, self.gone)
@@ -91,10 +91,10 @@ class _Removal:
 
 
 class Transaction:
-    """Changes to files; `with` makes them at its end, or none if anything is raised.
+    """Changes to files. As a context manager, makes them at its end, or none if anything raises.
 
-    An error of the file system becomes a `RewriterError` about the file that was last spoken of,
-    at first `path`. What could not be removed or taken back is named in it.
+    An error of the file system becomes a `RewriterError` about the last file passed to `about`, at
+    first `path`. It names what could not be removed or undone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,8 +106,8 @@ class Transaction:
         self._tried: list[_Put | _Removal] = []
 
     def about(self, path: Path) -> Path:
-        """Name the file that errors are about from now on, and clear its folder of what commands
-        left that were killed."""
+        """Set the file that errors are about, and clear its folder of what killed commands
+        left."""
         self._about = path
         if path.parent not in self._cleared:
             self._cleared.add(path.parent)
@@ -115,7 +115,7 @@ class Transaction:
         return path
 
     def stage(self, path: Path, *, is_folder: bool = False, mode: int | None = None) -> Path:
-        """Where to write what `path` will hold: a file, or a folder that does not exist yet."""
+        """Where to write the new content of `path`: a file, or a folder that does not exist yet."""
         put = _Put(
             self.about(path),
             self._in_scratch(path, _NEW),
@@ -135,7 +135,7 @@ class Transaction:
         self._changes.append(_Removal(self.about(path), self._in_scratch(path, _GONE)))
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder, and those that it is in, where they are missing."""
+        """Make a folder and its missing parents."""
         missing = []
         self.about(folder)
         while not folder.is_dir():
@@ -202,7 +202,7 @@ class Transaction:
             )
 
     def _undo(self) -> list[str]:
-        """Take back what was done. Returns sentences about what could not be."""
+        """Undo the changes. Returns sentences about what could not be undone."""
         left = []
         with _uninterrupted():
             for change in reversed(self._tried):
@@ -221,7 +221,7 @@ class Transaction:
         return left
 
     def _clear(self) -> list[str]:
-        """Remove the hidden folders; sentences about those that cannot be."""
+        """Remove the hidden folders. Returns sentences about those that could not be removed."""
         left = []
         for path, lock in self._scratch.values():
             try:
@@ -248,7 +248,7 @@ class Transaction:
             path = folder / f".rewriter-{os.getpid()}-{secrets.token_hex(4)}"
             self._scratch[folder] = path, None
             os.mkdir(path, 0o700)
-            # Another command may have taken it for that of a killed one before it was locked.
+            # Before it was locked, another command may have removed it as that of a dead one.
             with contextlib.suppress(FileNotFoundError):
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 self._scratch[folder] = path, lock
@@ -260,10 +260,9 @@ class Transaction:
 def clear(folder: Path) -> None:
     """Remove the hidden folders of commands that were killed while they wrote to a folder.
 
-    What such a command had moved away and not yet replaced is given back.
+    Restores what such a command had moved away and not yet replaced.
     """
-    # Whatever cannot be looked into or removed stays: it is in nobody's way, and the next one tries
-    # again.
+    # What cannot be read or removed stays: it does no harm, and the next command tries again.
     with contextlib.suppress(OSError):
         folders = [Path(one) for one in os.scandir(folder) if _NAME.fullmatch(one.name)]
         for path in folders:
@@ -280,7 +279,7 @@ def _clear_dead(path: Path) -> None:
         if not _take(lock):
             return
         for old in (path / _OLD).glob("*"):
-            # Files are linked, and only folders are moved away before they are replaced.
+            # Files have links, so only folders can be missing: they are moved before replacement.
             if old.is_dir() and not os.path.lexists(path.parent / old.name):
                 os.rename(old, path.parent / old.name)
         _remove(path)
@@ -289,7 +288,7 @@ def _clear_dead(path: Path) -> None:
 
 
 def _take(lock: int) -> bool | None:
-    """Whether a lock was free, and is ours now; `None` where the file system has no locks."""
+    """Try to take a lock; `None` if the file system has no locks."""
     try:
         return locks.take(lock)
     except OSError:
@@ -312,7 +311,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def unwritable(path: Path, error: OSError) -> RewriterError:
-    """The error of a path that could not be written, where nothing was."""
+    """The error for a path that could not be written, when nothing was changed."""
     return RewriterError(
         "unwritable",
         f"cannot write {path}: {_why(error, beside=path)}",
@@ -322,7 +321,7 @@ def unwritable(path: Path, error: OSError) -> RewriterError:
 
 
 def _why(error: BaseException | None, beside: Path | None = None) -> str:
-    """What an error says, with the file that it is about unless that is clear."""
+    """The text of an error, with the file that it is about unless that is clear."""
     if not isinstance(error, OSError):
         return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
     # Of a copy, the second is the one that is written.

@@ -8,7 +8,7 @@ Role = Literal["in", "out", "inout"]
 Type = Literal["tensor", "scalar", "other"]
 Phase = Literal["before", "after"]
 When = Literal["before", "after", "both"]
-Which = Literal["written", "all", "ends"]  # of the arguments of launches
+ArgsMode = Literal["written", "all", "ends"]  # which arguments of launches are recorded: `--args`
 # What `report --trend` shows of each launch.
 TrendStatistic = Literal["std", "mean", "min", "max", "magnitude", "nan", "inf", "time"]
 Format = Literal["text", "upstream"]

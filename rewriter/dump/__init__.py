@@ -1,1 +1,1 @@
-"""From the directory that a probed program wrote to its rows, launches and flow of values."""
+"""Reads the directory that a probed program wrote: its rows, launches and flow of values."""

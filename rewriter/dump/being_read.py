@@ -1,4 +1,4 @@
-"""Lets a program that removes old calls of its dump (`--keep`) know that somebody reads it."""
+"""Tells a program that removes old calls of its dump (`--keep`) that the dump is being read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 
 from rewriter.runtime.rotation import READERS
 
-_ATTEMPTS, _PAUSE = 500, 0.002  # seconds
+_ATTEMPTS, _PAUSE = 500, 0.002  # the pause in seconds
 _LOCK = struct.Struct("@hhqqi0q")  # struct flock
 
 
 class Reading:
-    """A lock that ends with this value."""
+    """Holds a lock as long as it exists."""
 
     def __init__(self, file: int) -> None:
         self._finalizer = weakref.finalize(self, os.close, file)
 
 
 def hold(path: Path) -> Reading | None:
-    """Have programs keep the calls of a dump, or of the whole that this is a part of, for as long
-    as the result is there, but no longer than they wait. `None` where no program removes any."""
+    """Keep programs from removing calls of a dump, or of the dump that this is a part of, as long
+    as the result exists, but no longer than they wait. `None` if no program removes any."""
     for directory in (path, *path.absolute().parents[:2]):
         with contextlib.suppress(OSError):
             file = os.open(directory / READERS, os.O_RDONLY | os.O_CLOEXEC)
@@ -38,7 +38,7 @@ def hold(path: Path) -> Reading | None:
 
 
 def _lock(file: int) -> bool:
-    """Whether it could be locked: a program that removes a call has a byte of it for a moment."""
+    """Try to lock. A program that removes a call holds one byte of the file for a moment."""
     lock = _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     for _ in range(_ATTEMPTS):
         try:

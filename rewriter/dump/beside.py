@@ -1,4 +1,4 @@
-"""Reads the JSON files that a dump has beside its rows: facts that were added by name."""
+"""Reads the JSON files beside the rows of a dump: facts that were added to it later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 
 
 def read(path: Path, key: str, convert: Callable[[Any], _T]) -> Mapping[str, _T]:
-    """The converted values of the object that a file has under a key, by their names.
+    """The converted values of the object under a key of a file, by their names.
 
-    None where there is no such file, or it is damaged. A value for which `convert` raises
-    `SchemaError` is left out: the others are sound.
+    Empty if the file does not exist or is damaged. A value for which `convert` raises `SchemaError`
+    is left out, and the others are still used.
     """
     try:
         facts = path.stat()
@@ -30,8 +30,8 @@ def read(path: Path, key: str, convert: Callable[[Any], _T]) -> Mapping[str, _T]
 
 @lru_cache(maxsize=8)
 def _read(path: Path, key: str, convert: Callable[[Any], _T], changed: int) -> Mapping[str, _T]:
-    """`changed` is the time of the last change: each run of a dump asks for the same."""
-    # `list` has names without a dump, and does not pay for the types of one.
+    """`changed` is the time of the last change, for the cache: each run of a dump asks for this."""
+    # Imported late: `list` reads names without a dump, and should not pay for the types of one.
     from rewriter.dump.rows import SchemaError
 
     try:

@@ -1,8 +1,8 @@
-"""Where the values that a launch read came from, as far as a dump tells.
+"""Finds where the values that a launch read came from, as far as a dump tells.
 
-Memory holds what was written to it last, under whatever name: the table of launches says which
-names share it. Where that is not the value that was read (a parameter of a subgraph), the value
-itself is looked up: by its digest, or by its statistics.
+Memory holds what was written to it last, under any of its names; the table of launches says which
+names share memory. If that is not the value that was read, as for a parameter of a subgraph, the
+value itself is searched for, by its digest or by its statistics.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from rewriter.locate.names import canonical, launch_keys
 OUTPUTS = "outputs"
 _KEPT = 1024  # steps whose results are kept in memory
 
-_MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # of a list of tensors; a further view of the same tensor
+_MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # a member of a list; another view of the same tensor
 
 
 @dataclass(frozen=True)
 class RecordedLaunch:
     """A launch as it ran in one of the dumps. `step` is its position in the run, from 0.
 
-    `launch` is its index in the wrapper, `None` for what is no launch: the inputs of the call,
-    which are its first step, and its outputs, the last one. `kernel` is then empty, or `OUTPUTS`.
-    `lines` are those of the model that it computes, `computes` nodes of Inductor's graph.
+    `launch` is its index in the wrapper. It is `None` for the inputs of the call, which are the
+    first step, and for its outputs, the last one; `kernel` is then empty, or `OUTPUTS`. `lines` are
+    the lines of the model that it computes, `computes` the nodes of Inductor's graph.
     """
 
     run: str
@@ -60,7 +60,7 @@ class RecordedLaunch:
 
 
 def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
-    """A step of a run, with what the table of launches says of it."""
+    """A step of a run, with the facts about it in the table of launches."""
     facts = run.launch_row(step.launch)
     index = -1 if step.launch is None else step.launch
     return RecordedLaunch(
@@ -81,7 +81,7 @@ def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
 
 @dataclass(frozen=True)
 class ValueOrigin:
-    """A value by its origin: the `slot`-th result of a step of the same run."""
+    """A value by its origin: result number `slot` of a step of the same run."""
 
     step: int
     slot: int
@@ -89,8 +89,8 @@ class ValueOrigin:
 
 @dataclass(frozen=True)
 class NoResult:
-    """An output of a call that no recorded launch wrote: what it is, in words, and whether that
-    says which value it is."""
+    """An output of a call that no recorded launch wrote: what it is, in words, and whether these
+    words identify the value."""
 
     text: str
     is_known: bool
@@ -98,16 +98,15 @@ class NoResult:
 
 @dataclass(frozen=True)
 class FlowNode:
-    """A step with what it read and wrote.
+    """A step with its inputs and results.
 
-    `given` says of each tensor that it was given, by name, where that came from: several where
-    launches wrote parts of it, none where nobody knows. `unread` are the names and roles of those
-    that were not read at this launch: each value is recorded once, and their origin has it (see
-    `Flow.reads`). `slots` number its results by their names.
-    `views` are the expressions of those of them that are shown otherwise than under their names.
-    `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event; of
-    these `given` has who wrote last to their memory, and `earlier` who else did: they wrote other
-    parts of it, or what was written over since.
+    `given` maps the name of each input tensor to its origins: several if different launches wrote
+    parts of it, none if they are unknown. `unread` are the names and roles of inputs without a row
+    at this launch: each value is recorded once, and its origin has the row (see `Flow.reads`).
+    `views` are the expressions of those that the launch reads as a view. `slots` numbers the
+    results by name. `keys` are used to align launches. For the outputs of a call (`returned`),
+    which are no event, `given` has the last writers of their memory, and `earlier` the other ones:
+    these wrote other parts of it, or were overwritten.
     """
 
     step: RunStep
@@ -122,18 +121,18 @@ class FlowNode:
 
     @property
     def origins(self) -> Iterator[ValueOrigin]:
-        """Everything that it was given, by where it came from."""
+        """Yield the origins of all inputs."""
         return chain.from_iterable(self.given.values())
 
     def writer(self, name: str) -> ValueOrigin | None:
-        """The last of those who wrote what it was given under a name; `None` if nobody knows."""
+        """The last writer of an input, by its name; `None` if unknown."""
         return max(self.given.get(name, ()), key=lambda source: source.step, default=None)
 
 
 def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
-    """The rows of what a launch was given: before it, or after it where only that was recorded.
+    """The rows of a launch's inputs: from before it, or from after it if only that was recorded.
 
-    What it updates is only known before.
+    The value of an input that the launch updates is only known from before.
     """
     before = [row for row in values(rows) if row.phase == "before"]
     names = {row.arg for row in before}
@@ -141,8 +140,8 @@ def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
 
 
 def given(rows: Sequence[EventRow]) -> list[TensorRow]:
-    """The rows of the tensors that a launch was given, also of those whose value then is not known:
-    what it updates, where nothing was recorded before it."""
+    """The rows of a launch's input tensors, including those whose value is then unknown: tensors
+    that it updates, if nothing was recorded before it."""
     return _given(rows, reads(rows))
 
 
@@ -155,14 +154,14 @@ def _given(rows: Sequence[EventRow], read: Sequence[ValueRow]) -> list[TensorRow
 
 
 def results(rows: Sequence[EventRow]) -> list[ValueRow]:
-    """The rows of what a launch wrote; the inputs of a call are the results of its first step."""
+    """The rows of a launch's results; the inputs of a call are the results of its first step."""
     if rows and rows[0].phase == "inputs":
         return values(rows)
     return [row for row in _after(rows) if row.role != "in"]
 
 
 def _unread(facts: LaunchRow, read: Sequence[ValueRow]) -> tuple[tuple[str, Role], ...]:
-    """The tensors that a launch is given, by its row of the table, and of which it has no rows."""
+    """The input tensors of a launch, by its row in the table, that have no rows there."""
     names = {row.arg for row in read}
     return tuple(
         (name, "inout" if role == "inout" else "in")
@@ -172,10 +171,9 @@ def _unread(facts: LaunchRow, read: Sequence[ValueRow]) -> tuple[tuple[str, Role
 
 
 def computes(rows: Sequence[EventRow]) -> bool:
-    """Whether a launch was given numbers that may be infinite, or updates them.
+    """Whether a launch reads or updates numbers that may be infinite.
 
-    What a launch writes that was given none are constants: infinities in them are no fault, as
-    those of a mask.
+    A launch that reads none writes constants. Infinities in these are not a fault: masks have them.
     """
     return any(row.is_floating for row in given(rows))
 
@@ -199,30 +197,30 @@ def empty_variables(run: RunDump) -> set[str]:
 
 
 def variable(name: str) -> str:
-    """The variable behind a name of the dump: `buf5.2` and `buf7[0]` are of `buf5` and `buf7`."""
+    """The variable behind a name in the dump: `buf5` for `buf5.2`, `buf7` for `buf7[0]`."""
     return _MEMBER.sub("", name)
 
 
 def buffer_of(facts: LaunchRow, name: str) -> str:
-    """The buffer that owns the memory of a value of a launch, by the names in its row."""
+    """The buffer that owns the memory of a launch's value, by the names in its row."""
     return facts.buffers.get(name) or facts.buffers.get(variable(name), variable(name))
 
 
 def fingerprint(row: TensorRow) -> Hashable:
-    """What tells a value from others without reading it; `None` where the dump does not say."""
+    """What identifies a value without reading it; `None` if the dump does not say."""
     if row.digest:
         return (row.dtype, row.digest)
-    if row.numel and row.std:  # of a constant there are too many
+    if row.numel and row.std:  # too many constants have equal statistics
         statistics = (row.min, row.max, row.mean, row.std)
         return (row.dtype, row.numel, *statistics, row.nan, row.inf)
     return None
 
 
 class Flow:
-    """The steps of a run in order, and the rows of each with what it was given from elsewhere.
+    """The steps of a run in order, and the rows of each with its inputs from other steps.
 
-    Where a value was recorded when it was made and not once more where it was read, the row of its
-    maker stands for it. Rows are read from disk when they are asked for.
+    If a value was recorded when it was made and not again when it was read, the row of its producer
+    is used. Rows are read from disk when they are needed.
     """
 
     def __init__(self, run: RunDump) -> None:
@@ -231,7 +229,7 @@ class Flow:
         self._made = lru_cache(maxsize=_KEPT)(self._results)
 
     def rows(self, node: FlowNode) -> list[EventRow]:
-        """The rows of a step, as if what it was given had been recorded before it."""
+        """The rows of a step, as if its inputs had been recorded before it."""
         rows = self._run.rows(node.step)
         given = (
             self._as_read(node, name, role, origins)
@@ -241,7 +239,7 @@ class Flow:
         return [*chain.from_iterable(given), *rows]
 
     def origin(self, source: ValueOrigin) -> TensorRow | None:
-        """The row of a value as its maker left it."""
+        """The row of a value as its producer left it."""
         made = self._made(source.step)
         return made[source.slot] if source.slot < len(made) else None
 
@@ -254,7 +252,7 @@ class Flow:
         for source in origins:
             row = self.origin(source)
             if row is not None:
-                # Of memory that several launches wrote parts of, each part by itself.
+                # If several launches wrote parts of the memory, each part has its own row.
                 part = name if len(origins) == 1 else f"{name}[{row.arg}]"
                 yield as_read(
                     row, node.step.launch, node.step.iteration, node.step.kernel, part, role
@@ -262,10 +260,10 @@ class Flow:
 
 
 def trace(run: RunDump) -> list[FlowNode]:
-    """The steps of a run in order, with the sources of what they read.
+    """The steps of a run in order, with the sources of their inputs.
 
-    The last one is no launch but stands for the outputs of the call, where it is known what they
-    are: it reads what the call returns.
+    The last one is not a launch: it stands for the outputs of the call, if these are known, and
+    reads what the call returns.
     """
     tracer = _Tracer()
     nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
@@ -274,36 +272,36 @@ def trace(run: RunDump) -> list[FlowNode]:
 
 
 def outputs(nodes: Sequence[FlowNode]) -> FlowNode | None:
-    """The node of these, which `trace` returned, that stands for the outputs of the call."""
+    """The node for the outputs of the call, among those that `trace` returned."""
     last = nodes[-1] if nodes else None
     return last if last is not None and last.place.kernel == OUTPUTS else None
 
 
 def output_variable(label: str) -> str:
-    """The variable that a call returns: `buf3` of the label `0: buf3`."""
+    """The variable of an output: `buf3` for the label `0: buf3`."""
     return label.partition(": ")[2]
 
 
 def _no_keys(name: str) -> Keys:
-    """As many as a launch has, for what is none."""
+    """Keys for a step that is not a launch, as many as a launch has."""
     return tuple(name for _ in (..., ..., *launch_keys("", "", (), (), ())))
 
 
 class _Tracer:
-    """Follows one run: who wrote what under which name, and which value."""
+    """Follows one run: which step wrote which name, and which value."""
 
     def __init__(self) -> None:
-        # By scope and name of a buffer: who wrote to it last, and under which names, since parts of
-        # it may have names and writers of their own.
+        # By scope and name of a buffer: its last writers, and the names that these used, since
+        # parts of a buffer may have their own names and writers.
         self._memory: dict[tuple[str, str], dict[str, ValueOrigin]] = {}
         self._by_name: dict[
             str, dict[str, ValueOrigin]
-        ] = {}  # the same, of whatever scope was last
+        ] = {}  # the same for the most recent scope, whichever that was
         self._inputs: dict[str, ValueOrigin] = {}
         self._by_value: dict[Hashable, ValueOrigin] = {}
         self._values: dict[ValueOrigin, Hashable] = {}
         self._sizes: dict[ValueOrigin, tuple[str, int]] = {}
-        # How sources are called in the keys: the same in two runs that are alike.
+        # The names of sources in the keys, which are the same in two equal runs.
         self._near: dict[ValueOrigin, Hashable] = {}
         self._deep: dict[ValueOrigin, Hashable] = {}
 
@@ -313,7 +311,7 @@ class _Tracer:
         memory = facts.buffers
         read = reads(rows)
         got, written = _given(rows, read), tensors(results(rows))
-        # In what runs again and again, a name of the last time says nothing.
+        # In a launch that repeats, a name from the previous iteration says nothing.
         again = facts.repeats
         sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
         unread = _unread(facts, read)
@@ -333,7 +331,7 @@ class _Tracer:
         return FlowNode(step, place, sources, slots, keys, unread, views)
 
     def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:
-        """What the call returned of what its launches wrote, and wrote last."""
+        """The outputs of the call among the results of its launches, with their last writers."""
         scopes = {node.place.scope for node in nodes}
         returned = next((x for x in run.facts.outputs.items() if x[0] in scopes), None)
         if returned is None:
@@ -355,7 +353,7 @@ class _Tracer:
                 rows.append(NoResult(f"the input {name}", True))
             elif name:
                 rows.append(NoResult(f"{name}, which no recorded launch wrote", False))
-            else:  # the text of the wrapper has no variable there
+            else:  # the wrapper does not return a variable there
                 rows.append(NoResult("no tensor", True))
         step = RunStep(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = RecordedLaunch(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
@@ -372,13 +370,13 @@ class _Tracer:
         known = [self._values[source] for source in writers.values()]
         is_read = row.phase == "before" or row.role == "in"
         if not sure and is_read and known != [value] and value in self._by_value:
-            # A parameter of a subgraph, whose name says nothing, or means something else outside.
-            # The value of a part of a buffer is no writer's, and is not found here.
+            # A parameter of a subgraph, whose name means nothing outside, or something else. A part
+            # of a buffer has a value that no launch wrote, and is not found here.
             return (self._by_value[value],)
         return tuple(writers.values())
 
     def _writers(self, scope: str, memory: dict[str, str], arg: str) -> dict[str, ValueOrigin]:
-        """Who wrote last what an argument shows, by the names that they wrote it under."""
+        """The last writers of what an argument shows, by the names that they wrote."""
         name = variable(arg)
         writers = self._memory.get((scope, memory.get(name, name)), {})
         if name in writers:
@@ -390,8 +388,8 @@ class _Tracer:
     def _whole(
         self, writers: tuple[ValueOrigin, ...], updated: TensorRow | None
     ) -> tuple[ValueOrigin, ...]:
-        """The last one alone, if what it wrote is as large as what is updated in place: memory that
-        is used again holds nothing of those before it."""
+        """Only the last writer, if its result is as large as what is updated in place: reused
+        memory has nothing left from earlier writers."""
         if updated is None or len(writers) < 2:
             return writers
         last = max(writers, key=lambda source: source.step)
@@ -413,7 +411,7 @@ class _Tracer:
         deep = tuple(tuple(map(self._deep.get, each)) for each in sources)
         if place.launch is None:
             return _no_keys("inputs")
-        # A hash stands for all that led here, which would be a tree as large as the run.
+        # A hash of everything that led here; the tree itself would be as large as the run.
         return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
 
     def _write(

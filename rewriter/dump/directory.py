@@ -1,4 +1,4 @@
-"""Makes the directory that a dump goes to; one that holds something is left alone."""
+"""Makes the directory for a dump, and leaves alone one that has other files in it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction, unwritable
 
-# What a directory of dumps has: the whole of a diagnosis.
+# A directory of dumps has this file: it is a whole diagnosis.
 DIAGNOSIS = "diagnosis.json"
 
 
 def dump_directory(
     artifact: Path, wanted: str | Path | None, *, overwrite: bool, suffix: str = ".dump"
 ) -> Path:
-    """The directory to dump to, made now. One that holds something is only replaced if asked to."""
+    """Make the directory for a dump. One that has files is only replaced with `overwrite`."""
     if wanted is None:
         return _new_directory(Path(f"{artifact.stem}{suffix}"))
     path = Path(wanted).absolute()
     with Transaction(path) as changes:
         changes.about(path.resolve())
         if require_free(path, overwrite=overwrite):
-            # Away in one step: what is left of a dump that is half removed is none.
+            # Renamed in one step: a dump that is half removed would not be a dump.
             changes.stage(path.resolve(), is_folder=True).mkdir()
         else:
             changes.make_folder(path)
@@ -42,7 +42,7 @@ def _new_directory(path: Path) -> Path:
 
 
 def require_free(path: Path, *, overwrite: bool) -> bool:
-    """Whether a dump has to make room. Raises where it must not, or where there is no dump."""
+    """Whether a dump has to be replaced. Raises if it must not be, or if it is not a dump."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
     is_dump = path.is_dir() and any((path / x).is_file() for x in ("manifest.json", DIAGNOSIS))

@@ -16,15 +16,15 @@ from rewriter.dump.rows import SchemaError, read
 
 MANIFEST, ENDED = "manifest.json", "ended.json"
 RUN, LAUNCHES, EVENTS = "run.json", "launches.json", "events.jsonl"  # of each call
-# Where the table begins in a `run.json` of an early version.
+# The start of the table in a `run.json` of an early version.
 _TABLE = b', "launches": ['
-# What of `run.json` is shown at most: no reader depends on it.
+# The fields of `run.json` that are kept if it is invalid: no reader depends on them.
 _SHOWN_OF_RUN = ("format", "version", "label", "call")
 _S = TypeVar("_S", bound=Struct)
 
 
 def corrupt(path: Path, problem: str) -> RewriterError:
-    """The error about a file that a probed program did not leave so."""
+    """The error for a file that is not as a probed program writes it."""
     return RewriterError(
         "corrupt-dump",
         f"{path}: {problem}",
@@ -33,8 +33,8 @@ def corrupt(path: Path, problem: str) -> RewriterError:
 
 
 class RunTables:
-    """Reads the facts of many calls. The table of launches is the same in all calls of a wrapper,
-    and most of what is known of them: one that was read is not parsed again, and is there once."""
+    """Reads the facts of many calls. All calls of a wrapper have the same table of launches, and
+    most other facts in common, so each table is parsed once and shared."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[LaunchRow, ...]] = {}
@@ -42,8 +42,8 @@ class RunTables:
         self._contents: dict[bytes, RunLaunches] = {}
 
     def facts(self, path: Path) -> RunFacts:
-        """What a `run.json` says, with the table beside it. Raises `RewriterError` where one is no
-        such file."""
+        """The content of a `run.json`, with the table beside it. Raises `RewriterError` if one of
+        them is invalid."""
         facts = self._facts(path)
         if facts.launches or facts.outputs:
             return facts
@@ -53,14 +53,14 @@ class RunTables:
         return structs.replace(facts, outputs=table.outputs, launches=table.launches)
 
     def _table(self, path: Path) -> RunLaunches | None:
-        """The table that a call has a name of; `None` in a dump of an early version."""
+        """The table that a call has a link to; `None` in a dump of an early version."""
         try:
             about = path.stat()
         except OSError:
             return None
         key = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
         if key not in self._files:
-            data = _read_bytes(path)  # a copy of a dump has a file for each name
+            data = _read_bytes(path)  # in a copy of a dump, each link is a file of its own
             if data not in self._contents:
                 self._contents[data] = _document(path, _json(path, data), RunLaunches)
             self._files[key] = self._contents[data]
@@ -95,18 +95,18 @@ def _facts(path: Path, content: Json) -> RunFacts:
 
 
 def document_text(content: Struct) -> str:
-    """What a file of this content holds."""
+    """The text of a file with this content."""
     return json_text.encode(to_builtins(content), indent=1) + "\n"
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a dump, also for a part of it; an empty one where there is none."""
+    """The manifest of a dump, also for a part of it; an empty one if there is none."""
     for directory in (path, *path.absolute().parents[:2]):
         if (directory / MANIFEST).is_file():
             content = _read_json(directory / MANIFEST)
-            # Other programs have files of that name, and a part of a dump may lie below one.
+            # Other programs have files of that name, perhaps in a folder above a part of a dump.
             if content.get("format") in (None, "rewriter.dump"):
-                # Nothing of it is needed to read the runs: it only says what they are of.
+                # It only describes the runs, which can be read without it.
                 content = _without_unsound(content, Manifest, content)
                 return _document(directory / MANIFEST, content, Manifest)
     return Manifest()
@@ -122,7 +122,7 @@ def names_dump(path: Path) -> bool:
 
 
 def _without_unsound(content: Json, kind: type[Struct], names: Iterable[str]) -> Json:
-    """`content` less those of the named fields that another version, or a person, wrote otherwise.
+    """`content` without those named fields that another version, or a person, wrote differently.
 
     All fields of `kind` have defaults.
     """
@@ -153,7 +153,7 @@ def _read_json(path: Path) -> Json:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """What a file holds; that of an empty object where there is none."""
+    """The bytes of a file; those of an empty object if it does not exist."""
     try:
         return limits.read(path, limits.JSON_BYTES)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The files of a dump beside its events, as values: `manifest.json`, `run.json`, `launches.json`,
-`names.json` and `ended.json`.
+"""The types of the files of a dump beside its events: `manifest.json`, `run.json`,
+`launches.json`, `names.json` and `ended.json`.
 
-Of `docs/schemas/dump/`, those are generated from these types, as `rows` has it. Every field has a
-default where some version of the runtimes, or a test by hand, leaves it out.
+Their schemas in `docs/schemas/dump/` are generated from these types, as with `rows`. Every field
+has a default that some version of the runtimes, or a test by hand, leaves out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rewriter.dump.rows import Count
 
-# What a line of the wrapper hands over: role, name and, where it is another, the expression.
+# A value that a line of the wrapper passes: role, name and, if it is another one, the expression.
 Label = Annotated[tuple[str, ...], Meta(min_length=2, max_length=3)]
 
 
@@ -99,7 +99,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call: Count | UnsetType = UNSET
     pid: int | UnsetType = UNSET
     thread: int | UnsetType = UNSET
-    # No reader needs it: what is no moment of the calendar is not shown.
+    # No reader needs it: a value that is not a valid time is not shown.
     started: Annotated[Any, Meta(extra_json_schema={"type": "number"})] = UNSET
     outputs: dict[str, tuple[str, ...]] = {}
     launches: tuple[LaunchRow, ...] = ()

@@ -14,8 +14,8 @@ from rewriter.dump.rows import EventRow, SchemaError, read_row
 
 
 def open_events(path: Path) -> BinaryIO:
-    """The file of the rows of a call. Raises `RewriterError` where a program that keeps the last
-    calls has removed it since."""
+    """Open the file with the rows of a call. Raises `RewriterError` if a program that keeps only
+    the last calls has removed it since."""
     try:
         return path.open("rb")
     except FileNotFoundError as error:
@@ -28,7 +28,7 @@ def open_events(path: Path) -> BinaryIO:
 
 
 def rows(path: Path) -> Iterator[tuple[int, EventRow]]:
-    """Every row and its size in bytes; a last one that a crash cut short is left out."""
+    """Yield every row and its size in bytes; a last row that a crash cut off is left out."""
     bound = limits.JSON_LINE_BYTES
     with open_events(path) as file:
         for number, line in enumerate(iter(partial(file.readline, bound + 1), b""), 1):

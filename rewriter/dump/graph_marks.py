@@ -1,7 +1,7 @@
-"""Reads the marks that CUDA graphs left: which launches their last replays began and ended.
+"""Reads the marks of CUDA graphs: which launches their last replays began and ended.
 
-A process that ended by itself wrote them into the dump; of one that was killed they lie in the file
-that it shared with the device: see `rewriter/runtime/graph_marks.py`.
+A process that exited by itself wrote the marks into the dump. Those of a process that was killed
+are in the file that it shared with the device: see `rewriter/runtime/graph_marks.py`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from rewriter.core import json_text
 from rewriter.core.types import Json
 
 _FILES = "graph-marks-*.jsonl"
-# What a dump names is only read if it can be nothing else: a dump may be anybody's.
+# Only a path that can be nothing else is read, since anybody may have written the dump.
 _MEMORY = re.compile(r"/dev/shm/rewriter-marks-\w{1,32}")
 _MOST = 1 << 16  # bytes
 _LAUNCHES = 20  # bits
 
-Place = tuple[int, int]  # a launch, and which time it ran in its call
+Place = tuple[int, int]  # a launch, and its iteration in the call
 
 
 @dataclass(frozen=True)
 class GraphMark:
-    """What the replays on one stream came to: of the call `run` that captured them, the launch that
-    began last and the one that ended last; `None` where none did."""
+    """How far the replays on one stream came: of the call `run` that captured them, the launch that
+    began last and the one that ended last; `None` if none did."""
 
     pid: int
     run: str
@@ -45,12 +45,12 @@ class GraphMark:
 
 
 def read(dump: Path) -> tuple[GraphMark, ...]:
-    """The marks of all processes; none where there are none, or a file is damaged."""
+    """The marks of all processes; none if there are none, or a file is damaged."""
     return tuple(mark for path in sorted(dump.glob(_FILES)) for mark in _marks(_rows(path)))
 
 
 def keep(dump: Path) -> None:
-    """Take the marks of processes that were killed into the dump, and free their memory."""
+    """Copy the marks of processes that were killed into the dump, and free their memory."""
     for path in dump.glob(_FILES):
         rows = _rows(path)
         words = _shared(rows)

@@ -23,7 +23,7 @@ def write(dump: Path, texts: Mapping[str, str]) -> None:
 
 
 def read(dump: Path, sha256: str) -> str:
-    """The graph of a wrapper; empty where the dump has none."""
+    """The graph of a wrapper; empty if the dump has none."""
     if not _HASH.fullmatch(sha256):
         return ""
     try:

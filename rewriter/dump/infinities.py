@@ -1,7 +1,7 @@
-"""Infinities that a launch computed from finite numbers, and what became of them.
+"""Finds infinities that a launch computed from finite numbers, and what became of them.
 
-An infinity by itself is no fault: attention masks with it, and softmax makes zeros of that. It is
-one where nothing absorbs it, or where it becomes NaN.
+An infinity by itself is not a fault: attention masks with it, and softmax turns it into zeros. It
+is a fault if nothing absorbs it, or if it becomes NaN.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.rows import TensorRow
 from rewriter.runtime.allowed import Allowed
 
-NEAR = 100  # that part of the largest number is a sign of an overflow
+NEAR = 100  # a result of more than the largest number divided by this suggests an overflow
 _WORD = re.compile(r"[a-z0-9]+")
 NOTHING_ALLOWED = Allowed(())
 
 
 def held(flow: Flow, node: FlowNode, allowed: Allowed = NOTHING_ALLOWED) -> tuple[TensorRow, ...]:
-    """The results of a launch that hold infinities, less those that are allowed to."""
+    """The results of a launch with infinities, except those that may have them."""
     rows = dataflow.tensors(dataflow.results(flow.rows(node)))
     kernel = node.step.kernel if node.step.launch is not None else ""
     return tuple(
@@ -33,8 +33,8 @@ def held(flow: Flow, node: FlowNode, allowed: Allowed = NOTHING_ALLOWED) -> tupl
 
 
 def _is_padding(kernel: str, row: TensorRow) -> bool:
-    """Whether infinities fill up the rows of the logarithms that memory-efficient attention keeps
-    for its backward: it makes them a multiple of 32 long (`kAlignLSE` in torch's
+    """Whether infinities pad the rows of logarithms that memory-efficient attention keeps for its
+    backward: their length is a multiple of 32 (`kAlignLSE` in torch's
     native/transformers/cuda/mem_eff_attention/kernel_forward.h)."""
     return (
         "_scaled_dot_product_efficient_attention" in kernel
@@ -47,7 +47,7 @@ def _is_padding(kernel: str, row: TensorRow) -> bool:
 
 
 def makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
-    """The launches that computed the infinities which a launch read, from finite numbers."""
+    """The launches that computed, from finite numbers, the infinities which a launch read."""
     for source in _origins(flow, node):
         maker = flow.nodes[source.step]
         if maker.step.launch is not None and dataflow.computes(flow.rows(maker)):
@@ -55,7 +55,7 @@ def makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
 
 
 def given(flow: Flow, node: FlowNode) -> Iterator[TensorRow]:
-    """The inputs of the call whose infinities a launch read, less those that look like masks."""
+    """The inputs of the call whose infinities a launch read, except those that look like masks."""
     for source in _origins(flow, node):
         row = flow.origin(source)
         if flow.nodes[source.step].step.launch is None and row and row.neginf != row.inf:
@@ -63,7 +63,7 @@ def given(flow: Flow, node: FlowNode) -> Iterator[TensorRow]:
 
 
 def _origins(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
-    """Where the infinities that a launch read were first."""
+    """Yield the first values with the infinities that a launch read."""
     seen: set[ValueOrigin] = set()
     waiting = [node]
     while waiting:
@@ -79,8 +79,8 @@ def _origins(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
 
 
 def remaining(flow: Flow, steps: int, allowed: Allowed) -> Iterator[FlowNode]:
-    """The launches that computed infinities which no later launch absorbs, of the first so many
-    nodes, in order. Those of masks are none: of one sign, computed by no overflow."""
+    """Yield the launches among the first `steps` nodes that computed infinities which no later
+    launch absorbs, in order. Skips masks: infinities of one sign that are not from an overflow."""
     readers: dict[ValueOrigin, list[FlowNode]] = defaultdict(list)
     for node in flow.nodes:
         for source in set(node.origins):
@@ -97,8 +97,8 @@ def remaining(flow: Flow, steps: int, allowed: Allowed) -> Iterator[FlowNode]:
 
 
 def is_mask(node: FlowNode, row: TensorRow) -> bool:
-    """Whether infinities look as if they were written on purpose: all -Inf, beside numbers far from
-    the limit of their type, by a kernel that computes no logarithm."""
+    """Whether infinities seem to be intended: all -Inf, beside numbers far from the limit of their
+    type, by a kernel that computes no logarithm."""
     if row.neginf != row.inf:
         return False
     words = set(_WORD.findall(" ".join((node.place.kernel, *node.place.origins)).replace("_", " ")))
@@ -111,7 +111,7 @@ def is_mask(node: FlowNode, row: TensorRow) -> bool:
 def _remain(
     flow: Flow, slots: Sequence[ValueOrigin], readers: dict[ValueOrigin, list[FlowNode]]
 ) -> bool:
-    """Whether infinities get to where nobody reads them any more, or out of the call."""
+    """Whether infinities reach a value that nothing reads, or that the call returns."""
     waiting, seen = list(slots), set(slots)
     while waiting:
         source = waiting.pop()
@@ -122,7 +122,7 @@ def _remain(
         absorbed = [node for node in launches if not held(flow, node)]
         row = flow.origin(source)
         if len(launches) < len(following) and not (absorbed and row and row.neginf == row.inf):
-            return True  # returned, and no mask that was kept for a backward
+            return True  # returned, and not a mask that is kept for a backward
         for node in launches:
             for result in held(flow, node):
                 origin = ValueOrigin(node.step.position, node.slots[result.arg])
@@ -133,11 +133,11 @@ def _remain(
 
 
 def _read(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
-    """Who wrote the infinities that a launch read."""
+    """Yield the origins of the infinities that a launch read."""
     given = {row.arg: row for row in dataflow.given(flow.rows(node))}
     for name, sources in node.given.items():
         row = given.get(name)
-        # What it updates is only known from before it; otherwise from whoever wrote it.
+        # The value of an updated argument is known from before the launch, or from its writer.
         known = row is not None and (row.phase == "before" or row.role == "in")
         for source in sources:
             if known and not (row and row.inf):
@@ -147,7 +147,7 @@ def _read(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
 
 
 def _is_given(flow: Flow, node: FlowNode) -> bool:
-    """Whether a launch was given infinities."""
+    """Whether an input of a launch has infinities."""
     if next(_read(flow, node), None) is not None:
         return True
     return any(row.inf for row in dataflow.tensors(dataflow.reads(flow.rows(node))))

@@ -1,7 +1,7 @@
-"""Reads of many rows what a figure needs: a fraction of the time that whole rows take.
+"""Reads from many rows only what figures need, in a fraction of the time of whole rows.
 
-Half a microsecond a row, where a row in full takes a hundred times that: what is made of all calls
-of a dump, or of all ranks, goes through here. What these rows show is looked into by the others.
+A row takes half a microsecond, a hundredth of a full one. Use it for results over all calls or
+ranks of a dump, and full rows to examine what these show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LightTime(msgspec.Struct, gc=False):
 
 
 class LightRow(msgspec.Struct, gc=False):
-    """A row of any kind, with the fields that figures are made of: see `rewriter.dump.rows`."""
+    """A row of any kind, with the fields that figures need: see `rewriter.dump.rows`."""
 
     phase: str
     launch: int | None = None
@@ -44,12 +44,12 @@ class LightRow(msgspec.Struct, gc=False):
 
     @property
     def is_result(self) -> bool:
-        """Whether a launch wrote it, and this is what it wrote."""
+        """Whether it is a result of a launch, as the launch wrote it."""
         return self.phase == "after" and self.role in ("out", "inout")
 
     @property
     def magnitude(self) -> float | None:
-        """The largest absolute value of the finite elements; `None` where it is not known."""
+        """The largest absolute value of the finite elements; `None` if not known."""
         low, high = finite(self.min), finite(self.max)
         return None if low is None or high is None else max(abs(low), abs(high))
 
@@ -58,8 +58,8 @@ _DECODER = msgspec.json.Decoder(LightRow)
 
 
 def light_rows(run: RunDump) -> tuple[list[LightRow], bool] | None:
-    """The rows of a call, and whether its last line was cut short; `None` where a line is not as a
-    runtime writes it, or the call is not there any more."""
+    """The rows of a call, and whether its last line was cut off; `None` if a line is not as a
+    runtime writes it, or the call no longer exists."""
     try:
         data = run.event_bytes()
         end = data.rfind(b"\n") + 1
@@ -69,7 +69,7 @@ def light_rows(run: RunDump) -> tuple[list[LightRow], bool] | None:
 
 
 def finite(value: Number) -> float | None:
-    """A statistic as a number, `None` for what is not finite."""
+    """A statistic as a number; `None` if it is not finite."""
     if value is None or isinstance(value, str):
         return None
     try:

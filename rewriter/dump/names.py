@@ -1,7 +1,7 @@
 """The names of the model in a dump: `names.json`, by the hashes of the wrappers without probes.
 
-The wrapper's own table has what Inductor wrote into the file. These come from what the program's
-first run traced, and are a file of their own, so that probes are the same with and without them.
+The wrapper's own table has the names that Inductor wrote into the file. These names are from what
+the program's first run traced. They are in a separate file, so that probes do not depend on them.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Input:
 
 @dataclass(frozen=True)
 class Names:
-    """`nodes` are the source nodes of launches by index: Dynamo's names, where it is not known
-    which, the lines of the model (`model.py:12`), and without those the nodes of Inductor's graph.
-    `inputs` are by the names that the wrapper gives to them.
+    """`nodes` are the source nodes of launches by index: Dynamo's names, or if these are not known
+    the lines of the model (`model.py:12`), or else the nodes of Inductor's graph. `inputs` are by
+    the names that the wrapper gives them.
 
     `lines` are the lines of the model that launches compute, `computes` the nodes of Inductor's
     graph, such as `log = aten.log.default(addmm)`, both by the index of the launch. `graph` says
     which part of the model the wrapper is: `model (model.py:9)`. `direction` is "forward",
-    "backward" or "inference", `partner` the name of the wrapper of the other direction, where a
-    model is trained. `saved` says of inputs of a backward which variable of its forward they are.
-    `lowered` is the text of that graph, which a dump keeps in a file of its own (`graphs.py`):
-    reading names does not give it.
+    "backward" or "inference"; in training, `partner` is the name of the wrapper of the other
+    direction. `saved` maps inputs of a backward to variables of its forward. `lowered` is the text
+    of that graph, which a dump keeps in a separate file (`graphs.py`): reading names does not set
+    it.
     """
 
     nodes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Names:
 
     @property
     def of_model(self) -> str:
-        """Such as `backward of model (model.py:9)`; empty where the part is not known."""
+        """Such as `backward of model (model.py:9)`; empty if the part is not known."""
         return f"{self.direction} of {self.graph}" if self.direction and self.graph else ""
 
     @property
     def part(self) -> str:
-        """Such as `backward of model (model.py:9), its forward is NAME`, of what is trained."""
+        """Such as `backward of model (model.py:9), its forward is NAME`, in training."""
         if self.direction not in _OTHER:
             return ""
         of = f" of {self.graph}" if self.graph else ""
@@ -98,7 +98,7 @@ NO_NAMES = Names()
 
 
 def listed(lines: Iterable[SourceLine]) -> str:
-    """Where lines are, in few words: `model.py:9,10 loss.py:3`."""
+    """The places of lines, in short: `model.py:9,10 loss.py:3`."""
     numbers: dict[str, list[str]] = {}
     for one in lines:
         numbers.setdefault(one.file_name, []).append(str(one.line))
@@ -136,7 +136,7 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
 
 
 def read(dump: Path) -> Mapping[str, Names]:
-    """The names in a dump; none where there are none, or the file is damaged."""
+    """The names in a dump; none if there are none, or the file is damaged."""
     return beside.read(dump / FILE, "wrappers", _names)
 
 

@@ -1,7 +1,7 @@
 """The processes of a program in its dump: `processes.json`, by their ids.
 
-The wrappers themselves do not know it. Where a program loads what was compiled for the pieces of a
-model from files, these say which pieces a wrapper is for; layers that are the same have one.
+Wrappers do not know which piece of a model they are for. If a program loads compiled pieces of a
+model from files, the files tell; equal layers share a wrapper.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rewriter.core import json_text
 from rewriter.dump import beside
 
 FILE = "processes.json"
-# What Inductor calls the inputs of a wrapper: from 0 where a graph has no backward, else from 1.
+# Inductor's names for the inputs of a wrapper: from 0 if a graph has no backward, else from 1.
 _INPUT = re.compile(r"arg(\d+)_1|primals_(\d+)")
 
 
 @dataclass(frozen=True)
 class PieceOfModel:
     """A piece that a model was split into: its name, the sizes that it was compiled for (may be
-    empty), the layers in it, and its inputs in the model, in their order."""
+    empty), the layers in it, and its inputs in the model, in order."""
 
     name: str
     sizes: str = ""
@@ -37,7 +37,7 @@ class PieceOfModel:
         return f"{', '.join(self.layers)} ({name})" if self.layers else name
 
     def input(self, variable: str) -> str:
-        """What a variable of the wrapper is that is an input of the call; empty if not known."""
+        """What a variable of the wrapper, if it is an input, is in the model; empty if unknown."""
         if (match := _INPUT.fullmatch(variable)) is None:
             return ""
         number = int(match[1]) if match[1] else int(match[2]) - 1
@@ -46,8 +46,8 @@ class PieceOfModel:
 
 @dataclass(frozen=True)
 class ProcessNames:
-    """A process: its name in the program, its rank as the program's files have it, both may be
-    empty, and the pieces of the model that its wrappers are for, by the hashes of those."""
+    """A process: its name in the program, its rank by the program's files (both may be empty), and
+    the pieces of the model that its wrappers are for, by the wrappers' hashes."""
 
     name: str = ""
     rank: str = ""
@@ -57,9 +57,9 @@ class ProcessNames:
         return " ".join(filter(None, (self.name, self.rank and f"({self.rank})")))
 
     def piece(self, sha256: str, turn: int | None) -> PieceOfModel | None:
-        """The piece that a call of a wrapper is, if that is known; `turn` counts from 0.
+        """The piece for a call of a wrapper, if known; `turn` counts from 0.
 
-        A model runs its pieces in turn, so the calls of a wrapper go round those that it is for.
+        A model runs its pieces in turn, so the calls of a wrapper cycle through its pieces.
         """
         pieces = self.pieces.get(sha256, ())
         if len(pieces) > 1 and turn is None:
@@ -67,7 +67,7 @@ class ProcessNames:
         return pieces[(turn or 0) % len(pieces)] if pieces else None
 
     def words(self, sha256: str, turn: int | None) -> str:
-        """The same for a person; where it is one of several, that it is known by its turn."""
+        """The piece as text; if it is one of several, the text says that its turn decides."""
         count = len(self.pieces.get(sha256, ()))
         piece = self.piece(sha256, turn)
         if piece is None:
@@ -98,7 +98,7 @@ def write(dump: Path, processes: Mapping[int, ProcessNames]) -> None:
 
 
 def read(dump: Path) -> Mapping[int, ProcessNames]:
-    """The processes of a dump; none where there are none, or the file is damaged."""
+    """The processes of a dump; none if there are none, or the file is damaged."""
     by_pid = beside.read(dump / FILE, "processes", _process)
     return {int(pid): one for pid, one in by_pid.items() if pid.isdecimal()}
 

@@ -1,7 +1,7 @@
 """Reads a dump: its runs, and what happened in each, launch by launch, in the order of the run.
 
-The layout is written by `rewriter/runtime/dump.py` and its C++ counterpart. Rows are read from
-disk when they are asked for: a dump may be larger than memory, and its events many.
+`rewriter/runtime/dump.py` and its C++ counterpart write the layout. Rows are read from disk when
+they are needed: a dump may be larger than memory.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
-# Rows that may say what is wrong with an input.
+# Rows that may describe a problem of an input.
 InputRow = TensorRow | ScalarRow | MissingRow | UnexpectedRow
 
 
 def label(launch: int, iteration: int) -> str:
-    """How people name a launch as it ran: `#12`, and `#12.1` for its second run in a call."""
+    """The name of a launch as it ran: `#12`, and `#12.1` for its second run in a call."""
     return f"#{launch}.{iteration}" if iteration else f"#{launch}"
 
 
@@ -70,8 +70,8 @@ class RunStep:
     """One launch as it ran. `position` counts the steps of the run, from 0.
 
     `launch` is the launch's index in its wrapper, `None` for the inputs of the call, which come
-    first; `iteration` counts the runs of that launch in this call. `offset` and `size` tell where
-    in the events file the rows are.
+    first; `iteration` counts the runs of that launch in this call. `offset` and `size` are the
+    place of its rows in the events file.
     """
 
     position: int
@@ -89,8 +89,8 @@ class RunStep:
 class RunDump:
     """One call of one wrapper. `facts` is its `run.json`, `path` its directory.
 
-    `copy` counts from 0 where a process loaded the wrapper several times: each copy counts its own
-    calls. It is `None` where it is loaded once, or only this run of a dump was opened.
+    `copy` counts from 0 if a process loaded the wrapper several times: each copy counts its own
+    calls. It is `None` if there is one copy, or if only this run of a dump was opened.
     """
 
     path: Path
@@ -115,17 +115,17 @@ class RunDump:
 
     @property
     def graph(self) -> str:
-        """The text of the graph that the wrapper was compiled from; empty where it is not known."""
+        """The text of the graph that the wrapper was compiled from; empty if not known."""
         return graphs.read(self.path.parent.parent, self.sha256)
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest of the dump that it is in."""
+        """The manifest of the run's dump."""
         return read_manifest(self.path)
 
     @cached_property
     def table(self) -> dict[int, LaunchRow]:
-        """What was known of each probed launch, by its index."""
+        """The facts about each probed launch, by its index."""
         rows = {row.launch: row for row in self.facts.launches}
         for index, nodes in self.names.nodes.items():
             if index in rows and not rows[index].source_nodes:
@@ -133,39 +133,40 @@ class RunDump:
         return rows
 
     def launch_row(self, launch: int | None) -> LaunchRow:
-        """The row of the table of a launch; an empty one of what is in no table."""
+        """The row of a launch in the table; an empty one for what is not in the table."""
         return _UNKNOWN if launch is None else self.table.get(launch, _UNKNOWN)
 
     @cached_property
     def names(self) -> Names:
-        """What the wrapper's kernels and inputs are called in the model, if the dump says so."""
+        """The names of the wrapper's kernels and inputs in the model, if the dump has them."""
         return dumped.read(self.path.parent.parent).get(self.sha256, Names())
 
     @cached_property
     def process(self) -> ProcessNames:
-        """What is known of the process that made the call, if the dump says so."""
+        """The facts about the process that made the call, if the dump has them."""
         return processes.read(self.path.parent.parent).get(self.facts.pid or 0, ProcessNames())
 
     @property
     def piece(self) -> PieceOfModel | None:
-        """The piece of the model that the call is, where a model was split and the dump says so."""
+        """The piece of the model that the call is, if a model was split and the dump says so."""
         return self.process.piece(self.sha256, self._turn)
 
     @property
     def piece_words(self) -> str:
-        """The same for a person; empty where it is not known."""
+        """The piece as text; empty if it is not known."""
         return self.process.words(self.sha256, self._turn)
 
     @property
     def _turn(self) -> int | None:
-        """A model calls its pieces in turn: the copies of a wrapper, or one copy each time."""
+        """The number of the call in the cycle of the model's pieces: a model calls these in turn,
+        as different copies of a wrapper, or as calls of one copy."""
         if self.copy is not None:
             return self.copy
         return self.facts.call if isinstance(self.facts.call, int) else None
 
     @cached_property
     def cut(self) -> bool:
-        """Whether the last line of the events was cut short: the program was stopped in it."""
+        """Whether the last line of the events was cut off when the program stopped."""
         with self.open_events() as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - 1))
@@ -173,7 +174,7 @@ class RunDump:
 
     @cached_property
     def steps(self) -> tuple[RunStep, ...]:
-        """Every launch in the order in which they ran, the inputs of the call first."""
+        """Every launch in the order of execution, the inputs of the call first."""
         with self.open_events() as file:
             is_kept = file.seek(0, os.SEEK_END) <= _KEPT_BYTES
         steps = []
@@ -185,8 +186,8 @@ class RunDump:
 
     @cached_property
     def _kept(self) -> dict[int, tuple[EventRow, ...]]:
-        """The rows of each step, of a file that is not long: reading them again takes longer than
-        all that is done with them."""
+        """The rows of each step, if the file is not long: reading them again would take longer than
+        using them."""
         return {}
 
     def rows(self, step: RunStep) -> list[EventRow]:
@@ -199,36 +200,36 @@ class RunDump:
             data = file.read(step.size)
         try:
             rows = [read_row(json_text.parse_object(line)) for line in data.split(b"\n") if line]
-        except (json_text.JsonError, SchemaError) as error:  # it was sound before
+        except (json_text.JsonError, SchemaError) as error:  # it was valid before
             raise corrupt(path, f"it was changed while it was read: {error}") from error
         return [row for row in rows if not isinstance(row, TimeRow)]
 
     @property
     def inputs(self) -> list[EventRow]:
-        """The events of the inputs of the call; none where they were not recorded."""
+        """The events of the inputs of the call; none if these were not recorded."""
         first = self.steps[:1]
         return self.rows(first[0]) if first and first[0].launch is None else []
 
     def events(self) -> Iterator[EventRow]:
-        """Every row, whichever step it belongs to, in the order of the file."""
+        """Yield every row of any step, in the order of the file."""
         return (row for _, row in event_lines.rows(self.path / EVENTS))
 
     def times(self) -> Iterator[TimeRow]:
-        """How long each launch took."""
+        """Yield the duration of each launch."""
         return (row for row in self._having("time") if isinstance(row, TimeRow))
 
     def errors(self) -> Iterator[ErrorRow]:
-        """The launches at which the device was found faulty."""
+        """Yield the launches at which a fault of the device was found."""
         return (row for row in self._having("error") if isinstance(row, ErrorRow))
 
     def unexpected(self) -> Iterator[InputRow]:
-        """Inputs of the call that are not what the wrapper was compiled for."""
+        """Yield inputs of the call that differ from what the wrapper was compiled for."""
         rows = (row for row in self._having("unexpected") if isinstance(row, InputRow))
         return (row for row in rows if row.unexpected)
 
     @cached_property
     def memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
-        """What the probes of memory wrote; empty where there were none."""
+        """The rows of the memory probes; empty if there were none."""
         path = self.path / MEMORY
         rows: list[MemoryRow | CoverageRow] = []
         try:
@@ -246,25 +247,25 @@ class RunDump:
 
     @cached_property
     def saves(self) -> bool:
-        """Whether tensors were saved, as far as the rows say."""
+        """Whether tensors were saved, judging by the rows."""
         return b'"file"' in self.event_bytes()
 
     def open_events(self) -> BinaryIO:
-        """The file of the rows. Raises `RewriterError` where the program has removed the call."""
+        """Open the file of the rows. Raises `RewriterError` if the program has removed the call."""
         return event_lines.open_events(self.path / EVENTS)
 
     def event_bytes(self) -> bytes:
-        """All of the rows as they are in the file, of which the last may be incomplete."""
+        """All rows as bytes; the last one may be incomplete."""
         with self.open_events() as file:
             return file.read()
 
     def _having(self, field: str) -> Iterator[EventRow]:
-        # Most files have none, and they may be long.
+        # Most files have no such rows, and they may be long.
         if f'"{field}"'.encode() in self.event_bytes():
             yield from self.events()
 
     def walk(self) -> Iterator[tuple[RunStep, list[EventRow]]]:
-        """Every step with its rows, in one pass over the file.
+        """Yield every step with its rows, in one pass over the file.
 
         Raises `RewriterError` at the first line that is not as a runtime writes it, after the rows
         before it.
@@ -292,9 +293,9 @@ class RunDump:
 
 @dataclass(frozen=True)
 class Dump:
-    """What a probed program left. `manifest` is empty where only a run of a dump was named.
+    """The dump of a probed program. `manifest` is empty if only a run of a dump was opened.
 
-    `reading` has a program that removes old calls wait for a while.
+    As long as `reading` exists, a program that removes old calls waits, up to a limit.
     """
 
     path: Path
@@ -304,8 +305,8 @@ class Dump:
 
     @property
     def home(self) -> Path:
-        """The directory of the runs, and of the files about them. Where rings of the probe `record`
-        became runs of a temporary dump (`recorded.with_runs`), it is that, and not `path`."""
+        """The directory of the runs and of the files about them. It is not `path` but a temporary
+        dump if rings of the probe `record` were converted to runs (`recorded.with_runs`)."""
         run = self.runs[0].path.absolute()
         return run.parents[1] if _RUN_PATH.search(run.as_posix()) else self.path
 
@@ -316,8 +317,8 @@ class Dump:
 
     @property
     def caveat(self) -> str:
-        """What a reader of any finding in this dump has to know: that the inputs were random, or
-        that not all recorded calls are shown. Mostly empty."""
+        """What a reader of any finding in this dump needs to know: that the inputs were random, or
+        that not all recorded calls are shown. Usually empty."""
         random = (
             "The inputs were random, made by the wrapper's own get_args(): a real program may "
             "never pass such values."
@@ -327,9 +328,9 @@ class Dump:
 
 
 def read_stopped(dump: Path) -> StoppedFile | None:
-    """The NaN at which the program of a dump was ended, as `--stop` asks for; `None` if it was not.
+    """The NaN at which the program of a dump was ended by `--stop`; `None` if it was not.
 
-    Of a part of a dump, that of the whole.
+    For a part of a dump, that of the whole.
     """
     for directory in (dump, *dump.absolute().parents[:2]):
         if (directory / MANIFEST).is_file():
@@ -344,7 +345,7 @@ def read_stopped(dump: Path) -> StoppedFile | None:
 
 
 def is_recorded(dump: Path) -> bool:
-    """Whether a dump has an event: a program may end before it leaves one."""
+    """Whether a dump has an event: a program may end before it writes one."""
     return next(recorded.with_runs(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
 
 
@@ -362,7 +363,7 @@ def is_dump(path: str | Path) -> bool:
 def open_dump(path: str | Path) -> Dump:
     """Open a dump, one rank of it, or one run: `DUMP`, `DUMP/rank1`, `DUMP/rank0/run3`.
 
-    Raises `RewriterError` where there is none, or none with an event.
+    Raises `RewriterError` if there is none, or none with an event.
     """
     path = Path(path)
     if not path.is_dir():
@@ -389,8 +390,8 @@ def open_dump(path: str | Path) -> Dump:
 
 
 def _counted(runs: Sequence[RunDump]) -> Iterator[RunDump]:
-    """The runs, with the copy of its wrapper that each is of: where one number of a call is there
-    several times, as many copies were called, in the same order each time."""
+    """Number the copies of a wrapper: if several runs have the same number of a call, as many
+    copies were called, in the same order each time."""
     seen: Counter[object] = Counter()
     copies: list[tuple[tuple[object, ...], int]] = []
     for run in runs:
@@ -409,7 +410,7 @@ def _run_files(path: Path) -> Iterator[Path]:
 
 
 def _open_run(events: Path, tables: RunTables) -> RunDump | None:
-    """One call; `None` of one that a running program has removed meanwhile."""
+    """Open one call; `None` if a running program has removed it meanwhile."""
     path = events.parent
     try:
         events.open("rb").close()
@@ -420,5 +421,5 @@ def _open_run(events: Path, tables: RunTables) -> RunDump | None:
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
     facts = tables.facts(path / RUN)
-    # What is said of a call that was removed in between is nothing.
+    # If the call was removed meanwhile, its facts may be incomplete.
     return RunDump(path, rank, number, facts) if events.exists() else None

@@ -1,12 +1,12 @@
-"""Has readers of a dump find runs where the probe `record` left rings.
+"""Makes runs for readers of a dump from the rings of the probe `record`.
 
-The calls of a process that is gone are written as runs into the dump, in place of its ring. A
-process that runs keeps its ring, and where the dump cannot be written to all rings stay: then the
-runs are written into a temporary directory that has links to the rest of the dump.
+The calls of a process that has ended are written as runs into the dump, and replace its ring. A
+running process keeps its ring, and in a dump that cannot be written all rings stay: then the runs
+are written into a temporary directory with links to the rest of the dump.
 
 Each run is a directory, and a ring may have tens of thousands of small calls, so only the last ones
-of each process become runs. Such a ring stays in the dump under another name: a reader may ask for
-more calls later.
+of each process become runs. Their ring stays in the dump under another name, since a reader may ask
+for more calls later.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rewriter.runtime import flight
 VARIABLE = "REWRITER_RECORD_CALLS"
 _USUAL_CALLS = 1000  # of each process
 _MOST_NOTES = 3
-# Files beside a ring: the lock of all rings, runs that are not in their place yet, whether all of
-# them are written, a ring of which the last calls became runs, their number and names, sentences
-# for readers, and whether the process was running.
+# Files beside a ring: the lock for all rings, runs that are not in their place yet, a mark that all
+# of them are written, a ring whose last calls became runs, and a file with their number and names,
+# sentences for readers, and whether the process was running.
 _LOCK, _STAGED, _DONE, _KEPT, _PART = ".lock", "runs", "done", "ring.taken", "part"
 _NOTE, _RUNNING = "note", "running"
 
 
 def with_runs(path: Path) -> Path:
-    """The directory that has all runs of the dump at `path`: mostly `path` itself.
+    """The directory that has all runs of the dump at `path`: usually `path` itself.
 
-    Raises `RewriterError` where the variable `REWRITER_RECORD_CALLS` is no number.
+    Raises `RewriterError` if the variable `REWRITER_RECORD_CALLS` is not a number.
     """
     around = (path, *path.absolute().parents[:2])
     root = next((x for x in around if _rings(x) or _kept_rings(x)), None)
@@ -46,13 +46,13 @@ def with_runs(path: Path) -> Path:
         return path
     if root == path.absolute() or root == path:
         return _with_runs(path)
-    # Part of a dump was named: what is made of rings that are still written is not in it.
+    # For a part of a dump, runs made from rings that are still written are not included.
     _with_runs(root)
     return path
 
 
 def notes(path: Path) -> str:
-    """What a reader of the dump at `path` has to know, in sentences; mostly nothing."""
+    """What a reader of the dump at `path` needs to know, in sentences; usually nothing."""
     found: dict[str, None] = {}
     for file in sorted((path / flight.FOLDER).glob(f"*/{_NOTE}")):
         with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ def notes(path: Path) -> str:
 
 
 def notes_on(content: RingContent) -> Iterator[str]:
-    """What a reader of the runs of a ring has to know, in sentences."""
+    """What a reader of the runs of a ring needs to know, in sentences."""
     if len(content.calls) < content.total:
         yield (
             f"Of process {content.pid} the last {len(content.calls):,} of {content.total:,} "
@@ -94,7 +94,7 @@ def _rings(root: Path) -> list[Path]:
 
 
 def _kept_rings(root: Path) -> list[Path]:
-    """The rings of which the last calls became runs."""
+    """The rings whose last calls became runs."""
     return sorted((root / flight.FOLDER).glob(f"*/{_KEPT}"))
 
 
@@ -130,7 +130,7 @@ def _with_runs(root: Path) -> Path:
 
 
 def _is_written(ring: Path) -> bool:
-    """Whether the process of a ring runs: it holds a lock on the file."""
+    """Whether the process of a ring is running: it holds a lock on the file."""
     with ring.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +140,7 @@ def _is_written(ring: Path) -> bool:
 
 
 def _runs_made(ring: Path) -> tuple[int, list[str]]:
-    """How many calls were asked for when a kept ring became runs, and the names of these runs."""
+    """How many calls were wanted when a kept ring was converted to runs, and the runs' names."""
     try:
         number, *names = ring.with_name(_PART).read_text(encoding="utf-8").splitlines()
         return int(number), names
@@ -149,8 +149,8 @@ def _runs_made(ring: Path) -> tuple[int, list[str]]:
 
 
 def _replace_by_runs(ring: Path, root: Path, count: int) -> None:
-    """Write the last `count` calls of a ring as runs, in place of the ring; all of them, also where
-    an earlier reader was interrupted at it.
+    """Write the last `count` calls of a ring as runs that replace the ring; completes the work of
+    an earlier reader that was interrupted.
 
     A ring that cannot be read stays: another version of this program may read it.
     """
@@ -177,14 +177,14 @@ def _replace_by_runs(ring: Path, root: Path, count: int) -> None:
         ring.unlink()
     shutil.rmtree(staged)
     done.unlink()
-    with contextlib.suppress(OSError):  # not empty: it has a note
+    with contextlib.suppress(OSError):  # not empty if it has a note
         ring.parent.rmdir()
 
 
 def _temporary_dump(root: Path, rings: Sequence[Path], count: int) -> Path:
-    """A dump of links to what is in the one at `root`, and of runs of these rings as they are now:
-    those that are still written, those of a dump that cannot be written to, and kept ones of which
-    more calls are asked for."""
+    """Make a dump of links to the contents of the one at `root`, and of runs from these rings as
+    they are now: rings that are still written, rings in a dump that cannot be written, and kept
+    rings of which more calls are wanted."""
     dump = Path(tempfile.mkdtemp(prefix="rewriter-recorded-"))
     atexit.register(shutil.rmtree, dump, ignore_errors=True)
     contents = [(ring, content) for ring in rings if (content := read_ring(ring)) is not None]

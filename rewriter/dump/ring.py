@@ -1,7 +1,6 @@
 """Reads a ring: the file in which the probe `record` keeps the last rows and marks of a process.
 
-What is in the file, and who writes it: `rewriter/runtime/flight.py`. A process may go on writing
-to a ring while it is read.
+`rewriter/runtime/flight.py` describes the file and writes it, perhaps while it is read.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a thread was in a call: the launch that began last, with its iteration, and the one
-    that ended last; `None` where none did."""
+    """How far a thread came in a call: the launch that began last, with its iteration, and the one
+    that ended last; `None` if none did."""
 
     began: tuple[int, int] | None
     ended: tuple[int, int] | None
@@ -28,8 +27,8 @@ class RingCall:
     """One call of a wrapper, as far as a ring still has it.
 
     `number` is that of the call in its wrapper, `table` the number of the wrapper's table of
-    launches. `is_whole` tells whether the begin of the call is still in the ring. `started` and
-    `last` are wall-clock times in nanoseconds.
+    launches. `is_whole`: the ring still has the beginning of the call. `started` and `last` are
+    wall-clock times in nanoseconds.
     """
 
     number: int
@@ -49,12 +48,12 @@ class RingCall:
 
 @dataclass(frozen=True)
 class RingContent:
-    """What a ring has of its process.
+    """What a ring has about its process.
 
-    `has_ended` tells whether the process ended by itself, and `message` is the text of the
-    exception that ended it. A ring that `is_copy` was copied while its process ran. `total` is how
-    many calls the ring has; `calls` are all of them, or those that `last` chose. `lost_marks`
-    counts how often a thread gave up its marks for another one while it was in a launch.
+    `has_ended`: the process ended by itself; `message` is the text of the exception that ended it.
+    `is_copy`: the ring was copied while its process ran. `total` is the number of calls in the
+    ring; `calls` are all of them, or those that `last` chose. `lost_marks` is how often a thread
+    lost its marks to another one while it was in a launch.
     """
 
     pid: int
@@ -67,7 +66,7 @@ class RingContent:
     lost_marks: int = 0
 
     def last(self, count: int) -> RingContent:
-        """The same with the last `count` calls, and earlier ones that have an open launch."""
+        """The same with the last `count` calls, and earlier ones with an open launch."""
         rest = self.calls[: max(0, len(self.calls) - count)]
         is_open = tuple(call for call in rest if call.has_open_launch)
         return replace(self, calls=is_open + self.calls[len(rest) :])
@@ -90,7 +89,7 @@ class Header:
 
     @classmethod
     def parse(cls, data: bytes) -> Header | None:
-        """`None` where these bytes do not begin a ring of this version."""
+        """Parse a header; `None` if the bytes are not the start of a ring of this version."""
         if len(data) < HEADER.size:
             return None
         (magic, version, capacity, head, tail, _, state, _, pid, _, rank, slots, wall, clock) = (
@@ -110,7 +109,7 @@ class Header:
 
 
 def read_ring(path: Path) -> RingContent | None:
-    """What is in a ring; `None` where the file is no whole ring of this version."""
+    """The content of a ring; `None` if the file is not a complete ring of this version."""
     with path.open("rb") as file:
         head = Header.parse(file.read(HEADER.size))
         if head is None:
@@ -118,7 +117,7 @@ def read_ring(path: Path) -> RingContent | None:
         file.seek(0)
         data = file.read(DATA_AT + head.capacity)
         file.seek(0)
-        # What was overwritten while the data were read is not valid.
+        # Records that were overwritten while the data were read are not valid.
         after = Header.parse(file.read(HEADER.size))
     if after is None or len(data) < DATA_AT + head.capacity:
         return None
@@ -164,7 +163,7 @@ class _Record:
 
 
 def _records(data: bytes, capacity: int, tail: int, head: int) -> Iterator[_Record]:
-    """The records from the oldest on, up to the first that is damaged."""
+    """Yield the records, the oldest first, up to the first damaged one."""
 
     def at(place: int, size: int) -> bytes:
         start = DATA_AT + place % capacity
@@ -183,7 +182,7 @@ def _records(data: bytes, capacity: int, tail: int, head: int) -> Iterator[_Reco
 
 
 def _add_mark(calls: dict[int, RingCall], data: bytes, slot: int, to_wall: int) -> None:
-    """Add the marks of a thread to its call, of which the ring may have no record any more."""
+    """Add the marks of a thread to its call, which may have no other record left in the ring."""
     at = flight.HEADER_BYTES + slot * SLOT.size
     thread, serial, began, began_again, began_at, ended, ended_again, ended_at, number, table = (
         SLOT.unpack_from(data, at)

@@ -15,13 +15,13 @@ from rewriter.dump.documents import EndedFile, EndedStatus, RunFacts, RunLaunche
 from rewriter.dump.ring import RingCall, RingContent
 from rewriter.runtime import flight
 
-_LATEST = (1 << 63) - 1  # nanoseconds, that a file's time can be
+_LATEST = (1 << 63) - 1  # nanoseconds: the largest time of a file
 _KILLED, _RAISED = "it did not end by itself", "an exception left the launch"
 _WELL = EndedStatus(code=0, message="it ended by itself; its exit code is not recorded")
 
 
 def read_tables(root: Path) -> Mapping[int, Json]:
-    """The tables of the wrappers that a dump has rings of, by their numbers."""
+    """The tables of the wrappers whose rings are in a dump, by their numbers."""
     tables: dict[int, Json] = {}
     for path in sorted((root / flight.FOLDER / flight.TABLES).glob("*.json")):
         # Calls without a valid table still have their rows.
@@ -37,9 +37,9 @@ def read_tables(root: Path) -> Mapping[int, Json]:
 def write_runs(
     content: RingContent, tables: Mapping[int, Json], into: Path, *, beside: Path
 ) -> list[str]:
-    """Write the calls as runs below `into`, and return their names.
+    """Write the calls as runs in `into`, and return their names.
 
-    A run has the number of its call, or the next one that neither `into` nor the dump `beside` has.
+    A run has the number of its call, or the next one that is free in `into` and the dump `beside`.
     """
     rank = f"rank{content.rank}"
     folder = into / rank
@@ -70,7 +70,7 @@ def write_runs(
 
 
 def _write_table(path: Path, table: Json, written: dict[int, Path], number: int) -> None:
-    """All calls of a wrapper have the same table of launches: hard links to one file, if that is
+    """Write the table of launches: all calls of a wrapper get hard links to one file, if
     possible."""
     if number in written:
         with contextlib.suppress(OSError):
@@ -81,9 +81,9 @@ def _write_table(path: Path, table: Json, written: dict[int, Path], number: int)
 
 
 def _with_mark(call: RingCall, table: Json, *, ended_well: bool) -> list[bytes]:
-    """The rows of a call, and those that say how far its thread came.
+    """The rows of a call, and rows for how far its thread came.
 
-    The thread of a process that ended well was in no launch, so such a call needs none.
+    If the process ended well, the thread was in no launch, and no such rows are needed.
     """
     mark, rows = call.mark, call.rows
     if mark is None or mark.began is None or (ended_well and not call.has_open_launch):
@@ -111,8 +111,8 @@ def _row(which: tuple[int, int], phase: str, table: Json) -> bytes:
 
 
 def write_process_end(content: RingContent, root: Path) -> None:
-    """Write `ended.json` from what the ring tells, unless it is there already. Of several processes
-    the first one that did not end well counts."""
+    """Write `ended.json` from the content of a ring, unless it exists. If there are several
+    processes, the first one that did not end well counts."""
     if content.is_copy:
         return
     status = _status(content)
@@ -134,7 +134,7 @@ def _status(content: RingContent) -> EndedStatus:
 
 
 def _says_well(path: Path) -> bool:
-    """Whether the file says that a process ended by itself, and no more."""
+    """Whether the file says that a process ended by itself, and nothing else."""
     try:
         return rows.read(json_text.parse_object(path.read_bytes()), EndedFile).ended == _WELL
     except (OSError, ValueError):

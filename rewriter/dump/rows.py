@@ -1,12 +1,12 @@
-"""The rows of `events.jsonl` as values, with the one reader and the one writer of them.
+"""The types of rows in `events.jsonl`, with the one reader and the one writer of them.
 
-A row is one line: a launch that was reached, a value at one phase of it, how long it took, or a
-fault. The runtimes (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) go into other programs and
-write the same fields by hand; `docs/schemas/dump/` is generated from these types, and the tests
-hold that what both runtimes write has no field that is not here.
+A row is one line: a launch that was reached, a value at one phase of it, its duration, or a fault.
+The runtimes (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) are copied into other programs
+and write the same fields by hand; `docs/schemas/dump/` is generated from these types, and tests
+check that the runtimes write no other fields.
 
-A number that is not finite is a string, in the types as on disk: `number` gives the float. So rows
-are equal where their lines are, which NaN would not be. What a line does not have is `UNSET`, or
+A number that is not finite is a string, in the types as on disk; `number` returns the float. So
+rows are equal if their lines are, which would not hold with NaN. A missing field is `UNSET`, or
 empty; `null` is a statistic of too few elements.
 """
 
@@ -32,7 +32,7 @@ from msgspec import (
 from rewriter.core.dtypes import is_floating
 from rewriter.core.types import Json, Role
 
-# A tensor has fewer elements, and no JSON reader has to hold more.
+# A tensor has fewer elements, and JSON readers need not support more.
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 # Too many digits in JSON would be read as an infinity.
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
@@ -64,7 +64,7 @@ class EventRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """What the row is about: empty where that is no value."""
+        """The name of the value that the row is about; empty if it is about no value."""
         return ""
 
     @property
@@ -85,7 +85,7 @@ class ValueRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_result(self) -> bool:
-        """Whether the launch wrote it, and this is what it wrote."""
+        """Whether it is a result of the launch, as the launch wrote it."""
         return self.phase == "after" and self.role != "in"
 
 
@@ -128,7 +128,7 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """What tells its elements from others of the same dump; empty where nothing does."""
+        """What identifies its elements within the dump; empty if nothing does."""
         return self.fingerprint or self.sha256
 
     @property
@@ -142,12 +142,12 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
         return math.prod(self.shape)
 
     def count(self, what: NonFinite) -> int:
-        """How many elements are NaN ("nan") or infinite ("inf"); 0 where it was not measured."""
+        """How many elements are NaN ("nan") or infinite ("inf"); 0 if it was not measured."""
         return (self.nan if what == "nan" else self.inf) or 0
 
     @property
     def statistics(self) -> dict[str, Statistic]:
-        """What was measured, by name; `None` where it was not, or there are too few elements."""
+        """The statistics by name; `None` for one that was not measured, or needs more elements."""
         values = {
             "min": self.min,
             "max": self.max,
@@ -160,7 +160,7 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def magnitude(self) -> float | None:
-        """The largest absolute value of the finite elements; `None` where it is not known."""
+        """The largest absolute value of the finite elements; `None` if not known."""
         low, high = finite(self.min), finite(self.max)
         return None if low is None or high is None else float(max(abs(low), abs(high)))
 
@@ -251,23 +251,23 @@ ROWS: tuple[type[EventRow], ...] = (
 
 
 _FIELDS = {kind: frozenset(kind.__struct_fields__) for kind in ROWS}
-# Each field of a row by itself: its type does not depend on the type of the row.
+# Each field separately: its type does not depend on the type of the row.
 _ANYWHERE: dict[str, type[Struct]] = {
     field.name: defstruct(f"Only_{field.name}", [(field.name, field.type)])
     for kind in ROWS
     for field in structs.fields(kind)
-    if field.name not in ("value", "of")  # texts that only rows of their own type show
+    if field.name not in ("value", "of")  # strings that only rows of their own type use
 }
 
 
 class SchemaError(ValueError):
-    """Some JSON is not what a probed program writes: its message says which value of it."""
+    """Some JSON is not what a probed program writes. The message names the value."""
 
 
 def read_row(data: Json) -> EventRow:
-    """The row that a line holds. Unknown fields are ignored. Raises `SchemaError`.
+    """The row in a line. Unknown fields are ignored. Raises `SchemaError`.
 
-    A field of another type of row is ignored, too, but what it holds has to be sound.
+    Fields of other types of rows are ignored as well, but their values have to be valid.
     """
     kind = row_type(data)
     for name in data.keys() - _FIELDS[kind]:
@@ -277,13 +277,13 @@ def read_row(data: Json) -> EventRow:
 
 
 def read_memory_row(data: Json) -> MemoryRow | CoverageRow:
-    """The row that a line of `memory.jsonl` holds. Raises `SchemaError`."""
+    """The row in a line of `memory.jsonl`. Raises `SchemaError`."""
     is_coverage = data.get("event") == "coverage"
     return read(data, CoverageRow) if is_coverage else read(data, MemoryRow)
 
 
 def row_type(data: Json) -> type[EventRow]:
-    """Which of `ROWS` a line is, by its fields."""
+    """The type of a line, one of `ROWS`, by its fields."""
     if "dtype" in data:
         return TensorRow
     if "arg" in data:
@@ -319,7 +319,7 @@ def renamed(row: TensorRow, name: str) -> TensorRow:
 def as_read(
     row: TensorRow, launch: int | None, iteration: int, kernel: str, name: str, role: Role
 ) -> TensorRow:
-    """The same value as a launch read it, under the name that it has there."""
+    """The same value as a launch read it, under the launch's name for it."""
     return structs.replace(
         row,
         launch=UNSET if launch is None else launch,
@@ -333,8 +333,8 @@ def as_read(
 
 
 def number(value: Statistic | UnsetType) -> int | float | None:
-    """A statistic as a number, infinities and NaN among them; `None` where there is none, or an
-    integer beyond every type of a tensor.
+    """A statistic as a number, also if it is infinite or NaN; `None` if there is none, or for an
+    integer that is too large for any type of tensor.
     """
     if value is UNSET or value is None:
         return None
@@ -346,19 +346,19 @@ def number(value: Statistic | UnsetType) -> int | float | None:
 
 
 def known(value: Statistic | UnsetType) -> int | float | None:
-    """As `number`, and `None` for NaN, too."""
+    """As `number`, but `None` for NaN."""
     size = number(value)
     return None if size is None or math.isnan(size) else size
 
 
 def finite(value: Statistic | UnsetType) -> int | float | None:
-    """As `number`, and `None` for what is not finite, too."""
+    """As `number`, but `None` for a number that is not finite."""
     size = number(value)
     return None if size is None or not math.isfinite(size) else size
 
 
 def _explained(message: str, data: object) -> str:
-    """The value that is wrong, rather than the type that it should have: people look for it."""
+    """An error message with the wrong value instead of its expected type: people search for it."""
     match = _PLACE.search(message)
     if match is None:
         missing = re.search(r"missing required field `(\w+)`", message)

@@ -1,4 +1,4 @@
-"""Tensors that a dump has saved, read without trusting what the dump says of them."""
+"""Reads the saved tensors of a dump without trusting what the dump says about them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:
 
 
 def is_file_of(run: Path, path: Path) -> bool:
-    """Whether a file is there. A dump is somebody else's: no name in it leads out of its run."""
+    """Whether a file exists in the run. Anybody may have written the dump, so no name in it may
+    lead out of the run."""
     try:
         return path.is_file() and path.resolve().is_relative_to(run.resolve())
     except (OSError, RuntimeError):
-        return False  # no file system has such a name
+        return False  # not a valid name in any file system
 
 
 def load(path: Path) -> torch.Tensor:
-    """The tensor in a file, mapped. Raises `RewriterError` where the file is damaged."""
+    """The tensor in a file, mapped. Raises `RewriterError` if the file is damaged."""
     import torch
 
     try:
         loaded = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except Exception as error:
-        # A damaged file makes an unpickler raise anything; torch's words advise to trust it.
+        # For a damaged file an unpickler may raise anything, and torch's text advises to trust it.
         raise _unreadable(path, "it was damaged, or torch.save did not write it") from error
     if not isinstance(loaded, torch.Tensor):
         raise _unreadable(path, f"it holds no tensor but {type(loaded).__name__}")
@@ -36,22 +37,22 @@ def load(path: Path) -> torch.Tensor:
 
 
 def load_row(run: Path, row: TensorRow) -> torch.Tensor | None:
-    """The saved tensor of a row of a run; `None` where it was not saved, or its file is damaged or
-    not the one that was recorded."""
+    """The saved tensor of a row of a run; `None` if it was not saved, or its file is damaged or not
+    the one that was recorded."""
     path = run / row.file
     if not row.file or not is_file_of(run, path):
         return None
     try:
         tensor = load(path)
     except RewriterError:
-        return None  # `report` says that of every file
+        return None  # `report` mentions every such file
     return None if mismatch(tensor, short_dtype(row.dtype), row.shape) else tensor
 
 
 def mismatch(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...] | None) -> str:
-    """How a tensor is not the one that was recorded; empty if it is.
+    """How a tensor differs from the one that was recorded; empty if it does not.
 
-    Checked before an element is read: a file of a few bytes may claim to hold any number of them.
+    Checked before any element is read: a file of a few bytes may claim any number of elements.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What the dump of a program says: which wrappers were called, and where the first NaN is."""
+"""Summarizes the dump of a program: which wrappers were called, and where the first NaN is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")
 
 @dataclass(frozen=True)
 class Anomaly:
-    """The first value that holds a NaN, or an infinity that a launch computed and that nothing
-    absorbed, or the first input that is not what its wrapper expects: the row of its event."""
+    """The row of the first value with a NaN, or with an infinity that a launch computed and nothing
+    absorbed, or of the first input that is not what its wrapper expects."""
 
     kind: Kind
     artifact: str
@@ -40,7 +40,7 @@ class DumpSummary:
 
 
 def summarise(dump: Path) -> DumpSummary:
-    """Go through a dump once, in the order in which the calls began."""
+    """Read a dump once, in the order in which the calls began."""
     if not is_recorded(dump):
         return DumpSummary()
     calls: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def summarise(dump: Path) -> DumpSummary:
 def _anomalies(
     step: RunStep, rows: Sequence[EventRow], allowed: Allowed
 ) -> Iterator[tuple[Kind, InputRow]]:
-    """What the rows of one step show."""
+    """The anomalies in the rows of one step."""
     kernel = "" if step.launch is None else step.kernel
     for row in rows:
         if isinstance(row, TensorRow) and row.nan and not allowed.covers(kernel, row.arg):
@@ -74,7 +74,7 @@ def _anomalies(
 
 
 def _infinities(run: RunDump, allowed: Allowed) -> Iterator[TensorRow]:
-    """The first infinities that a launch computed and that nothing absorbed, or that became NaN."""
+    """The first infinities that a launch computed and nothing absorbed, or that became NaN."""
     with suppress(RewriterError):
         flow = dataflow.Flow(run)
         steps = len(run.steps)
@@ -90,6 +90,6 @@ def _writes_nan(flow: dataflow.Flow, node: dataflow.FlowNode) -> bool:
 
 
 def _sound(run: RunDump) -> Iterator[tuple[RunStep, list[EventRow]]]:
-    """Every step, up to the first line that is not as a runtime writes it."""
+    """Yield every step up to the first line that is not as a runtime writes it."""
     with suppress(RewriterError):
         yield from run.walk()

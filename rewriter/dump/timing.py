@@ -19,9 +19,9 @@ TRACE = "trace.json"
 
 @dataclass(frozen=True)
 class Timed:
-    """All runs of one launch, of every rank and call. Times are in microseconds.
+    """All runs of one launch, over all ranks and calls. Times are in microseconds.
 
-    `share` is that of the time of all launches, `clock` what measured it: `cuda` or `host`.
+    `share` is the part of the time of all launches, `clock` what measured it: `cuda` or `host`.
     """
 
     artifact: str
@@ -39,10 +39,9 @@ class Timed:
 
 
 def table(dump: Path) -> tuple[Timed, ...]:
-    """The launches of a dump by the time that they took, longest first; empty where none was
-    timed.
+    """The launches of a dump by the time that they took, longest first; empty if none was timed.
 
-    Raises `RewriterError` where the dump is not as a runtime writes it.
+    Raises `RewriterError` if the dump is not as a runtime writes it.
     """
     timed: dict[tuple[str, int], list[tuple[RunDump, TimeRow]]] = {}
     for run in open_dump(dump).runs:
@@ -73,7 +72,7 @@ def table(dump: Path) -> tuple[Timed, ...]:
 def lines(
     timed: tuple[Timed, ...], name: Callable[[str], str] = lambda artifact: artifact
 ) -> list[list[str]]:
-    """The table as cells; the first row is the head. `name` is what a wrapper is called in it."""
+    """The table as cells; the first row is the header. `name` returns a wrapper's name in it."""
     several = len({each.artifact for each in timed}) > 1
     rows = [["#", "kernel", "runs", "total µs", "mean µs", "share", "clock"]]
     rows += [
@@ -95,9 +94,9 @@ def lines(
 
 
 def write_trace(dump: Path) -> Path:
-    """Write `trace.json` into a dump, anew if there is one, and return its path.
+    """Write `trace.json` into a dump, replacing an earlier one, and return its path.
 
-    A rank is a process of the trace, a wrapper a thread of it.
+    In the trace a rank is a process, and a wrapper a thread of it.
     """
     runs = [run for run in open_dump(dump).runs if next(_timed(run), None)]
     first = min((_started(run) for run in runs), default=0.0)
@@ -109,7 +108,7 @@ def write_trace(dump: Path) -> Path:
         if track not in tracks:
             tracks[track] = len(tracks)
             names += _names(run, tracks[track])
-        # A call counts from its own start.
+        # The times of a call are relative to its own start.
         events += _events(run, tracks[track], (_started(run) - first) * 1e6)
     events.sort(key=lambda event: event["ts"])
     path = dump / TRACE
@@ -119,7 +118,7 @@ def write_trace(dump: Path) -> Path:
 
 
 def _started(run: RunDump) -> float:
-    """When a call began, in seconds of the clock."""
+    """When a call began, in seconds of the wall clock."""
     started = run.facts.started
     return float(started) if isinstance(started, (int, float)) and started < 1e12 else 0.0
 
@@ -152,7 +151,7 @@ def _events(run: RunDump, track: int, offset: float) -> Iterator[Json]:
 
 
 def _names(run: RunDump, track: int) -> Iterator[Json]:
-    """What viewers call the process and the thread."""
+    """The names of the process and the thread in viewers."""
     for what, name in (("process", f"rank {run.rank}"), ("thread", run.artifact)):
         where = {"pid": run.rank, "tid": track}
         yield {"name": f"{what}_name", "ph": "M", **where, "args": {"name": name}}

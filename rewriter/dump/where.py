@@ -1,4 +1,4 @@
-"""Where in a saved tensor the elements lie that are NaN or infinite. Imports torch."""
+"""Finds the elements of a saved tensor that are NaN or infinite. Imports torch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.dump.saved import load_row
 
-_LARGE = 1 << 28  # elements from which on a tensor is not looked through
+_LARGE = 1 << 28  # elements; larger tensors are not searched
 
 
 def where(run: Path, row: TensorRow, what: NonFinite) -> str:
-    """The place of the NaN ("nan") or infinities ("inf") in the tensor of a row, in words; empty
-    where it was not saved, or the file is not what was recorded."""
+    """The place of the NaN ("nan") or infinities ("inf") in the tensor of a row, in words; empty if
+    it was not saved, or the file is not what was recorded."""
     if row.size > _LARGE or (tensor := load_row(run, row)) is None:
         return ""
     import torch
@@ -20,7 +20,7 @@ def where(run: Path, row: TensorRow, what: NonFinite) -> str:
     tensor = tensor.detach()
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return ""
-    if tensor.element_size() == 1:  # the formats of 8 bits lack most operations
+    if tensor.element_size() == 1:  # 8-bit formats lack most operations
         tensor = tensor.to(torch.float32)
     held = tensor.isnan() if what == "nan" else tensor.isinf()
     if not bool(held.any()):

@@ -28,7 +28,7 @@ from rewriter.instrumentation.types import INPUTS, Instrumented, LineKey, Plan, 
 # Flags for the wrapper; the other two files define these macros themselves.
 DEFINES = ("-DINDUCTOR_REWRITER_APART",)
 
-_HANDS_OVER = re.compile(
+_PROBE_CALL = re.compile(
     rb"^(?P<indent>\s*)(?P<call>(?P<variable>_rw_*)\.(?P<phase>inputs|before|after)"
     rb"\((?P<launch>\d*)[^\n]*;)(?P<mark>  //[^\n]*\n)$"
 )
@@ -74,7 +74,7 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
     """A line as it is compiled: one that the table may switch off asks the table first."""
     if line.origin == HEADER:
         return replace(line, text=interface)
-    match = _HANDS_OVER.match(line.text) if is_picked else None
+    match = _PROBE_CALL.match(line.text) if is_picked else None
     if match is None:
         return line
     text = (
@@ -104,7 +104,7 @@ def _picks(plan: Plan, everything: Plan) -> list[str] | None:
         places = _places(plan, origin)
         if places != _places(everything, origin) and (places or origin == "begin"):
             return None
-    keys = [key for key in everything.handed if key != INPUTS]
+    keys = [key for key in everything.passed if key != INPUTS]
     last = max((launch for launch, _ in keys), default=-1)
     try:
         rows = [(_pick(plan, everything, INPUTS), "nullptr")]
@@ -123,19 +123,19 @@ def _picks(plan: Plan, everything: Plan) -> list[str] | None:
 def _pick(plan: Plan, everything: Plan, key: LineKey) -> str:
     """Which values of a line a plan uses, as a string of 0 and 1. Raises `ValueError` if the line
     lacks one of them."""
-    if key not in plan.handed:
+    if key not in plan.passed:
         return "nullptr"
-    return '"' + "".join(_marks(plan.handed[key], everything.handed[key])) + '"'
+    return '"' + "".join(_marks(plan.passed[key], everything.passed[key])) + '"'
 
 
-def _marks(wanted: Sequence[str], handed: Sequence[str]) -> Iterator[str]:
+def _marks(wanted: Sequence[str], passed: Sequence[str]) -> Iterator[str]:
     left = list(wanted)
-    for value in handed:
+    for value in passed:
         is_wanted = bool(left) and left[0] == value
         yield "1" if is_wanted else "0"
         del left[:is_wanted]
     if left:
-        raise ValueError(f"{left[0]} is not handed over")
+        raise ValueError(f"{left[0]} is not passed")
 
 
 def _places(plan: Plan, origin: str = "") -> set[tuple[int, str]]:

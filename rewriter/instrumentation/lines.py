@@ -45,7 +45,7 @@ class Lines:
             name += "_"
         self._variable = name
         self._is_dormant = is_dormant
-        self.handed: dict[LineKey, tuple[str, ...]] = {}
+        self.passed: dict[LineKey, tuple[str, ...]] = {}
 
     def _add(
         self,
@@ -89,7 +89,7 @@ class Lines:
         """The line that passes the inputs of an entry, at an offset where they have values."""
         line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
         self._add(at, entry.indent, line, "inputs")
-        self.handed[INPUTS] = tuple(names)
+        self.passed[INPUTS] = tuple(names)
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         self._add(
@@ -101,7 +101,7 @@ class Lines:
             f"#{launch.index} {phase} {launch.kernel}",
             behind=phase == "after",
         )
-        self.handed[launch.index, phase] = tuple(expression(one, phase) for one in arguments)
+        self.passed[launch.index, phase] = tuple(expression(one, phase) for one in arguments)
 
     def checked(self, launch: Launch) -> None:
         point = launch.insertion_point

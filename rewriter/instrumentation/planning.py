@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.core.source import Source
-from rewriter.core.types import Format, Json, Phase, Which
+from rewriter.core.types import ArgsMode, Format, Json, Phase
 from rewriter.instrumentation import matching, probes, table
 from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.ends import Recorded, ends
@@ -74,7 +74,7 @@ def plan_probes(
         located.unrecognised,
         matching.unmatched(located.launches, selection, every_input),
         _unchecked(located, inputs.names, guards) if inputs.checks else (),
-        lines.handed,
+        lines.passed,
     )
 
 
@@ -236,7 +236,7 @@ def _plan_launches(
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     rows: list[Json] = []
-    handed: dict[int, tuple[Argument, ...]] = {}
+    passed: dict[int, tuple[Argument, ...]] = {}
     for launch in chosen:
         point = launch.insertion_point
         if point.obstacle:
@@ -250,7 +250,7 @@ def _plan_launches(
             continue
         for phase, arguments in values.items():
             lines.around(launch, phase, arguments)
-        handed[launch.index] = tuple(x for x in values.get("after", ()) if x.type == "tensor")
+        passed[launch.index] = tuple(x for x in values.get("after", ()) if x.type == "tensor")
         if checked and not launch.is_last:
             lines.checked(launch)
         rows.append(table.launch_row(launch, values, reads=any(phases.values())))
@@ -258,7 +258,7 @@ def _plan_launches(
     # `--args ends` looks for launches that write memory they were not given, so no value can wait
     # to be measured with those of the next launch.
     can_wait = probes.args_mode(selection) != "ends"
-    waiting = together(located, handed) if can_wait else frozenset[int]()
+    waiting = together(located, passed) if can_wait else frozenset[int]()
     return _Launches(tuple(probed), tuple(skipped), _flagged(rows, "launch", "together", waiting))
 
 
@@ -316,7 +316,7 @@ def _values(
 
 
 def _is_shown(
-    mode: Which, launch: Launch, argument: Argument, phase: Phase, unseen: frozenset[str]
+    mode: ArgsMode, launch: Launch, argument: Argument, phase: Phase, unseen: frozenset[str]
 ) -> bool:
     """Whether an argument is among those that `--args` asks for."""
     if mode == "all":

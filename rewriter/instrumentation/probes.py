@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.core.types import Phase, Which
+from rewriter.core.types import ArgsMode, Phase
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import probes as package
 from rewriter.runtime.probes import Mark, Probe
@@ -75,7 +75,7 @@ def unconditional_phases(selection: Selection) -> frozenset[Phase]:
     return frozenset(phase for probe, phase in _acting(selection) if not probe.idle)
 
 
-def args_mode(selection: Selection) -> Which:
+def args_mode(selection: Selection) -> ArgsMode:
     """Which arguments of launches are read: what `--args` says, or else a default.
 
     The default is what launches write. It is all arguments if the selection looks before launches,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Format, Role, When, Which
+from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.calls import Calls
@@ -29,7 +29,7 @@ def select(
     tensors: str | Iterable[str] | None = None,
     calls: str = "",
     last: int = 0,
-    args: Which | None = None,
+    args: ArgsMode | None = None,
     recheck: bool = False,
     max_bytes: str = "",
     allow: str | Iterable[str] = (),

@@ -20,10 +20,10 @@ _MOST_SHARED = 256  # buffers that may share memory: all of them are checked for
 _POOL = re.compile(r"pool\d+$")  # its parts may overlap, and are not released
 
 
-def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> frozenset[int]:
+def together(located: Located, passed: Mapping[int, Sequence[Argument]]) -> frozenset[int]:
     """The indices of the launches whose values can wait for those of the next launch.
 
-    `handed` are the values that the line after each launch passes, by launch index.
+    `passed` are the values that the line after each launch passes, by launch index.
     """
     scopes = {launch.scope for launch in located.launches}
     own = {event.buffer for event in located.memory}
@@ -44,7 +44,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     lost: set[str] = set()  # buffers that may be written at any time from now on
     done = 0
     for launch, following in pairwise(located.launches):
-        values = handed.get(launch.index, ())
+        values = passed.get(launch.index, ())
         waiting |= {argument.buffer for argument in values}
         start, end = launch.insertion_point.end, following.insertion_point.end
         freed = releases.buffers(start, end, owners)
@@ -53,7 +53,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
         done = end
         if (
             values
-            and handed.get(following.index)
+            and passed.get(following.index)
             and _follows(launch, following)
             and len(waiting) <= _MOST
             and waiting <= kept

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.core.edit import Insertion
-from rewriter.core.types import Format, Role, When, Which
+from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.locate.types import Launch, Unrecognised
 
 INPUTS = (-1, "inputs")
@@ -42,7 +42,7 @@ class Selection:
     tensors: tuple[str, ...] | None = None
     calls: str = ""
     last: int = 0
-    args: Which | None = None
+    args: ArgsMode | None = None
     recheck: bool = False
     max_bytes: str = ""
     allow: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Plan:
     """What instrumenting one wrapper would change.
 
     `unmatched` are the parts of the selection that match nothing, while other parts do. `unchecked`
-    says which inputs cannot be checked, and why. `handed` are the expressions that each line
+    says which inputs cannot be checked, and why. `passed` are the expressions that each line
     passes.
     """
 
@@ -74,7 +74,7 @@ class Plan:
     unrecognised: tuple[Unrecognised, ...]
     unmatched: tuple[str, ...]
     unchecked: tuple[str, ...] = ()
-    handed: Mapping[LineKey, tuple[str, ...]] = field(default_factory=dict)
+    passed: Mapping[LineKey, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A block of `probing`: what it asks for, and what became of it."""
+"""A block of `probing`: what it probes, and what was recorded for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rewriter.instrumentation.types import Selection
 
 @dataclass(eq=False)
 class Block:
-    """The probes of one `probing`, and where they record to.
+    """The probes of one `probing`, and the directory that they record to.
 
-    `calls` counts the calls that ended, by the wrapper's path; `latest` is when the last one did.
+    `calls` counts the finished calls, by the wrapper's path; `latest` is the time of the last one.
     """
 
     selection: Selection
@@ -26,24 +26,24 @@ class Block:
     latest: float = field(default_factory=time.monotonic)
     changed: threading.Condition = field(default_factory=threading.Condition)
     _notes: dict[str, None] = field(default_factory=dict)
-    # Of wrappers that were called: how many have a launch that was asked for, the error of one that
-    # has none, and how many have none that a part of the selection names.
+    # For the wrappers that were called: how many have a selected launch, the error for one that has
+    # none, and for each part of the selection, how many have no launch that it names.
     _matched: int = 0
     _refused: str = ""
     _unmatched: Counter[str] = field(default_factory=Counter)
 
     def note(self, text: str) -> None:
-        """Remember something that its user has to know, once."""
+        """Remember, once, something that the user needs to know."""
         self._notes[text] = None
 
     def planned(self, unmatched: tuple[str, ...]) -> None:
-        """A wrapper has probes now; `unmatched` are parts of the selection that name none of its
-        launches, while others do."""
+        """A wrapper got probes; `unmatched` are parts of the selection that match none of its
+        launches, while other parts do."""
         self._matched += 1
         self._unmatched.update(unmatched)
 
     def refused(self, error: RewriterError) -> None:
-        """A wrapper has no launch that was asked for."""
+        """A wrapper has no launch that the selection matches."""
         self._refused = f"{error.message}. {error.hint}"
 
     def count(self, path: str) -> None:
@@ -55,7 +55,7 @@ class Block:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its user has to know, by now."""
+        """What the user needs to know by now."""
         notes = list(self._notes)
         if self._refused and not self._matched:
             notes.append(self._refused)

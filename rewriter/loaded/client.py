@@ -1,4 +1,4 @@
-"""Asks a running program for probes: the other side of `listener.py`."""
+"""Asks a running program to add probes: the client of `listener.py`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from rewriter.core.types import Json
 from rewriter.loaded import protocol
 from rewriter.loaded.request import Request
 
-_STARTS = 10.0  # seconds for a program that was asked to listen to do so
-_SILENT = 10.0  # seconds without a recorded call after which the user hears of it
+_STARTS = 10.0  # seconds in which a program has to start listening after it was asked to
+_SILENT = 10.0  # seconds without a recorded call until the user is told
 _PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
 class Attached:
-    """What a program says when probes are out again: how often wrappers were called, by name, and
-    what was not probed. `interrupted` tells whether the user ended it."""
+    """The answer of a program after its probes were removed: how often wrappers were called, by
+    name, and what was not probed. `interrupted`: the user ended it."""
 
     calls: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -39,9 +39,9 @@ class Attached:
 
 
 def attach(pid: int, request: Request, tell: Callable[[str], None]) -> Attached:
-    """Have a program probed until enough was recorded, or the user interrupts.
+    """Probe a program until enough is recorded, or the user interrupts.
 
-    Raises `RewriterError` where it does not listen, refuses, or ends meanwhile.
+    Raises `RewriterError` if the program does not listen, refuses, or ends.
     """
 
     def tell_of_silence() -> None:
@@ -98,7 +98,7 @@ def _connected(pid: int) -> Any:
 
 
 def _have_it_listen(pid: int, path: Path) -> bool:
-    """Have a program import `rewriter.live`, where Python can ask another one (3.14)."""
+    """Make a program import `rewriter.live`, if its Python allows that from outside (3.14)."""
     remote_exec = getattr(sys, "remote_exec", None)
     if remote_exec is None or not _exists(pid):
         return False
@@ -117,7 +117,7 @@ def _have_it_listen(pid: int, path: Path) -> bool:
             ) from error
         end = time.monotonic() + _STARTS
         while not path.exists() and time.monotonic() < end:
-            time.sleep(0.02)  # it does so between two instructions of its main thread
+            time.sleep(0.02)  # its main thread does so between two instructions
         return path.exists()
     finally:
         shutil.rmtree(folder)

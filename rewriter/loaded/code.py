@@ -1,8 +1,8 @@
-"""The code of a wrapper's functions with probes in it, made from its text.
+"""Compiles the functions of a wrapper with probes in them, from the wrapper's text.
 
-The lines of probes are those of `instrument`. The recorders are constants of the code, so that no
-name is added to the module, and a thread that is still in the code when the probes are gone finds
-what it needs. Lines keep the numbers that they have in the file.
+The lines of probes are those of `instrument`. The recorders are constants of the code. So no name
+is added to the module, and a thread that still runs the code after the probes were removed finds
+its recorder. Lines keep their numbers in the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rewriter.instrumentation.types import Plan
 
 @dataclass(frozen=True)
 class ProbeTable:
-    """What the header of an instrumented wrapper hands to its recorder; the lines of probes call
-    that by the name `variable`."""
+    """The arguments for the recorder in the header of an instrumented wrapper. The lines of probes
+    use the name `variable` for the recorder."""
 
     variable: str
     options: Json
@@ -38,7 +38,7 @@ class ProbeTable:
 
 
 def read_table(plan: Plan) -> ProbeTable:
-    """The table in the header that a plan puts into a Python wrapper."""
+    """Read the table from the header that a plan adds to a Python wrapper."""
     (header,) = (one for one in plan.insertions if one.origin == HEADER)
     statement = ast.parse(header.text).body[-1]
     assert isinstance(statement, ast.Assign)
@@ -50,7 +50,7 @@ def read_table(plan: Plan) -> ProbeTable:
 
 
 def plain_codes(source: Source, path: str) -> dict[str, CodeType]:
-    """The code of each function of a wrapper by its qualified name, as loading it compiles it."""
+    """The code of each function of a wrapper by its qualified name, as compiled by loading it."""
     with garbage.paused():
         return _compiled(ast.parse(source.data), path)
 
@@ -58,8 +58,8 @@ def plain_codes(source: Source, path: str) -> dict[str, CodeType]:
 def probed_codes(
     source: Source, path: str, probes: Sequence[tuple[Plan, str, Any]]
 ) -> dict[str, CodeType]:
-    """The same with probes: plans, the names that their lines have for the recorder, and what
-    takes the place of that name."""
+    """The same with probes. Each plan comes with the name that its lines use for the recorder, and
+    with the object to use in place of that name."""
     text, lines = _merged(source, [plan for plan, _, _ in probes])
     constants = {f"rewriter.loaded {number}": one[2] for number, one in enumerate(probes)}
     with garbage.paused():
@@ -71,15 +71,15 @@ def probed_codes(
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the merged text: the line of the file that it is or stands in front of, and the
-    plan that put it in."""
+    """A line of the merged text: the number of its own line in the file, or of the next one, and
+    the plan that inserted it."""
 
     number: int
     plan: int | None = None
 
 
 def _merged(source: Source, plans: Sequence[Plan]) -> tuple[bytes, list[_Line]]:
-    """A source with the lines of all plans but their headers, and what each of its lines is."""
+    """A source with the lines of all plans except their headers, and the origin of each line."""
     inserted = sorted(
         (
             (one.offset, number, one.text)
@@ -103,8 +103,8 @@ def _merged(source: Source, plans: Sequence[Plan]) -> tuple[bytes, list[_Line]]:
 
 
 class _Placer(ast.NodeVisitor):
-    """Gives each node the line that it has in the file, and puts a text in the place of the name
-    of a recorder: it stands for that until the code is compiled."""
+    """Gives each node its line in the file, and replaces the name of a recorder by a string, which
+    stands for the recorder until the code is compiled."""
 
     def __init__(self, lines: Sequence[_Line], names: Sequence[str], texts: Sequence[str]) -> None:
         self._lines = lines
@@ -126,7 +126,7 @@ class _Placer(ast.NodeVisitor):
 
 def _compiled(tree: ast.Module, path: str) -> dict[str, CodeType]:
     """The code of the functions of a module, and of those in its classes, by qualified name."""
-    # All of it: what is imported decides how it is called.
+    # The whole module: imports in it affect how names are called.
     code = compile(tree, path, "exec", dont_inherit=True)
     return dict(_functions(code, ""))
 
@@ -142,7 +142,7 @@ def _functions(code: CodeType, prefix: str) -> Iterator[tuple[str, CodeType]]:
 
 
 def _with_constants(code: CodeType, constants: Mapping[str, object]) -> CodeType:
-    """A code with other constants in the place of texts."""
+    """A code object with other constants in place of strings."""
 
     def exchanged(one: object) -> object:
         if isinstance(one, CodeType):
@@ -152,7 +152,7 @@ def _with_constants(code: CodeType, constants: Mapping[str, object]) -> CodeType
     return code.replace(co_consts=tuple(map(exchanged, code.co_consts)))
 
 
-# Not the code itself: Python 3.11 compares what it learned while it ran, too.
+# Not the code objects themselves: Python 3.11 also compares what they learned while running.
 _FIELDS = (
     *("co_name", "co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_flags"),
     *("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_firstlineno"),
@@ -160,7 +160,7 @@ _FIELDS = (
 
 
 def is_same(one: CodeType | None, other: CodeType) -> bool:
-    """Whether two codes were compiled from the same text at the same line."""
+    """Whether two code objects were compiled from the same text at the same line."""
     if one is None or any(getattr(one, name) != getattr(other, name) for name in _FIELDS):
         return False
     if len(one.co_consts) != len(other.co_consts):
@@ -172,4 +172,4 @@ def is_same(one: CodeType | None, other: CodeType) -> bool:
 
 
 def _is_equal(a: object, b: object) -> bool:
-    return type(a) is type(b) and repr(a) == repr(b)  # NaN, and 0 of either sign
+    return type(a) is type(b) and repr(a) == repr(b)  # for NaN, and 0 of either sign

@@ -1,8 +1,8 @@
-"""The library of a C++ wrapper with probes, loaded beside the one without.
+"""Builds a C++ wrapper with probes as a library, and loads it beside the one without.
 
-torch compiles and loads it as it did the first one, and keeps it: the same probes once more take no
-compiler. GPU kernels are files of their own, which it loads; those for the CPU stand in the file of
-the wrapper, and are compiled with it, with the same flags.
+torch compiles and loads it like the first one, and caches it: the same probes need no compiler the
+next time. It loads the same files of GPU kernels; CPU kernels are in the wrapper's own file, and
+are compiled again with the same flags.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXPORTS = f"""\
 }}
 {_SHOWN} void {_FINISH}() {{ inductor_rewriter::finish_writing(inductor_rewriter::wrapper); }}
 """
-# Where the library at a path records to.
+# The directory that each library records to, by the library's path.
 _RECORDED: dict[str, str] = {}
 
 
@@ -54,17 +54,17 @@ class Library:
 
 @dataclass(frozen=True)
 class CppRecording:
-    """What a library records for a block."""
+    """Records the calls of a library for a block."""
 
     library: Library
     directory: str
 
     def end(self) -> None:
-        """Have all of the calls that ended written."""
+        """Wait until all calls that ended are written."""
         getattr(self.library.functions, _FINISH)()
 
     def close(self) -> None:
-        """Nothing is recorded any more, unless it is for another block by now."""
+        """Stop recording, unless the library already records for another block."""
         if _RECORDED.get(self.library.path) == self.directory:
             del _RECORDED[self.library.path]
             getattr(self.library.functions, _RECORD)(None, 1)
@@ -72,7 +72,7 @@ class CppRecording:
 
 def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:
     """Compile and load the library with the probes of a plan. `entry_code` is the entry's own.
-    Raises what torch does."""
+    Raises the errors of torch."""
     text = embedded.extract(wrapper.plain)
     exports = text.encode(_EXPORTS).encode()
     insertions = [
@@ -85,7 +85,7 @@ def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: Cod
     statements = [one for one in ast.parse(source).body if _binds(one, (_SOURCE, _ENTRY))]
     exec(compile(ast.Module(statements, []), str(wrapper.path), "exec"), namespace)
     made: Callable[..., Any] = namespace[_ENTRY]
-    # Python has the module of a function that is written in C as its `self`.
+    # For a function written in C, Python has the module as `self`.
     path: str = made.__self__.__file__  # type: ignore[attr-defined]
     cells = tuple(
         CellType(made) if cell.cell_contents is loaded[_ENTRY] else cell

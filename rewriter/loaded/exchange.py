@@ -35,14 +35,14 @@ class Exchange:
     def __init__(self, entry: FunctionType) -> None:
         self.path = entry.__code__.co_filename
         self._entry = entry
-        self._codes: dict[FunctionType, CodeType] = {}  # what they had
+        self._codes: dict[FunctionType, CodeType] = {}  # their original code
         self._plain: dict[FunctionType, FunctionType] = {}
         self._lock = threading.RLock()
         self._blocks: tuple[Block, ...] = ()
         self._probes: PythonProbes | CppProbes | None = None
-        self._current: Probed | None = None  # what is run for these blocks, once it is made
+        self._current: Probed | None = None  # runs for these blocks, once it is made
         self._recordings: dict[Block, Recording] = {}
-        self._inside: Counter[Block] = Counter()  # how many threads are in a call
+        self._inside: Counter[Block] = Counter()  # the number of threads in a call
         self._calls = threading.local()  # the call that runs in a thread
 
     def set_blocks(self, blocks: tuple[Block, ...]) -> None:
@@ -73,7 +73,7 @@ class Exchange:
         """Called in place of a function of the wrapper."""
         plain = self._plain[function]
         if is_capturing():
-            # Later replays would go on measuring after the block, in memory that is gone.
+            # Later replays would continue to measure after the block, into freed memory.
             for block in self._blocks:
                 block.note("what is captured into a CUDA graph has no probes, nor have its replays")
             return plain(*args, **kwargs)
@@ -86,7 +86,7 @@ class Exchange:
 
     @contextmanager
     def _call(self) -> Iterator[Probed]:
-        """A call of the wrapper, in this thread; yields what is run."""
+        """Enter a call of the wrapper in this thread; yields what runs instead."""
         with self._lock:
             blocks = self._blocks
             if self._current is None:
@@ -113,7 +113,7 @@ class Exchange:
                 block.count(self.path)
 
     def _close_unused(self, block: Block) -> None:
-        """A block is over: once no thread is in a call of it, nothing is recorded any more."""
+        """A block is over: stop recording for it once no thread is in one of its calls."""
         if self._inside[block] <= 0:
             del self._inside[block]
             if (recording := self._recordings.pop(block, None)) is not None:
@@ -122,7 +122,7 @@ class Exchange:
                 self._probes.forget(block)
 
     def _made(self) -> Probed:
-        """What is run for the current blocks: without probes, if these cannot be made."""
+        """What runs for the current blocks; without probes if these cannot be made."""
         try:
             if self._probes is None:
                 self._probes = probes_of(self._entry, self._codes[self._entry])

@@ -1,4 +1,4 @@
-"""Finds the wrappers of Inductor's that are loaded in this process, whoever loaded them."""
+"""Finds Inductor's wrappers that are loaded in this process, whatever loaded them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
-# What the entry of a wrapper is called: `Runner.call` since torch 2.9, and that of a C++ wrapper.
+# Names of entries: `Runner.call` since torch 2.9, and that of a C++ wrapper.
 _ENTRIES = frozenset({"call", "Runner.call", "_wrap_func.<locals>.g"})
-# What the module of a wrapper has imported, and from where.
+# Names that the module of a wrapper imports, and where from.
 _SIGNS = {
     "AsyncCompile": "torch._inductor.async_compile",
     "CppWrapperCodeCache": "torch._inductor.codecache",
@@ -19,24 +19,24 @@ _SIGNS = {
 
 
 def loaded_entries() -> list[FunctionType]:
-    """The entry of each wrapper that is loaded, once.
+    """The entry of each loaded wrapper, once.
 
-    Inductor's own list lacks what was dropped by `torch.compiler.reset()` while a program still
-    holds it, and the collector's what it was told to leave alone (`gc.freeze`).
+    Two sources are needed. Inductor's list lacks wrappers that `torch.compiler.reset()` dropped and
+    the program still uses. The garbage collector's list lacks frozen objects (`gc.freeze`).
     """
     entries = {id(entry): entry for entry in (*_listed(), *_alive())}
     return list(entries.values())
 
 
 def entry_of(namespace: dict[str, Any]) -> FunctionType | None:
-    """The entry in the names of a module; `None` where that is no wrapper."""
+    """The entry among the names of a module; `None` if the module is not a wrapper."""
     call = namespace.get("call")
     function = call.__func__ if isinstance(call, MethodType) else call
     return function if isinstance(function, FunctionType) and _is_entry(function) else None
 
 
 def _listed() -> Iterator[FunctionType]:
-    """Those in the list of Inductor's (`PyCodeCache` in torch/_inductor/codecache.py)."""
+    """The entries in Inductor's list (`PyCodeCache` in torch/_inductor/codecache.py)."""
     codecache = sys.modules.get("torch._inductor.codecache")
     if codecache is None:
         return
@@ -46,10 +46,11 @@ def _listed() -> Iterator[FunctionType]:
 
 
 def _alive() -> Iterator[FunctionType]:
-    """Those in the names of a module that imported what wrappers import.
+    """The entries among the names of modules that imported what wrappers import.
 
-    Not by a list of all objects: as long as it is there, a thread of the program that is making a
-    tuple fails, because Python 3.13 and before finds another reference to what it has to resize.
+    Does not use a list of all objects. While that exists, a thread of the program that builds a
+    tuple would fail, because Python 3.13 and before finds a second reference to the tuple that it
+    has to resize.
     """
     imported = [getattr(sys.modules.get(module), name, None) for name, module in _SIGNS.items()]
     for one in gc.get_referrers(*(sign for sign in imported if sign is not None)):

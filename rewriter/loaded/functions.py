@@ -1,5 +1,5 @@
-"""Functions of a module that is loaded: which it has, others like them, and the code that they run
-while they are watched."""
+"""Functions of a loaded module: finds them, copies them, and makes the code that they run while
+they are probed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def functions_of(namespace: dict[str, Any]) -> dict[str, FunctionType]:
 def like(
     function: FunctionType, code: CodeType, closure: tuple[CellType, ...] | None = None
 ) -> FunctionType:
-    """A function with the defaults of another one, and a code of its own."""
+    """A function with the defaults of another one, but its own code."""
     made = FunctionType(
         code,
         function.__globals__,
@@ -36,14 +36,14 @@ def like(
         closure or function.__closure__,
     )
     made.__kwdefaults__ = function.__kwdefaults__
-    # Who looks for entries of wrappers is not to find this one.
+    # So that a search for entries of wrappers does not find this function.
     made.__qualname__ = f"{function.__qualname__} in rewriter.loaded"
     return made
 
 
 def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
-    """A code that can take the place of `code` in its function, and calls `called` with whatever
-    the function is called with."""
+    """Code that can replace `code` in its function, and passes all arguments of the function to
+    `called`."""
     cells = "; ".join(f"{name} = None" for name in code.co_freevars) or "pass"
     uses = "; ".join(code.co_freevars) or "pass"
     text = (
@@ -60,8 +60,8 @@ def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
 
 
 def _placed(text: str) -> ast.Module:
-    """The tree of a text, all of it at the first line. Python would warn of a call of a text, which
-    it is not in the end."""
+    """The tree of a text, all of it on the first line. Avoids Python's warning about calling a
+    string, which is replaced before it runs."""
     tree = ast.parse(text)
     for node in list(ast.walk(tree)):
         if isinstance(node, ast.Call):

@@ -1,6 +1,6 @@
-"""Waits at a socket for `rewriter attach`, in a thread of the program that is to be probed.
+"""Waits at a socket for `rewriter attach`, in a thread of the program to be probed.
 
-The standard library only, until somebody asks: the program pays for nothing.
+Imports only the standard library until a request comes, so that it costs the program nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from rewriter.loaded.block import Block
     from rewriter.loaded.request import Request
 
-_SECONDS = 10.0  # for a client to send its request
-_QUIET = 2.0  # seconds without a call, after which no other wrapper is taken to follow
+_SECONDS = 10.0  # in which a client has to send its request
+_QUIET = 2.0  # seconds without a call, after which no other wrapper is expected to be called
 _LISTENERS: list[Listener] = []
 _STARTING = threading.Lock()
 
 
 def start() -> Path:
-    """Listen, unless this process does already; the path of its socket.
+    """Listen, unless this process already does. Returns the path of its socket.
 
-    Raises `OSError`, or `NotOursError` where its directory belongs to somebody else.
+    Raises `OSError`, or `NotOursError` if its directory belongs to another user.
     """
     with _STARTING:
         _LISTENERS[:] = [one for one in _LISTENERS if one.pid == os.getpid()]
@@ -42,7 +42,7 @@ def start() -> Path:
 
 
 def stop() -> None:
-    """Listen no more."""
+    """Stop listening."""
     with _STARTING:
         while _LISTENERS:
             _LISTENERS.pop().close()
@@ -55,10 +55,10 @@ class Listener:
         self.pid = os.getpid()
         protocol.make_directory()
         self.path = protocol.socket_path(self.pid)
-        self.path.unlink(missing_ok=True)  # of an earlier process with this number
+        self.path.unlink(missing_ok=True)  # of an earlier process with the same number
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(self.path))
-        self.path.chmod(0o600)  # nobody else gets through the directory, also before this
+        self.path.chmod(0o600)  # before this, the directory already keeps other users out
         self._socket.listen(8)
         self._identity = _identity(self.path)
         atexit.register(self.close)
@@ -67,7 +67,7 @@ class Listener:
         thread.start()
 
     def close(self) -> None:
-        """Listen no more; the socket goes, if it is still the one of this process."""
+        """Stop listening, and remove the socket if it is still the one of this process."""
         atexit.unregister(self.close)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -76,7 +76,7 @@ class Listener:
             self.path.unlink(missing_ok=True)
 
     def _forget(self) -> None:
-        """This is a fork, which has no thread that waits."""
+        """In a forked process: it has no thread that waits."""
         self._socket.close()
 
     def _wait(self) -> None:
@@ -85,7 +85,7 @@ class Listener:
                 connection, _ = self._socket.accept()
             except OSError:
                 return  # it was closed
-            # Several may ask: their blocks are nested.
+            # Several clients may ask at once: their blocks are nested.
             threading.Thread(target=_serve, args=[connection], daemon=True).start()
 
 
@@ -98,7 +98,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Do what one client asks for."""
+    """Serve one client."""
     with connection:
         try:
             if not _is_of_the_user(connection):
@@ -108,7 +108,7 @@ def _serve(connection: socket.socket) -> None:
             if line:
                 _answer(connection, line)
         except OSError:
-            return  # it went away: whatever was put in is out again
+            return  # the client disconnected: all its probes are removed
 
 
 def _answer(connection: socket.socket, line: bytes) -> None:
@@ -124,7 +124,7 @@ def _answer(connection: socket.socket, line: bytes) -> None:
     except OSError:
         raise
     except Exception as error:
-        # Such as a package that the program does not have.
+        # Such as a missing package.
         _send(connection, state="refused", message=f"{type(error).__name__}: {error}")
 
 
@@ -148,7 +148,7 @@ def _probe(connection: socket.socket, line: bytes) -> None:
 
 
 def _wait_for(connection: socket.socket, block: Block, request: Request) -> None:
-    """Wait until enough was called, the time is over, or the client has gone, or says so."""
+    """Wait until enough calls were recorded, the time is over, or the client ends it or is gone."""
     end = time.monotonic() + request.seconds if request.seconds else None
     while not (end is not None and time.monotonic() >= end) and not _is_enough(block, request):
         with block.changed:
@@ -158,8 +158,8 @@ def _wait_for(connection: socket.socket, block: Block, request: Request) -> None
 
 
 def _is_enough(block: Block, request: Request) -> bool:
-    """Whether all wrappers that were called were called so often: one of them was called once
-    more, or for a while there was no call."""
+    """Whether all called wrappers were called often enough: one of them was called once more, or
+    there was no call for a while."""
     calls = list(block.calls.values())
     if not request.calls or not calls:
         return False
@@ -169,7 +169,7 @@ def _is_enough(block: Block, request: Request) -> bool:
 
 
 def _line(connection: socket.socket) -> bytes:
-    """What a client sends, up to the end of the line; empty if it sends none."""
+    """The line that a client sends; empty if it sends none."""
     data = b""
     while not data.endswith(b"\n"):
         piece = connection.recv(4096)
@@ -186,9 +186,9 @@ def _send(connection: socket.socket, **facts: Any) -> None:
 
 
 def _is_of_the_user(connection: socket.socket) -> bool:
-    """Whether the other side is a process of this user's, where the system tells."""
+    """Whether the other side is a process of this user, if the system can tell."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the modes of the socket and its directory hold
+        return True  # the modes of the socket and its directory protect it
     size = struct.calcsize("3i")
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _, uid, _ = struct.unpack("3i", packed)

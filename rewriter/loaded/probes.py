@@ -1,5 +1,5 @@
-"""The probes of one wrapper in this process: the functions to run instead, and where they record
-to. Python wrappers have code with probes, C++ ones a library with probes."""
+"""Makes the probes of one wrapper in this process: the functions to run instead, and the recorders.
+Python wrappers get code with probes, C++ wrappers a library with probes."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _NOT_HERE = ("no-launch-matches", "no-tensor-matches")
 
 
 class Recording(Protocol):
-    """What records the calls of one wrapper for one block."""
+    """Records the calls of one wrapper for one block."""
 
     def end(self) -> None:
-        """The call that runs in this thread is over."""
+        """End the call in this thread."""
 
     def close(self) -> None:
-        """Nothing is recorded any more, and no call is in the wrapper."""
+        """End recording. No call may be running in the wrapper."""
 
 
 @dataclass(frozen=True)
 class Probed:
-    """The bodies to run instead of functions of a wrapper, and what records their calls."""
+    """The functions to run instead of a wrapper's, and what records their calls."""
 
     bodies: Mapping[FunctionType, Callable[..., Any]]
     recordings: Mapping[Block, Recording]
 
 
 class PythonProbes:
-    """Makes the probes of a Python wrapper. `functions` are its own, by qualified name, of which
-    `codes` is the code."""
+    """Makes the probes of a Python wrapper. `functions` are its own, by qualified name, and `codes`
+    their code."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PythonProbes:
         self._made: dict[Block, tuple[Plan, str, Recording] | None] = {}
 
     def probed(self, blocks: Sequence[Block]) -> Probed:
-        """The code with the probes of all of these blocks."""
+        """The code with the probes of all these blocks."""
         made = {block: one for block in blocks if (one := self._of(block)) is not None}
         if not made:
             return Probed({}, {})
@@ -81,7 +81,8 @@ class PythonProbes:
         self._made.pop(block, None)
 
     def _of(self, block: Block) -> tuple[Plan, str, Recording] | None:
-        """The plan of a block, the name of its recorder, and that; `None` if nothing is asked."""
+        """The plan of a block, its recorder's name, and the recorder; `None` if it selects
+        nothing."""
         if block not in self._made:
             plan = plan_of(self._wrapper, block)
             table = None if plan is None else code.read_table(plan)
@@ -97,7 +98,7 @@ class PythonProbes:
 class CppProbes:
     """Makes the probes of a C++ wrapper that is loaded as a library.
 
-    It has one recorder at a time: of nested blocks, the innermost one has its calls.
+    The library has one recorder at a time: with nested blocks, the innermost one gets the calls.
     """
 
     def __init__(self, wrapper: OpenWrapper, entry: FunctionType, entry_code: CodeType) -> None:
@@ -131,8 +132,8 @@ class CppProbes:
 
 
 def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppProbes:
-    """What makes the probes of the wrapper with this entry, which had `entry_code` when it was
-    loaded. Raises `RewriterError` where there is no such file, `ValueError` where it is another."""
+    """Find out how to make the probes for an entry, which had `entry_code` when it was loaded.
+    Raises `RewriterError` if its file does not exist, `ValueError` if the file is another one."""
     path = Path(entry_code.co_filename)
     wrapper = open_wrapper_file(path).only
     codes = code.plain_codes(wrapper.plain, str(path))
@@ -154,7 +155,7 @@ def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppPr
 
 
 def plan_of(wrapper: OpenWrapper, block: Block) -> Plan | None:
-    """Where the probes of a block go in a wrapper; `None` where it asks for nothing there."""
+    """The plan for a block's probes in a wrapper; `None` if it selects nothing there."""
     try:
         label = f"{wrapper.graph} {wrapper.name[:6]}"
         plan = instrument_wrapper(wrapper, block.selection, label=label).plan

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from rewriter.core.types import When, Which
+from rewriter.core.types import ArgsMode, When
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.loaded.block import Block
@@ -33,7 +33,7 @@ def probing(
     roles: str | Iterable[str] | None = None,
     tensors: str | Iterable[str] | None = None,
     calls: str = "",
-    args: Which | None = None,
+    args: ArgsMode | None = None,
     recheck: bool = False,
     max_bytes: str = "",
     allow: str | Iterable[str] = (),
@@ -80,7 +80,7 @@ def probing(
 def probing_for(
     selection: Selection, directory: str | Path | None, *, echo: bool
 ) -> Iterator[tuple[Block, ProbedCalls]]:
-    """The same for a selection; the block as well, which knows what was called so far."""
+    """The same for a selection. Also yields the block, which counts the calls so far."""
     temporary = None
     if directory is None:
         temporary = tempfile.TemporaryDirectory(prefix="rewriter-", suffix=".dump")
@@ -95,7 +95,7 @@ def probing_for(
 
 
 class _Process:
-    """The wrappers of this process, while there are blocks."""
+    """The wrappers of this process as long as there are blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -104,7 +104,7 @@ class _Process:
         self._loader: Any = None
 
     def add(self, block: Block) -> None:
-        """A block begins."""
+        """Begin a block."""
         with self._lock:
             self._blocks += (block,)
             self._listen()
@@ -113,7 +113,7 @@ class _Process:
             self._set()
 
     def remove(self, block: Block) -> None:
-        """A block is over."""
+        """End a block."""
         with self._lock:
             self._blocks = tuple(one for one in self._blocks if one is not block)
             self._set()
@@ -131,7 +131,7 @@ class _Process:
             exchange.set_blocks(self._blocks)
 
     def _listen(self) -> None:
-        """Have wrappers probed that are loaded from now on."""
+        """Also probe wrappers that are loaded from now on."""
         if self._loader is not None:
             return
         from torch._inductor.codecache import PyCodeCache

@@ -1,8 +1,9 @@
-"""What `rewriter attach` and a program that listens say to each other.
+"""The protocol between `rewriter attach` and a program that listens.
 
 The program has a socket, `DIRECTORY/PID.sock`, that only its user can open. A client sends one line
-of JSON, a `Request`, and reads lines: `{"state": "probing"}` once probes are in, and in the end
-`{"state": "done", …}` or `{"state": "refused", …}`. When it closes its end before, probes go out.
+of JSON, a `Request`, and reads lines: `{"state": "probing"}` once probes are added, and at the end
+`{"state": "done", …}` or `{"state": "refused", …}`. If it closes its end earlier, the probes are
+removed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ LONGEST = 1 << 16  # bytes of a line
 
 
 class NotOursError(Exception):
-    """Something in the place of the socket, or of its directory, belongs to somebody else."""
+    """The socket's path, or its directory, belongs to another user."""
 
 
 def directory() -> Path:
-    """Where sockets of this user are, whatever the environment says: both sides have to agree."""
+    """The directory of this user's sockets. Ignores the environment: both sides have to agree."""
     mine = Path(f"/run/user/{os.getuid()}")
     if mine.is_dir() and mine.stat().st_uid == os.getuid() and os.access(mine, os.W_OK):
         return mine / "rewriter"
@@ -32,7 +33,7 @@ def socket_path(pid: int) -> Path:
 
 
 def make_directory() -> Path:
-    """The directory, made where it is not there. Raises `NotOursError` where others could write
+    """The directory, which is made if it is missing. Raises `NotOursError` if others could write
     to it."""
     path = directory()
     path.mkdir(mode=0o700, exist_ok=True)
@@ -43,8 +44,8 @@ def make_directory() -> Path:
 
 
 def require_ours(path: Path) -> None:
-    """Raise `NotOursError` where a socket is not one of this user's, in such a directory, and
-    `FileNotFoundError` where there is none."""
+    """Raise `NotOursError` if a socket is not one of this user's in such a directory, and
+    `FileNotFoundError` if there is none."""
     status = path.lstat()
     make_directory()
     if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():

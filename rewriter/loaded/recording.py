@@ -1,4 +1,4 @@
-"""What `rewriter.probing` hands out: the dump of a block as an object."""
+"""The object that `rewriter.probing` yields: the dump of a block."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.loaded.block import Block
 from rewriter.runtime.text import short_dtype
 
-_MOST = 60  # rows that a table shows
+_MOST = 60  # rows of a table that are shown
 _HEAD = (
     *("wrapper", "call", "#", "kernel", "phase", "value", "type"),
     *("min", "max", "mean", "std", "nan", "inf"),
 )
 _COUNTS = range(len(_HEAD) - 2, len(_HEAD))  # the columns of NaN and infinities
-_DIGITS = 12  # of a fingerprint that a table shows
+_DIGITS = 12  # of a fingerprint that are shown
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LaunchRecord:
 
     @property
     def call(self) -> int | None:
-        """Which call of the wrapper it is, counted from 0 in the block."""
+        """The number of the call of the wrapper, counted from 0 in the block."""
         return self.run.facts.call if isinstance(self.run.facts.call, int) else None
 
     @property
@@ -100,7 +100,7 @@ class ProbedCalls:
         return [LaunchRecord(run, step) for run in self.runs for step in run.steps]
 
     def __iter__(self) -> Iterator[EventRow]:
-        """Every row of every call: what `events.jsonl` holds."""
+        """Yield every row of every call, as in `events.jsonl`."""
         for run in self.runs:
             yield from run.events()
 
@@ -117,7 +117,7 @@ class ProbedCalls:
         )
 
     def remove(self) -> None:
-        """Remove a temporary dump now. One in a directory that was given stays."""
+        """Remove a temporary dump now. One in a directory that the user chose stays."""
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -126,7 +126,7 @@ class ProbedCalls:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The same for a notebook."""
+        """The table for a notebook."""
         rows = self._rows()[: _MOST + 1]
         text = [f"<p>{html.escape(self._title())}</p>"]
         if len(rows) > 1:
@@ -152,7 +152,7 @@ class ProbedCalls:
         )
 
     def _rows(self) -> list[list[str]]:
-        """The head and the rows of the table, one more than are shown if there are more."""
+        """The header and the rows of the table; one row more than is shown if there are more."""
         events = ((run, row) for run in self.runs for row in run.events())
         shown = list(islice(events, _MOST + 1))
         hashed = any(isinstance(row, TensorRow) and row.fingerprint for _, row in shown)

@@ -1,10 +1,10 @@
-"""What a client asks a running program for, as JSON and as a value."""
+"""The request of a client to a running program, as JSON and as a value."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from rewriter.core.types import Format, Role, When, Which
+from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.loaded.protocol import VERSION
@@ -29,7 +29,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tensors: tuple[str, ...] | None = None
     which_calls: str = ""
     last: int = 0
-    args: Which | None = None
+    args: ArgsMode | None = None
     recheck: bool = False
     max_bytes: str = ""
     allow: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def of(
         selection: Selection, directory: str, *, echo: bool, calls: int, seconds: float
     ) -> Request:
-        """The request for a selection."""
+        """Make the request for a selection."""
         ranges = selection.launches
         return Request(
             directory=directory,
@@ -62,7 +62,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def selection(self) -> Selection:
-        """The selection that is asked for. Raises `RewriterError` where there is no such."""
+        """The requested selection. Raises `RewriterError` if it is invalid."""
         return select(
             self.probes,
             kernels=self.kernels,

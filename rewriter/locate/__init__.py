@@ -1,1 +1,1 @@
-"""From the source of a wrapper to its launches, entries and inputs. Nothing is executed."""
+"""Finds the launches, entries and inputs in the source of a wrapper. Executes nothing."""

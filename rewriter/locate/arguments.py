@@ -1,4 +1,4 @@
-"""What every language does with the arguments of one launch: unify roles, tell names apart."""
+"""Rules for the arguments of one launch in every language: unify roles, make names distinct."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rewriter.locate.types import Argument
 
 @dataclass(frozen=True)
 class DeclaredArgument:
-    """What a kernel says of one argument; `None` where it does not tell."""
+    """What a kernel declares about one argument; `None` if it does not say."""
 
     role: Role | None
     type: Type | None
@@ -23,12 +23,12 @@ INPUT = DeclaredArgument("in", None)
 
 
 def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
-    """Agree on the roles of arguments over the same memory.
+    """Make the roles of arguments over the same memory agree.
 
-    What one argument reads and another writes is updated. But a kernel that reads memory without a
-    value, which another argument writes, reads what it has written itself, as one that fills the
-    parts of a concatenation does; and a part that nothing has written yet is no update. So does one
-    that reads the whole and writes a part that holds nothing: before it, the whole had no value.
+    Memory that one argument reads and another one writes is updated, with two exceptions. If the
+    memory had no value before the launch, as when a kernel fills the parts of a concatenation, the
+    kernel reads only what it wrote itself. And a part without a value is not updated; nor is one
+    if the kernel reads the whole buffer, which then had no value either.
     """
     content = {a.name: flow.get(a.name).content for a in arguments if a.type == "tensor"}
     tensors = [a for a in arguments if a.type == "tensor"]
@@ -53,7 +53,7 @@ def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
             return "out" if argument.role == "in" else argument.role
         return "inout" if argument.buffer in updated & read else argument.role
 
-    # What the kernel writes itself, it may read.
+    # A kernel may read what it writes itself.
     made = {a.buffer for a in tensors if a.role != "in" and a.hazard in ("", "updated")}
     arguments = [
         replace(a, hazard="") if a.hazard in ("unwritten", "taken") and a.buffer in made else a
@@ -66,7 +66,7 @@ def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
 
 
 def distinct_names(arguments: list[Argument]) -> tuple[Argument, ...]:
-    """Give different tensors of one launch different names: two views of `buf4` are two values."""
+    """Give different tensors of one launch different names, such as two views of `buf4`."""
     exprs: dict[str, str] = {}
     used: Counter[str] = Counter()
     result = []

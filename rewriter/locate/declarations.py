@@ -1,4 +1,4 @@
-"""Finds the files under `grammars/`, and checks their keys."""
+"""Finds the files in `grammars/`, and checks their keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rewriter.core.types import Json
 
 
 def folder() -> Path:
-    """`grammars/` as installed with the package, or as it stands in a checkout."""
+    """`grammars/` as installed with the package, or in a checkout."""
     package = Path(__file__).parent.parent
     installed = package / "grammars"
     return installed if installed.is_dir() else package.parent / "grammars"
@@ -20,12 +20,12 @@ def folder() -> Path:
 
 @cache
 def never_written() -> tuple[Json, ...]:
-    """The results that operators return without having written them: `uninitialised.toml`."""
+    """The results that operators return without writing them: `uninitialised.toml`."""
     return tuple(toml.read(folder() / "uninitialised.toml")["output"])
 
 
 def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
-    """A list of texts, which a single text is not."""
+    """A list of strings; raises for a single string."""
     value = declared[key]
     if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
         raise TypeError(f"{key} is no list of texts: {value!r}")
@@ -33,7 +33,7 @@ def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
-    """Raise `KeyError` where a key is missing, or is neither required nor optional."""
+    """Raise `KeyError` if a key is missing, or is neither required nor optional."""
     if missing := required - declared.keys():
         raise KeyError(f"missing {', '.join(sorted(missing))}")
     if unknown := declared.keys() - required - optional:
@@ -41,7 +41,7 @@ def check_keys(declared: dict[str, Any], *, required: set[str], optional: set[st
 
 
 def invalid(file: Path, error: Exception) -> RewriterError:
-    """The error of a declaration that is wrong."""
+    """The error for an invalid declaration."""
     return RewriterError(
         "grammar-invalid",
         f"{file}: {type(error).__name__}: {error}",

@@ -1,8 +1,8 @@
-"""Follows the variables of a scope: what owns their memory, and what it holds.
+"""Tracks the variables of a scope: which one owns their memory, and whether it holds a value.
 
-Inductor's buffers are named once, when something computes them. So a buffer that is already
-written under its own name when a launch writes it is being updated, not made; and one that was
-only allocated, or taken over from a dead buffer, has no value worth reading before the launch.
+Inductor names each buffer once, when something computes it. So if a launch writes a buffer that was
+already written under its own name, it updates the buffer. And a buffer that was only allocated, or
+took over the memory of a dead buffer, has no meaningful value before the launch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from enum import Enum
 from rewriter.core.types import Role, Type
 from rewriter.locate.types import Hazard
 
-# Symbolic sizes: s0, u1, ks0, ps0; and what launches compute from them.
+# Symbolic sizes (s0, u1, ks0, ps0), and numbers that launches compute from them.
 _SYMBOL = re.compile(r"(s|u|ks|ps|zuf|i)\d+$|.*_[xyzr]\d*_?numel$")
 
 
 class Content(Enum):
-    """What a variable's memory holds."""
+    """The state of a variable's memory."""
 
     NOTHING = "allocated, never written"
     STALE = "what a buffer that is gone left there"
@@ -29,8 +29,8 @@ class Content(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`root` owns the memory. `parts` are the views through which alone it was written so far;
-    empty where all of it was.
+    """`root` owns the memory. `parts` are the views through which it was written so far; empty if
+    all of it was written.
     """
 
     root: str
@@ -46,13 +46,13 @@ class Flow:
     tensors: frozenset[str]
     scalars: frozenset[str]
     variables: dict[str, Variable] = field(default_factory=dict)
-    # What was deleted, and not bound again, and what it held.
+    # Variables that were deleted and not bound again, with their last content.
     gone: dict[str, Content] = field(default_factory=dict)
-    # Whose memory another buffer has taken over as a whole.
+    # Variables whose memory another buffer has taken over as a whole.
     lost: set[str] = field(default_factory=set)
-    # Other names of memory, by the variable that owns it.
+    # Other names for memory, by the variable that owns it.
     aliases: dict[str, set[str]] = field(default_factory=dict)
-    # Owners of memory without elements: nothing has to write it, and no launch does.
+    # Owners of memory without elements, which nothing has to write.
     empty: set[str] = field(default_factory=set)
 
     def branch(self) -> Flow:
@@ -67,14 +67,14 @@ class Flow:
         )
 
     def join(self, other: Flow) -> None:
-        """Control flow comes here from `other`, too: what either has written may hold a value."""
+        """Control flow also comes here from `other`: what either has written may hold a value."""
         for name, variable in other.variables.items():
             mine = self.variables.get(name)
             if mine is None or variable.content is Content.WRITTEN:
                 self.variables[name] = variable
 
     def only(self, names: Iterable[str]) -> Flow:
-        """A copy that knows `names` alone: a copy of everything per launch would be quadratic."""
+        """A copy with `names` alone: copying everything for each launch would be quadratic."""
         names = set(names)
         known = {name: self.variables[name] for name in names if name in self.variables}
         gone = {name: self.gone[name] for name in names if name in self.gone}
@@ -86,7 +86,7 @@ class Flow:
             self.gone[name] = variable.content
 
     def hazard(self, name: str, declared: Role | None) -> Hazard:
-        """What is wrong with memory that a kernel reads, by the text."""
+        """What is wrong with memory that a kernel reads, judging by the text."""
         if name in self.gone:
             return "freed"
         if (known := self.variables.get(name)) is None or declared in ("out", None):
@@ -107,16 +107,16 @@ class Flow:
         self.lost.discard(name)
 
     def outdate(self, name: str) -> None:
-        """What `name` holds is no value of its own: it was that of a buffer that is gone."""
+        """`name` still holds the value of a buffer that no longer exists, not one of its own."""
         if name in self.variables and self.variables[name].content is Content.WRITTEN:
             self.variables[name] = replace(self.variables[name], content=Content.STALE)
 
     def get(self, name: str) -> Variable:
-        """A variable; one that was never seen here comes from outside and is written."""
+        """A variable; one that was never seen here is from outside, and counts as written."""
         return self.variables.get(name) or Variable(name, Content.WRITTEN, self._outside(name))
 
     def type_of(self, name: str) -> Type:
-        """The type of a variable; one of which nothing is known is taken for a tensor."""
+        """The type of a variable; an unknown one counts as a tensor."""
         return self.get(name).type or "tensor"
 
     def receive(self, name: str) -> None:
@@ -124,7 +124,7 @@ class Flow:
         self._bind(name, Variable(name, Content.WRITTEN, self._outside(name)))
 
     def allocate(self, name: str, *, empty: bool = False) -> None:
-        """`name` is new memory; `empty` where it has no elements."""
+        """`name` is new memory; `empty` if it has no elements."""
         self._bind(name, Variable(name, Content.NOTHING, "tensor"))
         if empty:
             self.empty.add(name)
@@ -141,7 +141,7 @@ class Flow:
         """`name` is `base`, or a view of it; with `reuse`, `base` is dead.
 
         With `fresh`, `name` is a part of `base` that nothing has written yet. With `whole`, it is
-        the same tensor under another name: Inductor goes on with that one alone.
+        the same tensor under another name, and Inductor uses only the new name from then on.
         """
         old = self.get(base)
         content = old.content
@@ -151,22 +151,22 @@ class Flow:
             content = Content.NOTHING
         kind = old.type
         if kind is None and _SYMBOL.match(name):
-            # `s77 = arg2_1` at the top of a scope says that the input is a size.
+            # `s77 = arg2_1` at the top of a scope: the input is a size.
             kind = "scalar"
             self.variables[base] = replace(old, type=kind)
         self._bind(name, Variable(old.root, content, kind))
         if reuse or whole:
             self.lost.add(base)
         others = self.aliases.setdefault(old.root, set())
-        if reuse:  # whatever else shows that memory
+        if reuse:  # all other names for that memory
             self.lost |= {x for x in others if x != name and self.get(x).root == old.root}
             others.clear()
         others.add(name)
 
     def write(self, name: str, view: str = "") -> None:
-        """Something wrote `name`, or only what `view`, an expression over it, shows of it.
+        """Something wrote `name`, or only the part of it that `view`, an expression over it, shows.
 
-        The buffer that `name` itself is a view of holds values now, too.
+        If `name` is itself a view, the buffer behind it has a value now, too.
         """
         old = self.get(name)
         partly = bool(view) and (old.content is Content.NOTHING or bool(old.parts))
@@ -181,15 +181,15 @@ class Flow:
     def role(self, name: str, declared: Role | None, view: str = "") -> Role:
         """The role of an argument, from what its kernel declares and what its memory holds.
 
-        `view` is the expression over `name` that is handed over, empty for `name` itself.
+        `view` is the expression over `name` that is passed, empty for `name` itself.
         """
         variable = self.get(name)
         content = variable.content
         if view and variable.parts and view not in variable.parts and declared != "in":
-            # Another part of the buffer was written, this one was not.
+            # Another part of the buffer was written, but not this one.
             return "out"
         if content is Content.NOTHING:
-            # Whatever the operator is called, there is nothing yet that it could read.
+            # Whatever the operator's name says, there is no value yet that it could read.
             return "out"
         if declared == "in":
             return "in"

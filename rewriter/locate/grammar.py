@@ -1,9 +1,9 @@
-"""Loads the declarations under `grammars/`: launch shapes, and calls that are known to be none.
+"""Loads the declarations in `grammars/`: launch shapes, and calls that are known not to launch.
 
-A language has a folder there. One TOML file of it is one launch shape; dropping a file into the
-folder adds the shape. `known_calls.toml` sorts the other calls into groups by what they do to the
-data flow. What every language declares alike is read here; each reads the rest in a `grammar.py` of
-its own.
+Each language has a folder there, and each TOML file in it is one launch shape: adding a file adds
+the shape. `known_calls.toml` sorts the other calls into groups by their effect on the data flow.
+This module reads what all languages declare alike; each language reads the rest in its own
+`grammar.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SPECIAL = re.compile(rf"(\*\*|\*|{'|'.join(map(re.escape, PLACEHOLDERS))})")
 class Shape:
     """One launch shape. Shapes are tried by `order`, lowest first.
 
-    `roles` names the resolver that tells inputs from outputs, `valid` and `invalid` are statements
-    that are launches of this shape, and that are not.
+    `roles` names the resolver that tells inputs from outputs. `valid` and `invalid` are statements
+    that are launches of this shape, and statements that are not.
     """
 
     kind: str
@@ -64,7 +64,7 @@ def read_folder(
 ) -> tuple[list[S], dict[str, re.Pattern[str]]]:
     """The launch shapes of a language, and its known calls: a pattern for each of `groups`.
 
-    Raises `RewriterError` naming the file and the key where a declaration is wrong.
+    Raises `RewriterError`, naming the file and the key, if a declaration is wrong.
     """
     root = folder() / language
     files = sorted(root.glob("*.toml"))
@@ -95,7 +95,7 @@ def read_folder(
 def common_fields(
     declared: dict[str, Any], roles: Sequence[str], *, required: set[str], optional: set[str]
 ) -> dict[str, Any]:
-    """The fields of `Shape` in a declaration, whose further keys are `required` or `optional`."""
+    """The fields of `Shape` in a declaration. Its other keys are `required` or `optional`."""
     check_keys(
         declared, required={"kind", "order", "roles", "examples"} | required, optional=optional
     )
@@ -116,8 +116,8 @@ def common_fields(
 def compile_glob(*patterns: str) -> re.Pattern[str]:
     """One regular expression for any of `patterns`.
 
-    `*` is any text without a dot, also none, `**` any text at all, `{devices}` the name of a device
-    and `{libraries}` that of a library of templates. Raises `ValueError` for another placeholder.
+    `*` is any text without a dot, also none; `**` is any text. `{devices}` is the name of a device,
+    `{libraries}` that of a library of templates. Raises `ValueError` for other placeholders.
     """
     pieces = {"**": ".+", "*": "[^.]*", **{one: f"(?:{expand(one)})" for one in PLACEHOLDERS}}
     for pattern in patterns:

@@ -1,10 +1,9 @@
-"""The conditions under which a compiled graph is right, as rows of the table of inputs.
+"""Reads the conditions under which a compiled graph is valid, as rows of the table of inputs.
 
-Torch keeps them with a graph in its cache (`guards_expr`): Python over the integers among the
+Torch keeps them with a graph in its cache (`guards_expr`), as Python over the integers among the
 inputs, the first of which is `L['t0']` (`produce_guards_expression` in torch/fx/experimental/
-symbolic_shapes.py). It is text of a file and never run. What is comparisons of arithmetic is
-written anew with the names of sizes that the wrapper has; `rewriter/runtime/expected.py` says how
-a row reads.
+symbolic_shapes.py). The text comes from a file and is never executed. Comparisons of arithmetic are
+rewritten with the wrapper's names for sizes; `rewriter/runtime/expected.py` describes the rows.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from rewriter.core import python_syntax
 from rewriter.locate.types import InputSpec
 
 _MOST_BYTES = 1 << 16  # of a condition
-_MOST = 200  # rows; torch's have some tens
+_MOST = 200  # rows; torch writes a few dozen
 _BITS = 53  # of a number
-_BACKED = re.compile(r"s\d+$")  # sizes that torch knew an example of: only those are guarded
+_BACKED = re.compile(r"s\d+$")  # sizes with an example value: torch guards only these
 _UNBACKED = re.compile(r"(?:u|zu?f?)\d+$")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _OPERATORS: dict[type[ast.cmpop], str] = {
@@ -32,7 +31,7 @@ _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 _INVERTED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-# Functions that torch prints for some operations, and the operators that they are.
+# Functions that torch prints in place of operators.
 _COMPARISONS = {"Eq": "==", "Ne": "!=", "Lt": "<", "Le": "<=", "Gt": ">", "Ge": ">="}
 _FUNCTIONS = {"Mod": ast.Mod(), "PythonMod": ast.Mod(), "FloorDiv": ast.FloorDiv()}
 _ROW = re.compile(r"[\w+\-*/%(),<>=!]+(?: or [\w+\-*/%(),<>=!]+)*")
@@ -40,8 +39,8 @@ _ROW = re.compile(r"[\w+\-*/%(),<>=!]+(?: or [\w+\-*/%(),<>=!]+)*")
 
 @dataclass(frozen=True)
 class Guards:
-    """`rows` are conditions such as `s77%8==0`, of which all must hold, or `s0==1 or s0%8==0`.
-    `unread` is the text of those that are more than that, which are not checked."""
+    """`rows` are conditions such as `s77%8==0` or `s0==1 or s0%8==0`, all of which must hold.
+    `unread` is the text of the other conditions, which are not checked."""
 
     rows: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -51,7 +50,7 @@ NO_GUARDS = Guards()
 
 
 def read_guards(text: str, specs: Sequence[InputSpec]) -> Guards:
-    """The conditions of a graph, for a wrapper that takes these inputs."""
+    """Read the conditions of a graph, for a wrapper with these inputs."""
     if not text:
         return Guards()
     tree = python_syntax.expression(text) if len(text) <= _MOST_BYTES else None
@@ -69,7 +68,7 @@ def read_guards(text: str, specs: Sequence[InputSpec]) -> Guards:
 
 
 def is_row(text: str) -> bool:
-    """Whether a text, which came out of a file, may be a row."""
+    """Whether a text from a file may be a row."""
     return _ROW.fullmatch(text) is not None
 
 
@@ -78,7 +77,7 @@ def _short(text: str) -> str:
 
 
 def _names(specs: Sequence[InputSpec]) -> list[str]:
-    """The names of the sizes that are guarded, in their order; empty where one has no name."""
+    """The names of the guarded sizes in order; empty for a size without a name."""
     integers = [one.symbol for one in specs if one.kind == "int"]
     return [name for name in integers if not _UNBACKED.fullmatch(name)]
 
@@ -96,7 +95,7 @@ class _Reader:
         self._names = names
 
     def rows(self, node: ast.expr) -> list[str] | None:
-        """The rows of one condition, `None` where it is more than comparisons of arithmetic."""
+        """The rows of one condition; `None` if it is not just comparisons of arithmetic."""
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             parts = [self._comparisons(part) for part in node.values]
             alternatives = [part[0] for part in parts if part is not None and len(part) == 1]
@@ -115,7 +114,7 @@ class _Reader:
         else:
             return None
         texts = [self._text(side) for side in sides]
-        # What is not a chain is not one after it is inverted, either: `not 1 < s0 < 4`.
+        # The inverse of a chain is not a chain: `not 1 < s0 < 4`.
         if len(texts) != len(operators) + 1 or (inverted and len(operators) > 1):
             return None
         rows = []
@@ -155,7 +154,7 @@ class _Reader:
         return None
 
     def _size(self, node: ast.Subscript) -> ast.expr | None:
-        """`L['t3']` as the name of that size."""
+        """The size `L['t3']` by its name."""
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(node.value, ast.Name) or node.value.id != "L":
             return None

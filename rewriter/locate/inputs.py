@@ -1,7 +1,7 @@
-"""What a wrapper was made for: the sizes, strides, types and devices of its inputs.
+"""The inputs that a wrapper was compiled for: their sizes, strides, types and devices.
 
-Wrappers of both languages come with a harness in Python that makes example inputs; what each
-language asserts besides is read in its own folder.
+Wrappers of both languages come with a harness in Python that makes example inputs. The assertions
+of each language are read in its own folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNKNOWN = "?"
 _LONG = re.compile(r"(?<=\d)L+\b")
 _CAST = re.compile(r"static_cast<[\w:]+>")
 _FLOOR = re.compile(r"\bc10::div_floor_integer\b")
-# What Inductor calls sizes, as the table in torch/utils/_sympy/symbol.py has it.
+# Inductor's names for sizes, by the table in torch/utils/_sympy/symbol.py.
 SYMBOL = re.compile(r"(?:s|u|zu?f?)\d+$")
 _ATTENTION = re.compile(r"_scaled_dot_product_\w+_backward")
 _SEEDS = ("int64", "uint64")
@@ -28,7 +28,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 
 
 def dimension(text: str) -> str:
-    """A size or stride of either language as the runtimes read it; `?` for what they cannot."""
+    """A size or stride of either language as the runtimes read it; `?` if they cannot."""
     if text.isdecimal():
         return text
     text = _FLOOR.sub("floor", _CAST.sub("", _LONG.sub("", text)))
@@ -38,7 +38,7 @@ def dimension(text: str) -> str:
 
 
 def _arithmetic(node: ast.expr) -> ast.expr | None:
-    """The expression with `floor(a, b)` as `a // b`; `None` where it is more than arithmetic."""
+    """The expression with `floor(a, b)` as `a // b`; `None` if it is not just arithmetic."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int):
         return node
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -57,9 +57,9 @@ def _arithmetic(node: ast.expr) -> ast.expr | None:
 
 @dataclass(frozen=True)
 class Harness:
-    """What a wrapper's own harness makes as example inputs, by name.
+    """The example inputs that a wrapper's own harness makes, by name.
 
-    `constants` are the names that it binds to literals, which are numbers where they are inputs.
+    `constants` are names that it binds to literals; those that are inputs are numbers.
     """
 
     examples: Mapping[str, InputSpec]
@@ -137,10 +137,10 @@ def combine(
     asserted: dict[str, InputSpec],
     symbols: dict[str, str],
 ) -> tuple[InputSpec, ...]:
-    """What is known of each input.
+    """The known facts about each input.
 
-    What is asserted goes before an example, whose dimensions are one choice of many where a wrapper
-    takes several. `symbols` are the names of sizes by the input, or by the `input[dimension]`, that
+    Assertions take precedence over examples, whose sizes are only one possibility if the wrapper
+    accepts several. `symbols` are the names of sizes, by the `input` or `input[dimension]` that
     gives them.
     """
     is_dynamic = bool(symbols) or any(
@@ -167,7 +167,7 @@ def _one(
     if not asserted:
         return spec
     if asserted.size is not None:
-        # A dimension of which a range is known, or nothing, may still have a name.
+        # A dimension that is unknown or known only as a range may still have a name.
         size = tuple(
             symbols.get(f"{name}[{i}]", _UNKNOWN) + known[1:] if known[0] == _UNKNOWN else known
             for i, known in enumerate(asserted.size)
@@ -184,10 +184,10 @@ def _one(
 
 
 def without_seeds(entry: EntryPoint, launches: Sequence[Launch]) -> EntryPoint:
-    """An entry that expects no device of the state of random numbers that attention kept.
+    """The entry without devices for the random seeds that attention saved.
 
-    Outside of CUDA graphs eager leaves the seed and the offset on the CPU, wherever Inductor takes
-    them to be (`aten/src/ATen/native/transformers/cuda/attention.cu`).
+    Outside of CUDA graphs eager keeps the seed and the offset on the CPU, whatever device Inductor
+    assumes (`aten/src/ATen/native/transformers/cuda/attention.cu`).
     """
     seeds = {
         argument.name
@@ -205,7 +205,7 @@ def without_seeds(entry: EntryPoint, launches: Sequence[Launch]) -> EntryPoint:
 
 
 def row(known: InputSpec) -> str:
-    """One input in the wrapper's table: `rewriter/runtime/expected.py` says how it reads.
+    """One input as a row of the wrapper's table: see `rewriter/runtime/expected.py`.
 
     >>> row(Expected("arg0_1", "tensor", "float32", "cpu", ("s0", "8"), ("8", "1")))
     'arg0_1 tensor float32 cpu [s0,8] [8,1]'

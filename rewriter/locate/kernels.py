@@ -1,10 +1,10 @@
-"""What the parameters of a kernel are, read from the kernel's own source.
+"""Reads the parameters of a kernel from the kernel's own source.
 
-Triton: names and types in `triton_meta`, what is written in `mutated_arg_names` and in the names
-that Inductor gives (`in_ptr0`, `out_ptr0`, `in_out_ptr0`), and, for kernels that people wrote, in
-the stores of the source itself. C++: `const` and the same names. See torch/_inductor/codegen/
-triton.py, cpp.py and common.py (`KernelArgs`). Metal: the address space. Kernels written in Python
-(Pallas, CuTe DSL, NVIDIA's universal GEMM, FlyDSL): the parameters of the function that is called.
+Triton: `triton_meta` has names and types; `mutated_arg_names` and Inductor's own names (`in_ptr0`,
+`out_ptr0`, `in_out_ptr0`) say what is written; for kernels that people wrote, the stores in the
+source do. C++: `const` and the same names. See torch/_inductor/codegen/triton.py, cpp.py and
+common.py (`KernelArgs`). Metal: the address space. Kernels written in Python (Pallas, CuTe DSL,
+NVIDIA's universal GEMM, FlyDSL): the parameters of the function that is called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rewriter.core.types import Role, Type
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter that a launch passes, in order; `None` where its source does not tell."""
+    """One parameter that a launch passes; `None` stands for facts that the source does not give."""
 
     name: str
     role: Role | None
@@ -29,7 +29,7 @@ class Parameter:
 
 
 def triton(text: str) -> tuple[Parameter, ...] | None:
-    """The parameters of the Triton kernel that `text` defines; `None` where it defines none."""
+    """The parameters of the Triton kernel that `text` defines; `None` if it defines none."""
     if "def " not in text:
         return None
     try:
@@ -93,7 +93,7 @@ def _triton_function(
             continue
         role = "inout" if name in mutated else role_by_name(name)
         if role is None:
-            # Somebody's own kernel, or a template: only its body tells.
+            # A template, or a kernel that somebody wrote: only its body says what it writes.
             loaded, stored = accesses = accesses or _accesses(function)
             role = ("inout" if name in loaded else "out") if name in stored else "in"
         parameters.append(Parameter(name, role, "tensor"))
@@ -101,7 +101,7 @@ def _triton_function(
 
 
 def role_by_name(name: str) -> Role | None:
-    """What Inductor's own parameter names say."""
+    """The role that a parameter's name gives it, if it is one of Inductor's names."""
     prefixes: tuple[tuple[str, Role], ...] = (
         ("in_out_ptr", "inout"),
         ("out_ptr", "out"),
@@ -111,10 +111,10 @@ def role_by_name(name: str) -> Role | None:
 
 
 def _accesses(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
-    """The parameters that reach an address of a load, and of a store or an atomic.
+    """The parameters that occur in addresses of loads, and of stores or atomics.
 
-    A name carries the parameters of what it was assigned from. Two passes, because an address may
-    be advanced at the end of a loop.
+    A name stands for the parameters in what it was assigned from. Takes two passes, because a loop
+    may advance an address at its end.
     """
     carried: dict[str, set[str]] = {arg.arg: {arg.arg} for arg in function.args.args}
 
@@ -139,7 +139,7 @@ def _accesses(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
                 elif operation.startswith("store") and node.args:
                     stored |= of(node.args[0])
                     if isinstance(node.func, ast.Attribute):
-                        # A tensor descriptor's own method: `o.store([...], value)`.
+                        # The method of a tensor descriptor: `o.store([...], value)`.
                         stored |= of(node.func.value)
             for target, value in _assignments(node):
                 if not any(_is_load(inner) for inner in ast.walk(value)):
@@ -170,20 +170,20 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def stored(function: ast.FunctionDef) -> set[str]:
-    """The parameters of a function in Triton that it stores to."""
+    """The parameters of a Triton function that it stores to."""
     return _accesses(function)[1]
 
 
-# What a kernel is called through: `def pallas_fused_add_1a2b3c4d_main(…, stream=None):`.
+# The name of the function that is called: `def pallas_fused_add_1a2b3c4d_main(…, stream=None):`.
 _MAIN = "_main"
-# Inputs of templates that they write: torch/_inductor/kernel/flex/flex_flash_attention.py.
+# Inputs that templates write: torch/_inductor/kernel/flex/flex_flash_attention.py.
 _WRITTEN_INPUTS = frozenset({"arg_LOGSUMEXP", "arg_DK", "arg_DV"})
 
 
 def python_main(text: str) -> tuple[Parameter, ...] | None:
-    """The parameters of a kernel that is written in Python; `None` where `text` holds none.
+    """The parameters of a kernel that is written in Python; `None` if `text` has none.
 
-    Inputs of a template are `arg_A`; `out_ptr0_alias` of Pallas is `out_ptr0`, which follows.
+    Inputs of a template are `arg_A`; `out_ptr0_alias` of Pallas is `out_ptr0`, which follows it.
     """
     try:
         tree = python_syntax.parse(text)
@@ -204,7 +204,7 @@ def _python_parameter(name: str) -> Parameter:
     if name.startswith("arg_"):
         return Parameter(name, "in", "tensor")
     role = role_by_name(name)
-    # Sizes have names of their own. NVIDIA's GEMM has the names of buffers for what it reads.
+    # Sizes have their own names. In NVIDIA's GEMM, inputs are named as buffers are.
     return Parameter(name, role or "in", "tensor" if role else None)
 
 
@@ -213,14 +213,14 @@ _METAL_BODY = re.compile(r"\)\s*\{")
 
 
 def metal(text: str) -> tuple[Parameter, ...] | None:
-    """The parameters of the Metal kernel that `text` defines; `None` where it defines none."""
+    """The parameters of the Metal kernel that `text` defines; `None` if it defines none."""
     span = next(spans(_METAL_FUNCTION, _METAL_BODY, text), None)
     if span is None:
         return None
     parameters = []
     for written in text[span[0].end() : span[1].start()].split(","):
         name = last_word(written)
-        # Positions in the grid and the buffer for errors come from the device.
+        # The device supplies positions in the grid and the buffer for errors.
         if not name or "[[" in written or name == "error_buf":
             continue
         if "*" not in written:
@@ -232,14 +232,14 @@ def metal(text: str) -> tuple[Parameter, ...] | None:
 
 
 _CPP_FUNCTION = re.compile(r"(?:void|int)\s+(?P<name>\w+)\s*\(")
-# A template that is fused with nothing: `cutlass_1a2b3c4d`.
+# A template without fused operations: `cutlass_1a2b3c4d`.
 _HASHED = re.compile(r"[a-z]+_[0-9a-f]{8}")
 _CLOSED = re.compile(r"\)")
 _ADDED_TO = re.compile(r"atomic_add\(&(\w+)\[")
 
 
 def cpp(text: str) -> tuple[Parameter, ...] | None:
-    """The parameters of the C++ kernel that `text` declares; `None` where it declares none."""
+    """The parameters of the C++ kernel that `text` declares; `None` if it declares none."""
     declared = next(
         (
             text[head.end() : end.start()]

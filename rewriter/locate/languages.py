@@ -1,6 +1,6 @@
-"""The languages of wrappers, and what each provides.
+"""The languages of wrappers, and what each one provides.
 
-A language is a folder beside this file whose `language.py` has the functions of `WrapperLanguage`,
+A language has a folder beside this file whose `language.py` has the functions of `WrapperLanguage`,
 a name in `Language` of `rewriter/core/types.py`, a line in `_NAMES` below, and a module in
 `rewriter/instrumentation/dialects/` that writes its probes.
 """
@@ -16,7 +16,7 @@ from rewriter.core.source import Source
 from rewriter.core.types import Json, Language
 from rewriter.locate.types import KernelSource, Located
 
-# In the order in which they are asked whether a file is theirs: C++ may stand in a Python file.
+# In the order in which they are asked about a file: a Python file with C++ inside is C++.
 _NAMES: tuple[Language, ...] = ("cpp", "python")
 
 
@@ -26,34 +26,34 @@ class WrapperLanguage(Protocol):
     SUFFIXES: tuple[str, ...]  # of files that hold this language and no other
 
     def description(self, is_module: bool) -> str:
-        """What people call such a wrapper, with its article."""
+        """What a wrapper of this kind is called in messages, with its article."""
 
     def recognises(self, suffix: str, data: bytes) -> bool:
         """Whether the bytes of a file with this suffix are a wrapper in this language."""
 
     def explain(self, source: Source) -> str:
-        """Why a file with a suffix of this language is no wrapper.
+        """Why a file with a suffix of this language is not a wrapper.
 
-        Raises `RewriterError` where a better answer is that it does not parse.
+        Raises `RewriterError` if the reason is that it does not parse.
         """
 
     def is_module(self, name: str, data: bytes) -> bool:
         """Whether the wrapper's file is a Python module, which can be imported and called."""
 
     def operators_file(self, name: str) -> str:
-        """The name of the file beside a wrapper that says what its calls mean; empty if none."""
+        """The name of the file beside a wrapper that describes its calls; empty for none."""
 
     def locate(self, source: Source, operators: Sequence[Json]) -> Located:
-        """The launches, entries and inputs. Raises `RewriterError` where it does not parse."""
+        """The launches, entries and inputs. Raises `RewriterError` if it does not parse."""
 
     def count(self, source: Source) -> int | None:
-        """How many launches there are, if that is to be checked after a change; else `None`."""
+        """The number of launches, if it is to be checked after a change; else `None`."""
 
     def kernels(self, source: Source) -> Iterable[KernelSource]:
-        """The kernels whose source the wrapper holds, each name once."""
+        """The kernels whose sources are in the wrapper, each name once."""
 
     def kernel_names(self, kernel: str) -> tuple[str, ...]:
-        """The names in a wrapper that are a kernel's or are made from it, always in one order."""
+        """The names in a wrapper that are a kernel's or derived from it, always in one order."""
 
 
 @cache
@@ -68,18 +68,18 @@ def suffixes() -> tuple[str, ...]:
 
 
 def of_suffix(suffix: str) -> WrapperLanguage:
-    """The language of files with this suffix; Python, if it is nobody's."""
+    """The language of files with this suffix; Python if no language has it."""
     owners = (language(name) for name in _NAMES)
     return next((one for one in owners if suffix in one.SUFFIXES), language("python"))
 
 
 def may_pass_for(inner: Language, outer: Language) -> bool:
-    """Whether a damaged file in one language may be taken for another's, as C++ in Python may."""
+    """Whether a damaged file in one language may look like another one, as C++ in Python may."""
     return _NAMES.index(inner) < _NAMES.index(outer)
 
 
 def recognise(suffix: str, data: bytes) -> Language | None:
-    """The language of the launches in a file; `None` where it is no wrapper."""
+    """The language of the launches in a file; `None` if it is not a wrapper."""
     for name in _NAMES:
         if language(name).recognises(suffix, data):
             return name

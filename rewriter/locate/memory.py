@@ -1,4 +1,4 @@
-"""What a wrapper says of its memory: language-neutral; the finders of launches read the lines."""
+"""Completes the memory events that the launch finders of all languages collect."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from rewriter.locate.types import Launch, MemoryEvent
 
 
 def numbered(events: Iterable[MemoryEvent], launches: Sequence[Launch]) -> tuple[MemoryEvent, ...]:
-    """The events of a wrapper in the order of the file, each with its index, and whether what a
-    reuse took over is dead."""
+    """Put the events of a wrapper in file order, number them, and set which reuses are dead."""
     ordered = sorted(events, key=lambda event: event.insertion_point.start)
     dead = _dead(ordered, launches)
     return tuple(
@@ -19,7 +18,7 @@ def numbered(events: Iterable[MemoryEvent], launches: Sequence[Launch]) -> tuple
 
 
 def _dead(events: Sequence[MemoryEvent], launches: Sequence[Launch]) -> set[int]:
-    """Which events are reuses whose memory is written next without being read."""
+    """The reuses whose memory is written next without being read, by index."""
     waiting: dict[tuple[str, str], int] = {}
     dead: set[int] = set()
     for place in _by_place(events, launches):
@@ -31,7 +30,7 @@ def _dead(events: Sequence[MemoryEvent], launches: Sequence[Launch]) -> set[int]
             continue
         index, event = place
         if event.of:
-            # Nobody was given it as long as it was the other buffer's second name.
+            # No launch used the memory under its previous name, so that reuse is not dead.
             waiting.pop((event.scope, event.of), None)
         if event.action == "reuse":
             waiting[event.scope, event.buffer] = index

@@ -1,4 +1,4 @@
-"""What the name of a kernel says of what it computes, in whatever wrapper it is launched."""
+"""Derives what a kernel computes from its name, the same for all kinds of wrappers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _generated() -> re.Pattern[str]:
 
 @cache
 def shim() -> re.Pattern[str]:
-    """What the name of a function of the C shim begins with, before that of the operator."""
+    """The prefixes of functions of the C shim, before the name of the operator."""
     return re.compile(rf"^aoti_torch_(?:(?:{vocabulary().any_device})_)?")
 
 
 def canonical(kernel: str) -> str:
-    """What a kernel computes, as far as its name says, in whatever wrapper it is launched.
+    """What a kernel computes, as far as its name tells, the same in all kinds of wrappers.
 
     >>> canonical("extern_kernels.addmm"), canonical("aoti_torch_cpu_addmm_out")
     ('addmm', 'addmm')
@@ -40,9 +40,9 @@ def canonical(kernel: str) -> str:
     ('scatter_reduce_two', 'scatter_reduce_two')
     """
     if _generated().match(kernel):
-        # Without descriptive names (torch 2.6 and before) only the number is left.
+        # Without descriptive names (torch 2.6 and before) nothing but the number is left.
         fused = _NUMBER.sub("", _generated().sub("", kernel))
-        # In another precision a kernel converts what it reads or writes, and computes the same.
+        # In another precision a kernel converts its inputs or outputs, and computes the same.
         return f"fused {_CONVERSION.sub('', fused).strip('_') or fused}".strip()
     if shim().match(kernel):
         return shim().sub("", kernel).removesuffix("_out")
@@ -64,9 +64,9 @@ def launch_keys(
 ) -> Keys:
     """The keys of a launch, strictest first.
 
-    `shapes` is whatever is known of the shapes of its arguments, in their order, without what
-    differs between two configurations of one model (dtypes, devices). `source` stands for the
-    kernel's own source where that is known: its name is then only a number.
+    `shapes` are the known shapes of its arguments, in order, without what differs between two
+    configurations of one model (dtypes, devices). `source` identifies the kernel's source if that
+    is known; its name is then only a number.
     """
     nodes, operators = tuple(source_nodes), tuple(origins)
     name = canonical(kernel)
@@ -75,7 +75,7 @@ def launch_keys(
         (kernel if source is None else source, kind, shapes, nodes, operators),
         (name, shapes, nodes, operators),
         (name, nodes or shapes),
-        # A fused kernel's name follows from what it fuses; another's says what it does.
+        # The name of a fused kernel follows from what it fuses; that of another says what it does.
         (nodes, operators, shapes) if generated and nodes else (name, shapes),
         (nodes[-1:], generated) if nodes else (name,),
         (name,),

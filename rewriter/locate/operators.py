@@ -11,8 +11,8 @@ from rewriter.locate import declarations
 def written(name: str) -> list[int | str] | None:
     """Positions and names of the arguments that `namespace.op.overload` writes, other than `out`.
 
-    `None` where neither its schema, as PyTorch ships it, nor its name tells: `op_` mutates its
-    first argument.
+    By the schema that PyTorch ships, or else by the name: `op_` mutates its first argument. `None`
+    if neither tells.
     """
     known = mutating_operators().get(name)
     base = name.split(".")[1] if "." in name else name
@@ -25,8 +25,8 @@ def written(name: str) -> list[int | str] | None:
 def mutating_operators() -> dict[str, list[int | str]]:
     """Operators of PyTorch that write arguments other than by `out=` or by the `op_` convention.
 
-    Keys are `namespace.op.overload`; values are positions and names of the
-    arguments written. Made by `fixtures/operators.py` from torch's own schemas.
+    Keys are `namespace.op.overload`; values are positions and names of the arguments written.
+    `fixtures/operators.py` makes the file from torch's own schemas.
     """
     path = declarations.folder() / "mutating_operators.json"
     table: dict[str, list[int | str]] = json.loads(path.read_text(encoding="utf-8"))

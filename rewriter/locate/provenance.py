@@ -1,4 +1,4 @@
-"""What the comments above a launch say of where it came from.
+"""Reads from the comments above a launch which operations it came from.
 
 Written by `get_kernel_metadata` in torch/_inductor/utils.py.
 """
@@ -23,7 +23,7 @@ def read(comments: Iterable[bytes]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _listed(comment: bytes, head: bytes) -> bytes | None:
-    """What stands behind `head` on its line, up to the bracket that ends it."""
+    """The text after `head` on its line, up to the closing bracket."""
     _, sign, rest = comment.partition(head)
     listed, end, _ = rest.partition(b"]")
     return listed if sign and end and b"\n" not in listed else None

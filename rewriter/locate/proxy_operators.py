@@ -1,6 +1,6 @@
 """Reads the `.wrapper.json` beside a C++ wrapper: which operators its proxy executor calls.
 
-AOTInductor writes a node of torch.export for each, in the order of their numbers
+AOTInductor writes a node of torch.export for each operator, in the order of their numbers
 (torch/_inductor/codecache.py, torch/_export/serde/schema.py).
 """
 
@@ -12,14 +12,14 @@ from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 
-# Arguments that hold tensors: one, one or none, several.
+# Kinds of arguments that hold tensors: one, at most one, several.
 _ONE, _OPTIONAL, _SEVERAL = "as_tensor", "as_optional_tensor", ("as_tensors", "as_optional_tensors")
 
 
 def read(path: Path, data: bytes) -> tuple[Json, ...]:
-    """The nodes in a file; every field that is read has the type that torch writes.
+    """The nodes in a file, after checking that the fields that we read have the types torch writes.
 
-    Raises `RewriterError` where it is not. Of a node that is no object nothing is known.
+    Raises `RewriterError` if one has not. A node that is not an object becomes an empty one.
     """
     try:
         nodes = json_text.parse_object(data).get("nodes")
@@ -42,7 +42,7 @@ def read(path: Path, data: bytes) -> tuple[Json, ...]:
 
 
 def _wrong(entry: Json) -> str:
-    """Which field of an entry has a wrong type; empty if none has."""
+    """The field of an entry that has a wrong type; empty if none has."""
     node = entry.get("node", {})
     if not isinstance(node, dict):
         return f"expected an object as node, found {json_text.describe(node)}"

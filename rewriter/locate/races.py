@@ -1,8 +1,9 @@
-"""Whether launches on different streams wait for one another, by the text of a wrapper.
+"""Whether launches on different streams wait for each other, judging by the text of a wrapper.
 
-What is on one stream runs in order. A launch on another one sees it only behind an event that was
-recorded after it: each stream has a clock of what it is known to come after, as in race detectors
-of threads. Functional collectives run beside the stream too, until `wait_tensor`.
+Launches on one stream run in order. A launch on another stream comes after them only if it waits
+for an event that was recorded after them. As in race detectors for threads, each stream has a clock
+for each stream that it waited for. Functional collectives also run beside their stream, until
+`wait_tensor`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _WAIT = "wait_tensor"
 
 @dataclass(frozen=True)
 class Race:
-    """`launch` uses `argument`, which `other` writes, or reads where `launch` writes, and nothing
-    makes one wait for the other."""
+    """`launch` and `other` use the memory of `argument`, at least one of them writes it, and
+    neither waits for the other."""
 
     launch: Launch
     argument: Argument
@@ -34,7 +35,7 @@ class Race:
 
     @property
     def sentence(self) -> str:
-        """The rest of a sentence about `launch`."""
+        """The rest of a sentence that begins with `launch`."""
         name, other = self.argument.name, self.other
         label = f"launch #{other.index} {other.kernel} (line {other.line})"
         if is_collective(other):
@@ -51,7 +52,7 @@ class Race:
 def find_races(located: Located, launches: Sequence[Launch] = ()) -> tuple[Race, ...]:
     """The races of a wrapper, in file order; one for each pair of launches and buffer.
 
-    `launches` are the same as those of `located`, with the lines that a race is to have.
+    `launches` are those of `located`, perhaps with other line numbers, which the races then have.
     """
     launches = launches or located.launches
     steps: list[tuple[int, StreamAction | int]] = [(a.line, a) for a in located.stream_actions]
@@ -82,7 +83,7 @@ class _Use(NamedTuple):
 
 @dataclass
 class _Scope:
-    """What is known while the walk goes through a scope, or a body with several."""
+    """The state of the walk through a scope, or through a body with several scopes."""
 
     name: str = ""
     clocks: dict[str, dict[str, int]] = field(default_factory=dict)  # by stream

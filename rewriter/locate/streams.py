@@ -1,4 +1,4 @@
-"""Follows the streams of a scope: which one work goes to, and what makes one wait for another.
+"""Tracks the streams of a scope: on which one work runs, and what makes one wait for another.
 
 Language-neutral: `python/stream_calls.py` and `cpp/stream_calls.py` read the calls.
 """
@@ -25,12 +25,12 @@ class StreamTracker:
         self._begin = line
 
     def of(self, name: str) -> str | None:
-        """The stream that a variable holds, `None` if it holds none that is known."""
+        """The stream that a variable holds; `None` if it holds no known stream."""
         return self.variables.get(name)
 
     def number(self, number: int) -> str:
-        """The stream with a number. Those of side streams are named; the others are the one that
-        the wrapper is called on."""
+        """The stream with a number: a side stream has a name, any other is the stream that the
+        wrapper is called on."""
         return self.numbers.get(number, DEFAULT)
 
     def enter(self, stream: str, line: int) -> None:
@@ -45,13 +45,13 @@ class StreamTracker:
         self._add("wait", line, stream, event)
 
     def wait_stream(self, stream: str, other: str, line: int) -> None:
-        """`stream` waits for all that `other` was given so far."""
+        """`stream` waits for all work that `other` was given so far."""
         event = f"line {line}"
         self.record(event, other, line)
         self.wait(stream, event, line)
 
     def synchronize(self, line: int, event: str = "") -> None:
-        """The host waits for an event, or for everything."""
+        """The host waits for an event, or for all work."""
         self._add("synchronize", line, event=event)
 
     def synchronize_stream(self, stream: str, line: int) -> None:
@@ -60,7 +60,7 @@ class StreamTracker:
         self.synchronize(line, event)
 
     def end(self, line: int) -> tuple[StreamAction, ...]:
-        """The scope ends: what happened in it."""
+        """End the scope, and return the actions in it."""
         if self.actions:
             self._add("end", line)
         return tuple(self.actions)

@@ -1,4 +1,4 @@
-"""The values that locating gives: launches, entries and inputs of a wrapper. No I/O."""
+"""The types that locating returns: launches, entries and inputs of a wrapper. No I/O."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 
 from rewriter.core.types import Language, Role, Type
 
-# What is wrong, by the text alone, with memory that is read: nothing has written it, also not since
-# it was `taken` over from another buffer; it is `stale`, since another buffer took it over; or it
-# was deleted. Inductor writes nothing of the kind. `updated` memory was not written either, and is
-# only wrong if the kernel reads it before it writes it.
+# What is wrong with memory that is read, judging by the text alone. `unwritten`: nothing has
+# written it; `taken`: nothing has since it was taken over from another buffer; `stale`: another
+# buffer has taken it over; `freed`: it was deleted. Inductor generates no such reads. `updated`:
+# nothing has written it, which is wrong only if the kernel reads it before writing it.
 Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed"]
 
-# What a line does to the order of streams: a scope that has such lines begins or ends; what follows
-# goes to another stream; an event is recorded on a stream, a stream waits for it, the host does.
+# How a line affects the order of streams: a scope with such lines begins or ends; the following
+# work goes to another stream; an event is recorded on a stream; a stream or the host waits for one.
 StreamActionKind = Literal["begin", "end", "enter", "record", "wait", "synchronize"]
 
 _ITEM = re.compile(r"\w+(?:\[\d+\])+")
@@ -25,10 +25,10 @@ _ITEM = re.compile(r"\w+(?:\[\d+\])+")
 class Argument:
     """One argument or result of a launch.
 
-    `expr` is its source text, `name` the short name that prints and file names use, `buffer` the
-    variable that owns the memory once views and reuse are resolved. `later` is the text that gives
-    the value once the launch ran, where that is another than `expr`; empty if nothing does, because
-    the launch takes what it is given. `hazard` says what is wrong with the memory that it reads.
+    `expr` is its source text, `name` the short name for prints and file names, `buffer` the
+    variable that owns the memory after following views and reuse. `later` is the text that gives
+    the value after the launch, if it differs from `expr`; empty if the launch takes ownership and
+    nothing gives the value. `hazard` says what is wrong with the memory that it reads.
     """
 
     name: str
@@ -41,17 +41,17 @@ class Argument:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of a variable, or an item of what a call returned, and no view."""
+        """Whether it is a whole variable, or an item of a call's result, and not a view."""
         return self.expr == self.name or _ITEM.fullmatch(self.expr) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class InsertionPoint:
-    """Where the lines of a launch stand, in bytes from the start of the file.
+    """Where the lines of a launch go, in bytes from the start of the file.
 
     `start` is the start of the statement's first line, `end` the end of its last line with its
-    newline. `obstacle` says why no line can be put around the launch; `open_ended` why none can
-    follow it (a `return`). Empty strings mean that nothing is in the way.
+    newline. `obstacle` says why no line can go around the launch; `open_ended` why none can follow
+    it (a `return`). Empty strings mean that there is no obstacle.
     """
 
     start: int
@@ -66,9 +66,9 @@ class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
 
     `repeats` is true if one call of the wrapper may run the launch more than once: in a loop, or in
-    a function that holds a subgraph; `conditional` if it may not run it at all, because the launch
-    is in a branch or a handler. `stream` is the side stream that it runs on, as the
-    wrapper calls it; empty for the stream that the wrapper is called on.
+    a function for a subgraph. `conditional` is true if a call may skip it, because it is in a
+    branch or a handler. `stream` is the side stream that it runs on, by its name in the wrapper;
+    empty for the stream that the wrapper is called on.
     """
 
     index: int
@@ -87,7 +87,7 @@ class Launch:
 
     @property
     def is_last(self) -> bool:
-        """Whether no line can follow it: it is a `return`."""
+        """Whether no line can follow it, because it is a `return`."""
         return bool(self.insertion_point.open_ended)
 
 
@@ -96,14 +96,14 @@ MemoryAction = Literal["allocate", "reuse", "release"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvent:
-    """A line that says where memory comes from or goes to. `index` counts from 0 in file order.
+    """A line that allocates, reuses or releases memory. `index` counts from 0 in file order.
 
-    `buffer` is the variable that has the memory afterwards; that which gives it up, of a release.
-    `of` is the variable whose memory a reuse takes over, otherwise empty. Lines go behind an
-    allocation or a reuse, and in front of a release, where `insertion_point` has no obstacle.
-    A reuse `is_dead` if the next launch with that memory writes it without reading it first, so
-    that nothing needs what the other buffer left there. `is_held` says that others may use the
-    memory, too; only for a language that cannot find that out at run time.
+    `buffer` is the variable that has the memory afterwards, or that releases it. `of` is the
+    variable whose memory a reuse takes over, otherwise empty. If `insertion_point` has no obstacle,
+    probe lines go after an allocation or a reuse, and before a release. A reuse `is_dead` if the
+    next launch with that memory writes it without reading it first, so that the old value is not
+    needed. `is_held`: others may use the memory, too; only set for a language that cannot find that
+    out at run time.
     """
 
     index: int
@@ -119,11 +119,11 @@ class MemoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class OtherUse:
-    """A statement that is no launch and may write a buffer, such as `buf0.zero_()`, or whose effect
-    is not known. `start` is the offset of its line.
+    """A statement that is not a launch and may write a buffer, such as `buf0.zero_()`, or whose
+    effect is not known. `start` is the offset of its line.
 
-    `buffer` is a name in the statement, or the variable that owns its memory; empty stands for all
-    buffers. If it `lasts`, the memory may also be written later, through a result of the statement.
+    `buffer` is a name in the statement, or the variable that owns its memory; empty means all
+    buffers. If it `lasts`, the memory may also be written later, through the statement's result.
     """
 
     start: int
@@ -133,9 +133,9 @@ class OtherUse:
 
 @dataclass(frozen=True, slots=True)
 class StreamAction:
-    """A line that says on which stream work runs, or what it waits for.
+    """A line that sets the stream on which work runs, or makes something wait.
 
-    `stream` is named as in `Launch`. `event` is empty where the host waits for all streams.
+    `stream` is named as in `Launch`. `event` is empty if the host waits for all streams.
     """
 
     kind: StreamActionKind
@@ -146,7 +146,7 @@ class StreamAction:
 
 @dataclass(frozen=True)
 class Unrecognised:
-    """A call in a scope that is neither a known launch nor a known non-launch."""
+    """A call in a scope that is neither a launch nor a call known not to launch."""
 
     line: int
     text: str
@@ -155,11 +155,11 @@ class Unrecognised:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What is known of one input of a wrapper without running it; empty or `None` is unknown.
+    """What is known about one input of a wrapper without running it; empty or `None` is unknown.
 
     `kind` is tensor, int or float. A dimension is an expression over integers and names of sizes,
-    `?` where it is not known, and may end in `:low..high`; `open` says that more dimensions may
-    follow. `symbol` is the name that a number has as a size, `alignment` a number of bytes.
+    or `?` if it is not known, and may end in `:low..high`. `open` says that more dimensions may
+    follow. `symbol` is the name of a number that is a size, `alignment` a number of bytes.
     """
 
     name: str
@@ -177,13 +177,13 @@ class InputSpec:
 class EntryPoint:
     """A function that a caller of the wrapper runs.
 
-    `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
+    `start` is the offset of its body's first line, `inputs` the names of its inputs, and
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
-    the buffers that it returns, in order; an empty text where an output is no buffer. `returned`
-    are the names that it returns them under, `hazards` what is wrong with their memory.
-    `input_specs` say what is known of each input, in the order of `inputs`. `weights` are the
-    names of the weights of a package, which exist for as long as it is loaded, and `weights_at` is
-    the offset of a line where they have values.
+    the buffers that it returns, in order, empty for an output that is not a buffer; `returned` are
+    their names there, `hazards` what is wrong with their memory. `input_specs` has the known facts
+    about each input, in the order of `inputs`. `weights` are the names of a package's weights,
+    which exist as long as it is loaded, and `weights_at` is the offset of a line where they have
+    values.
     """
 
     name: str
@@ -203,11 +203,10 @@ class EntryPoint:
 class Located:
     """The launches, entries and inputs of one wrapper.
 
-    `header` is the offset at which module-level lines may be put: before the first scope.
+    `header` is the offset at which module-level lines may be inserted: before the first scope.
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
-    `memory` is what the text says of memory, in file order.
-    `stream_actions` are in file order, of scopes that have any. `other_uses` are what statements
-    that are no launches may write.
+    `memory` are the memory events in file order. `stream_actions` are in file order, for scopes
+    that have any. `other_uses` are statements other than launches that may write.
     """
 
     launches: tuple[Launch, ...]
@@ -231,11 +230,11 @@ class Wrapper:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel by the name under which it is launched, its source, and where that stands.
+    """A kernel by the name under which it is launched, its source, and the place of that.
 
-    `start` and `end` are bytes of the plain wrapper; both 0 for a kernel of another file. `inside`
-    are lines of it, from 1, that are the source and no more: not the call that the source is given
-    to. It is empty where nothing can be told apart.
+    `start` and `end` are bytes of the plain wrapper; both 0 for a kernel in another file. `inside`
+    are those of its lines, from 1, that hold only source, without the call that the source is
+    passed to; empty if there are none.
     """
 
     name: str

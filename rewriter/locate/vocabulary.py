@@ -1,4 +1,4 @@
-"""Devices, libraries and kinds of launches by their names in wrappers: `grammars/names.toml`."""
+"""The names in wrappers of devices, libraries and kinds of launches: `grammars/names.toml`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from rewriter.core import toml
 from rewriter.locate.declarations import check_keys, folder, invalid, texts
 
-# What stands in a pattern or a query for any of these names.
+# Placeholders in a pattern or query for any of these names.
 DEVICES, LIBRARIES = PLACEHOLDERS = ("{devices}", "{libraries}")
 
 _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
@@ -19,9 +19,9 @@ _WHERE = ("gpu", "cpu", "any")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`devices` are numbers of devices (c10::DeviceType) by name. `kinds` say where launches of a
-    kind run: on a "gpu", on the "cpu", or, as "any", where their arguments are. `libraries` make
-    kernels from templates.
+    """`devices` has the numbers of devices (c10::DeviceType) by name. `kinds` says where launches
+    of a kind run: on a "gpu", on the "cpu", or, with "any", where their arguments are. `libraries`
+    make kernels from templates.
     """
 
     devices: Mapping[str, int]
@@ -34,7 +34,7 @@ class Vocabulary:
 
     @cached_property
     def accelerators(self) -> tuple[str, ...]:
-        """The devices that a program has to have besides the CPU; `meta` runs nothing."""
+        """The devices besides the CPU that a program may need; `meta` runs nothing."""
         return tuple(device for device in self.devices if device not in ("cpu", "meta"))
 
     @cached_property
@@ -45,7 +45,7 @@ class Vocabulary:
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Read and check `grammars/names.toml`. Raises `RewriterError` with what is wrong in it."""
+    """Read and check `grammars/names.toml`. Raises `RewriterError`, naming the mistake."""
     file = folder() / "names.toml"
     try:
         declared = toml.read(file)
@@ -64,16 +64,16 @@ def vocabulary() -> Vocabulary:
 
 
 def check_placeholders(text: str) -> None:
-    """Raise `ValueError` for a placeholder that there is not."""
+    """Raise `ValueError` for an unknown placeholder."""
     if unknown := set(_PLACEHOLDER.findall(text)) - {*PLACEHOLDERS}:
         there = ", ".join(PLACEHOLDERS)
         raise ValueError(f"unknown placeholder {', '.join(sorted(unknown))}; there is {there}")
 
 
 def expand(text: str) -> str:
-    """A query or regular expression with what its placeholders stand for.
+    """Fill in the placeholders of a query or regular expression.
 
-    Raises `ValueError` for a placeholder that there is not.
+    Raises `ValueError` for an unknown placeholder.
     """
     check_placeholders(text)
     words = vocabulary()
@@ -82,6 +82,6 @@ def expand(text: str) -> str:
 
 
 def check_kind(kind: str) -> None:
-    """Raise `ValueError` for what is no kind of launches."""
+    """Raise `ValueError` for an unknown kind of launches."""
     if kind not in vocabulary().kinds:
         raise ValueError(f"kind {kind!r} is none of {', '.join(vocabulary().kinds)}")

@@ -78,11 +78,11 @@ def test_picks_are_those_of_the_lines_of_the_selection() -> None:
             keys |= {(launch, "before"): row[0], (launch, "after"): row[1]}
         for key, pick in keys.items():
             if pick == "nullptr":
-                assert key not in plan.handed
+                assert key not in plan.passed
                 continue
-            handed = zip(everything.handed[key], pick.strip('"'), strict=True)
-            assert tuple(value for value, mark in handed if mark == "1") == plan.handed[key]
-        assert keys.keys() >= plan.handed.keys()
+            passed = zip(everything.passed[key], pick.strip('"'), strict=True)
+            assert tuple(value for value, mark in passed if mark == "1") == plan.passed[key]
+        assert keys.keys() >= plan.passed.keys()
 
 
 def test_a_table_includes_nothing() -> None:

@@ -93,7 +93,7 @@ def _shown(folder: Path, body: str, **options: Any) -> list[str]:
     made = rewriter.instrument(path, rewriter.select(["hash"], args="ends", **options))
     return [
         f"{phase} {launch}: {' '.join(values)}"
-        for (launch, phase), values in made.plan.handed.items()
+        for (launch, phase), values in made.plan.passed.items()
         if phase != "inputs"
     ]
 
@@ -115,7 +115,7 @@ def test_weights_of_a_package_are_shown_where_a_call_begins() -> None:
     made = rewriter.instrument(path, rewriter.select(["hash"], args="ends"))
     (inputs,) = [x for x in made.plan.insertions if x.origin == "inputs"]
     assert inputs.text.count(b"_weight") > 10
-    assert not [key for key in made.plan.handed if key[1] == "before" and key[0] < 10]
+    assert not [key for key in made.plan.passed if key[1] == "before" and key[0] < 10]
     written = rewriter.instrument(path, rewriter.select(["hash"]))
     (inputs,) = [x for x in written.plan.insertions if x.origin == "inputs"]
     assert b"_weight" not in inputs.text

@@ -259,11 +259,11 @@ def test_what_can_wait(name: str, tmp_path: Path) -> None:
     path = tmp_path / "output_code.py"
     path.write_text(_HEAD + indent(dedent(body), "    ") + "    return (buf0, )\n")
     located = rewriter.open(path).only.located
-    handed = {
+    passed = {
         launch.index: [x for x in launch.args if x.type == "tensor" and x.role != "in"]
         for launch in located.launches
     }
-    assert together(located, handed) == expected
+    assert together(located, passed) == expected
 
 
 def test_not_all_of_a_long_chain_waits(tmp_path: Path) -> None:
@@ -273,8 +273,8 @@ def test_not_all_of_a_long_chain_waits(tmp_path: Path) -> None:
     path = tmp_path / "output_code.py"
     path.write_text(_HEAD + indent(body, "    ") + "    return (buf0, )\n")
     located = rewriter.open(path).only.located
-    handed = {launch.index: launch.args[1:] for launch in located.launches}
-    assert together(located, handed) == set(range(119)) - {48, 97}
+    passed = {launch.index: launch.args[1:] for launch in located.launches}
+    assert together(located, passed) == set(range(119)) - {48, 97}
 
 
 def test_long_chains_of_views_do_not_wait(tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ def test_long_chains_of_views_do_not_wait(tmp_path: Path) -> None:
     path = tmp_path / "output_code.py"
     path.write_text(_HEAD + indent(body, "    ") + "    return (buf0, )\n")
     located = rewriter.open(path).only.located
-    handed = {launch.index: launch.args[-1:] for launch in located.launches}
-    assert 301 not in together(located, handed)
+    passed = {launch.index: launch.args[-1:] for launch in located.launches}
+    assert 301 not in together(located, passed)
 
 
 def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:
@@ -306,16 +306,16 @@ def test_weights_of_a_package_can_wait_until_they_are_written() -> None:
     (entry,) = located.entries
     weights = {x.buffer for x in first.args} & {*entry.weights}
     assert weights
-    handed = {x.index: [y for y in x.args if y.type == "tensor"] for x in (first, second)}
-    handed[first.index] = [x for x in handed[first.index] if x.buffer in weights]
-    assert first.index in together(located, handed)
+    passed = {x.index: [y for y in x.args if y.type == "tensor"] for x in (first, second)}
+    passed[first.index] = [x for x in passed[first.index] if x.buffer in weights]
+    assert first.index in together(located, passed)
     assert first.index not in together(
-        replace(located, entries=(replace(entry, weights=()),)), handed
+        replace(located, entries=(replace(entry, weights=()),)), passed
     )
     args = [replace(x, role="inout") if x.buffer in weights else x for x in first.args]
     again = replace(second, args=(*second.args, *(x for x in args if x.role == "inout")))
     changed = replace(located, launches=(first, again, *located.launches[2:]))
-    assert first.index not in together(changed, handed)
+    assert first.index not in together(changed, passed)
 
 
 _LINE = "    cpp_fused_gelu_0((float*)(buf1.data_ptr()));\n"
@@ -362,9 +362,9 @@ def test_what_can_wait_in_cpp(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "wrapper.cpp"
     path.write_text(text.replace(_LINE, f"{_LINE}    {lines}\n"), encoding="utf-8")
     located = rewriter.open(path).only.located
-    handed = {
+    passed = {
         launch.index: [x for x in launch.args if x.type == "tensor" and x.role != "in"]
         for launch in located.launches
     }
     (gelu,) = (x.index for x in located.launches if x.kernel == "cpp_fused_gelu_0")
-    assert (gelu in together(located, handed)) == CPP_CASES[lines]
+    assert (gelu in together(located, passed)) == CPP_CASES[lines]

@@ -1,1 +1,1 @@
-"""Files of torch that hold wrappers as texts among other things: a module for each form."""
+"""Files of torch that contain wrappers as text among other data: one module for each form."""

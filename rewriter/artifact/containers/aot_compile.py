@@ -1,9 +1,10 @@
-"""What `torch.compile(f).aot_compile(...)` saves, and vLLM with it (torch/_dynamo/aot_compile.py).
+"""The files that `torch.compile(f).aot_compile(...)` saves, also for vLLM.
 
-One pickle, since torch 2.15 behind a few bytes. The compiled function is a pickle in it. In the
-`model` of vLLM that is its own backend: a table from the pieces of the model to hashes, and one
-from hashes to what was compiled for them, so that layers that are the same are stored once
-(vllm/compilation/caching.py; the hashes are made when it is saved, and not compared again).
+The file is one pickle, since torch 2.15 after a few bytes, and contains the compiled function as
+another pickle (torch/_dynamo/aot_compile.py). In the `model` of vLLM, which has its own backend,
+that has a table from the pieces of the model to hashes, and one from hashes to what was compiled
+for them, so that equal layers are stored once (vllm/compilation/caching.py; the hashes are made
+when the file is saved, and not compared later).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FORM = Form("aot-compile", "a function saved by aot_compile")
 VLLM_FORM = Form("vllm-model", "a model compiled by vLLM")
 
 MAGIC = b"PT2AOT"
-_PREFIX = len(MAGIC) + 1  # and the version
+_PREFIX = len(MAGIC) + 1  # with the version
 _COMPILED = b"compiled_fn"
 _PIECES, _STORE = b"submodule_bytes", b"submodule_bytes_store"
 _CALL = re.compile(r"^ *\w+ = self\.(submod_\d+)\(([^()\n]*)\)", re.MULTILINE)
@@ -27,7 +28,7 @@ _PIECE = re.compile(r"(\w+?)_(\(.*\)|[^_]*)")
 
 
 def read(data: bytes) -> Contents | None:
-    """Read a saved function; `None` where a file is none."""
+    """Read a saved function; `None` if a file is not one."""
     start = _PREFIX if data.startswith(MAGIC) else 0
     if start == 0 and (not pickle_reader.begins(data) or _COMPILED not in data):
         return None
@@ -45,7 +46,7 @@ def _has_key(pickle: Pickle, key: bytes) -> bool:
 
 
 def _pieces(root: Pickle) -> list[Section]:
-    """What was compiled for the pieces of a model, with all pieces that run it, in their order."""
+    """The artifacts that were compiled for a model, with the pieces that run each, in order."""
     sections: list[Section] = []
     layers = layers_by_piece(root)
     for pickle in root.walk():
@@ -77,9 +78,9 @@ def _stored(
 
 
 def layers_by_piece(root: Pickle) -> dict[str, tuple[str, ...]]:
-    """The layers whose weights each piece is called with, by the code of the graph that calls them.
+    """The layers whose weights each piece is called with, by the code of the graph that calls it.
 
-    Dynamo calls a weight `l_self_modules_layers_modules_3_modules_…` after its place in the model.
+    Dynamo names a weight after its place in the model: `l_self_modules_layers_modules_3_modules_…`.
     """
     layers: dict[str, tuple[str, ...]] = {}
     for pickle in root.walk():
@@ -94,7 +95,7 @@ def layers_by_piece(root: Pickle) -> dict[str, tuple[str, ...]]:
 
 
 def _layer(weight: str) -> str:
-    """The numbered module that a weight is of, such as `layers.3`; empty if it is of none."""
+    """The numbered module that a weight belongs to, such as `layers.3`; empty if there is none."""
     parts = weight.split("_modules_") if weight.isidentifier() else []
     numbers = (number for number in range(1, len(parts)) if parts[number].isdecimal())
     at = next(numbers, 0)
@@ -102,7 +103,7 @@ def _layer(weight: str) -> str:
 
 
 def _piece(name: str) -> str:
-    """A piece of a model with the sizes that it was compiled for: `submod_2 (1, 8192)`."""
+    """A piece of a model with the sizes it was compiled for: `submod_2 (1, 8192)`."""
     name = "".join(one if one.isascii() and one.isprintable() else "?" for one in name)
     match = _PIECE.fullmatch(name)
     return f"{match[1]} {match[2]}" if match else name

@@ -1,7 +1,7 @@
-"""The lists of items that torch writes: a CRC-32 of all that follows, then numbers and bytes.
+"""The lists of items that torch writes: a CRC-32 of the rest, then numbers and bytes.
 
-A number has 8 bytes, the first the highest; before bytes stands their length, and a string is
-base64 (`BytesWriter` in torch/utils/_appending_byte_serializer.py).
+A number has 8 bytes, the highest first. Bytes follow their length, and a string is in base64
+(`BytesWriter` in torch/utils/_appending_byte_serializer.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NUMBER = 8
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """Bytes of a list: where their length stands, where they are, and what is known of them.
+    """Bytes in a list: the offsets of their length and of themselves, and what is known of them.
 
-    `text` is what the bytes of a string stand for.
+    `text` is the decoded string if the bytes are one.
     """
 
     at: int
@@ -44,7 +44,7 @@ class ItemList:
 
 
 class Reader:
-    """Reads a list of items from its start. Raises `RewriterError` where it is damaged."""
+    """Reads a list of items from its start. Raises `RewriterError` if the list is damaged."""
 
     def __init__(self, data: bytes, start: int = 0, end: int | None = None) -> None:
         self.data, self.start = data, start
@@ -68,7 +68,7 @@ class Reader:
         return int.from_bytes(self.data[start : self.position], "big")
 
     def item(self) -> Item:
-        """The next bytes: where they are."""
+        """Read bytes, and return their place."""
         at = self.position
         length = self.number()
         start, self.position = self.position, self.position + length
@@ -77,16 +77,16 @@ class Reader:
         return Item(at, start, self.position)
 
     def raw(self) -> bytes:
-        """The next bytes."""
+        """Read bytes."""
         item = self.item()
         return self.data[item.start : item.end]
 
     def text(self) -> str:
-        """The next string."""
+        """Read a string."""
         return self.text_item().text or ""
 
     def text_item(self) -> Item:
-        """The next string: where its bytes are, too."""
+        """Read a string, and return it with the place of its bytes."""
         item = self.item()
         try:
             text = base64.b64decode(self.data[item.start : item.end], validate=True).decode("utf-8")
@@ -101,10 +101,10 @@ def begins_with(data: bytes, header: bytes) -> bool:
 
 
 def rebuild(data: bytes, items: ItemList, texts: Mapping[int, str | bytes]) -> bytes:
-    """A list with other strings in it and in its pickles: lengths and the checksum are made anew.
+    """A list with new strings in it and in its pickles, and with new lengths and a new checksum.
 
-    `texts` are the new strings by the `start` of the old. Where they are the old ones, so is every
-    byte of the result.
+    `texts` are the new strings by the `start` of the old ones. If they equal the old ones, the
+    result has the same bytes.
     """
     pieces = []
     position = items.start + _CHECKSUM
@@ -131,7 +131,7 @@ def _rebuilt(data: bytes, item: Item, texts: Mapping[int, str | bytes]) -> bytes
 
 
 def damaged(problem: str, offset: int) -> RewriterError:
-    """The error of a list that torch itself would not read."""
+    """The error for a list that torch itself would not read."""
     return RewriterError(
         "damaged-container",
         f"a damaged file of torch's cache: {problem}, at offset {offset:,}",

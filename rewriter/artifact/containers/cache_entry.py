@@ -1,8 +1,8 @@
-"""Entries of torch's caches as they lie in files, each one pickle.
+"""Entries of torch's caches, as files of one pickle each.
 
-Of Inductor (`fxgraph/`), which holds a wrapper; of AOTAutograd (`aotautograd/`), which names the
-entries of its graphs by their keys, or with `bundled_autograd_cache` holds them; of Dynamo
-(`dynamo/`, with TORCH_CACHING_PRECOMPILE=1), which holds those of all graphs of a function.
+Inductor's (`fxgraph/`) contain a wrapper. AOTAutograd's (`aotautograd/`) have the keys of the
+entries of their graphs, or with `bundled_autograd_cache` contain these. Dynamo's (`dynamo/`, with
+TORCH_CACHING_PRECOMPILE=1) contain those of all graphs of a function.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AOT_AUTOGRAD = Form("aot-autograd-entry", "an entry of AOTAutograd's cache")
 DYNAMO = Form("dynamo-entry", "an entry of Dynamo's cache")
 OTHER = Form("pickle", "a pickle")
 
-# The class of the outermost object, by what pickles call it.
+# The class of the outermost object, by its name in pickles.
 _CLASSES = {
     "CompiledFxGraph": INDUCTOR,
     "AOTAutogradResult": AOT_AUTOGRAD,
@@ -31,7 +31,7 @@ _KEY = re.compile(rb"f[a-z2-7]{51}")
 
 
 def read(data: bytes) -> Contents | None:
-    """Read an entry, or any other pickle; `None` where a file does not begin as one."""
+    """Read an entry, or any other pickle; `None` if a file does not begin like one."""
     if not pickle_reader.begins(data):
         return None
     root = pickle_reader.read(data)
@@ -41,6 +41,6 @@ def read(data: bytes) -> Contents | None:
 
 
 def _keys(pickle: Pickle) -> tuple[str, ...]:
-    """The keys of Inductor's entries that an entry names."""
+    """The keys of Inductor's entries to which an entry refers."""
     texts = (one.raw(text) for one in pickle.walk() for text in one.texts)
     return tuple(dict.fromkeys(text.decode() for text in texts if _KEY.fullmatch(text)))

@@ -1,7 +1,7 @@
 """A mega-cache file: what `torch.compiler.save_cache_artifacts()` returns.
 
-Entries of caches, by type (torch/compiler/_cache.py). Wrappers are in those of Inductor; an entry
-of AOTAutograd names the entries of its forward and backward by their keys, or holds them.
+It has entries of caches, by type (torch/compiler/_cache.py). Inductor's contain wrappers; an entry
+of AOTAutograd has the keys of the entries for its forward and backward, or contains them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ FORM = Form("mega-cache", "a mega-cache file of torch.compiler.save_cache_artifa
 
 _VERSION = 1
 _INDUCTOR, _AOT_AUTOGRAD = "inductor", "aot_autograd"
-# The types whose entries make a graph.
+# The types of entries that make up a graph.
 GRAPHS = (_INDUCTOR, _AOT_AUTOGRAD)
-# The types whose entries are pickles; the others hold no wrapper.
+# The types whose entries are pickles; the others have no wrappers.
 _PICKLED = (_INDUCTOR, _AOT_AUTOGRAD, "precompile")
 _TYPES = (*_PICKLED, "autotune", "pgo")
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """An entry of a cache: its type, its key, and what stands under that."""
+    """An entry of a cache: its type, its key, and its content."""
 
     type: str
     key: Item
@@ -39,7 +39,7 @@ class Entry:
 
 
 def read(data: bytes) -> Contents | None:
-    """Read a mega-cache file; `None` where it does not begin as one."""
+    """Read a mega-cache file; `None` if it does not begin like one."""
     if not _begins(data):
         return None
     root, entries = read_entries(data)
@@ -49,7 +49,7 @@ def read(data: bytes) -> Contents | None:
 def read_entries(
     data: bytes, start: int = 0, end: int | None = None
 ) -> tuple[ItemList, list[Entry]]:
-    """The entries of a mega-cache that stands in `data`."""
+    """The entries of a mega-cache inside `data`."""
     reader = Reader(data, start, end)
     reader.check()
     if reader.number() != _VERSION:
@@ -64,7 +64,7 @@ def read_entries(
 
 
 def _begins(data: bytes) -> bool:
-    """Whether a file begins as a mega-cache does: its version, and a type of entries."""
+    """Whether a file begins like a mega-cache, with its version and a type of entries."""
     reader = Reader(data)
     if len(data) < 64 or reader.number() != _VERSION:
         return False
@@ -87,7 +87,7 @@ def _item(reader: Reader, type_: str) -> Item:
 
 
 def sections(entries: list[Entry]) -> tuple[Section, ...]:
-    """The entries with wrappers, graph by graph: an entry of AOTAutograd is one of the model's."""
+    """The entries with wrappers, by graph: each entry of AOTAutograd is a graph of the model."""
     inductor = {(one.key.text or "").encode(): one for one in entries if one.type == _INDUCTOR}
     result = []
     for number, entry in enumerate(one for one in entries if one.type != _INDUCTOR and one.pickle):
@@ -98,7 +98,7 @@ def sections(entries: list[Entry]) -> tuple[Section, ...]:
             assert found is not None
             result.append(Section(found, folder))
         result.append(Section(entry.pickle, folder))
-    # What no entry of AOTAutograd names, each a graph of its own.
+    # Entries to which no entry of AOTAutograd refers are graphs of their own.
     count = len({one.folder for one in result})
     rest = (one.pickle for one in inductor.values() if one.pickle is not None)
     result += [Section(one, f"graph_{number}") for number, one in enumerate(rest, count)]
@@ -106,6 +106,6 @@ def sections(entries: list[Entry]) -> tuple[Section, ...]:
 
 
 def _named(pickle: Pickle, inductor: dict[bytes, Entry]) -> list[bytes]:
-    """The keys of Inductor's entries that an entry of AOTAutograd names, in its order."""
+    """The keys of Inductor's entries to which an entry of AOTAutograd refers, in its order."""
     texts = (one.raw(text) for one in pickle.walk() for text in one.texts)
     return list(dict.fromkeys(text for text in texts if text in inductor))

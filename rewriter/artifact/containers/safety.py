@@ -1,7 +1,7 @@
-"""Refuses containers whose pickles would run commands when somebody loads them.
+"""Refuses containers whose pickles would run commands when they are loaded.
 
-Nothing here loads them; torch does, sooner or later. What is refused is what no pickle of torch's
-imports: to let a file pass is no promise that it is harmless.
+Nothing here loads them, but torch will at some time. We refuse what no pickle of torch's imports;
+a file that passes may still be harmful.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from rewriter.artifact.containers.types import Contents
 from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import ImportedName, Pickle
 
-# Modules that start programs, load code, or change files; and functions that do.
+# Modules and functions that start programs, load code, or change files.
 _MODULES = frozenset(
     (
         *("os", "posix", "nt", "subprocess", "pty", "shutil", "socket", "ctypes", "runpy"),
@@ -26,7 +26,7 @@ _MODULES_OF_BUILTINS = ("builtins", "__builtin__", "io", "_io")
 
 
 def require_harmless(contents: Contents) -> None:
-    """Raise `RewriterError` where a pickle of a container would run a command."""
+    """Raise `RewriterError` if a pickle of a container would run a command."""
     for pickle in pickles(contents.root):
         for name in pickle.names:
             if _runs_commands(name):
@@ -39,7 +39,7 @@ def require_harmless(contents: Contents) -> None:
 
 
 def pickles(root: Pickle | ItemList) -> list[Pickle]:
-    """All pickles of a container, with those in their bytes."""
+    """All pickles of a container, including those inside their bytes."""
     if isinstance(root, Pickle):
         return list(root.walk())
     insides = (item.inside for item in root.items if item.inside is not None)
@@ -50,6 +50,6 @@ def _runs_commands(name: ImportedName) -> bool:
     first, _, rest = name.name.partition(".")
     if name.module in _MODULES_OF_BUILTINS:
         return first in _BUILTINS
-    # A name may lead through what its module imports: `torch`, `os.system`.
+    # A name may lead through a module that its module imports: `torch`, `os.system`.
     leads = name.name.split(".")[:-1] if rest else ()
     return name.module.split(".")[0] in _MODULES or not _MODULES.isdisjoint(leads)

@@ -1,7 +1,7 @@
-"""What `torch._inductor.standalone_compile` saves as `binary`; the file there has its name.
+"""The file that `torch._inductor.standalone_compile` saves as `binary`, named in its header.
 
-A header, the hash of torch's own sources, and the mega-cache of one graph with its key; since
-torch 2.10 with `aot=True` instead one pickle, which holds the graph whole. In 2.8 there is no
+It has a header, the hash of torch's own sources, and the mega-cache of one graph with its key;
+since torch 2.10 with `aot=True`, one pickle instead, which has the whole graph. In 2.8 there is no
 header.
 """
 
@@ -25,7 +25,7 @@ _HASH_BYTES = 32
 
 
 def read(data: bytes) -> Contents | None:
-    """Read an artifact of either sort; `None` where a file does not begin as one."""
+    """Read an artifact of either kind; `None` if a file does not begin like one."""
     if begins_with(data, _HEADER):
         return _read(data, has_header=True)
     if begins_with(data, _AOT_HEADER):
@@ -49,7 +49,7 @@ def _read(data: bytes, *, has_header: bool) -> Contents:
 
 
 def _keys(key: Item, entries: list[Entry]) -> Iterator[tuple[int, str]]:
-    """The keys of the entries of a graph, wherever they stand: torch loads them by these alone."""
+    """The keys of a graph's entries at all places: torch loads the entries by these keys alone."""
     named = {one.key.text or "" for one in entries if one.type in mega_cache.GRAPHS}
     for item in (key, *(one.key for one in entries)):
         if item.text in named:
@@ -81,7 +81,7 @@ def _is_without_header(data: bytes) -> bool:
     if len(data) < key_at + 8 or reader.number() != _HASH_BYTES:
         return False
     length = int.from_bytes(data[key_at : key_at + 8], "big")
-    return length <= 256 and data[key_at + 8 : key_at + 9] == b"Y"  # base64 of the first letter, a
+    return length <= 256 and data[key_at + 8 : key_at + 9] == b"Y"  # how an `a` begins in base64
 
 
 def _require_end(reader: Reader) -> None:

@@ -1,7 +1,7 @@
-"""What a container is made of, and the wrappers in it. Nothing is unpickled.
+"""The parts of a container, and the wrappers in it. Nothing is unpickled.
 
-A form is a module with `FORM` and a function `read`, which says with `None` that a file is of
-another form; `opening.py` asks each in turn.
+Each form is a module with `FORM` and a function `read`, which returns `None` for a file of another
+form; `opening.py` asks each in turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rewriter.core.pickle_reader import Pickle
 
 @dataclass(frozen=True)
 class Form:
-    """A form of containers: its name for scripts, and for people."""
+    """A form of containers: its name for scripts, and its name for people."""
 
     name: str
     description: str
@@ -25,11 +25,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Section:
-    """One pickle of a container that may hold wrappers, with those in its bytes.
+    """One pickle of a container that may contain wrappers, also inside its bytes.
 
-    `folder` is what the names of its wrappers begin with, where there are several sections.
-    `submodules` are the parts of the model that run them, and `layers` those whose weights they
-    take, of a container that says so.
+    `folder` begins the names of its wrappers if there are several sections. If the container says
+    so, `submodules` are the parts of the model that run them, and `layers` those whose weights they
+    take.
     """
 
     pickle: Pickle
@@ -40,12 +40,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Contents:
-    """A file as its form reads it.
+    """The content of a file, as its form reads it.
 
-    `root` is the pickle or the list of items that the file is, behind the bytes of a prefix.
-    `entry_keys` are the keys of entries of a cache, by where they stand, of a file that torch loads
-    by these keys alone: other keys serve as well. `refers_to` are keys of entries elsewhere that a
-    file without wrappers names.
+    `root` is the pickle or the list of items that the file consists of, after a prefix.
+    `entry_keys` are the keys of cache entries, by their offsets, if torch finds the entries only by
+    these keys in the file: then they can be renamed. `refers_to` are keys of entries elsewhere, in
+    a file without wrappers.
     """
 
     form: Form
@@ -56,7 +56,7 @@ class Contents:
     entry_keys: tuple[tuple[int, str], ...] = ()
 
     def splice(self, texts: Mapping[int, str | bytes]) -> bytes:
-        """The file with other strings; `texts` are the new ones by the `start` of the old."""
+        """The file with new strings; `texts` has them by the `start` of the old ones."""
         prefix = self.data[: self.root.start]
         if isinstance(self.root, Pickle):
             return prefix + pickle_strings.splice(self.root, texts)
@@ -65,7 +65,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a wrapper stands in a container: the offsets of its key and of its source."""
+    """A place of a wrapper in a container: the offsets of its key and of its source."""
 
     key: int
     source: int
@@ -73,12 +73,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a container says of a wrapper in it.
+    """What a container says about a wrapper in it.
 
-    torch writes the source to `<key>.py` of its cache, unless there is such a file, and runs what
-    is there (torch/_inductor/output_code.py). The same wrapper may stand in several places.
-    `submodules` are the parts of a model that run it, as `submod_2 (1, 8192)`, and `layers` those
-    whose weights they take, as `layers.3`.
+    Unless the file exists, torch writes the source to `<key>.py` in its cache; then it runs that
+    file (torch/_inductor/output_code.py). The same wrapper may be at several places. `submodules`
+    are the parts of a model that run it, such as `submod_2 (1, 8192)`, and `layers` those whose
+    weights they take, such as `layers.3`.
     """
 
     key: str
@@ -88,13 +88,13 @@ class Stored:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What else the wrapper may be called: by its parts, with or without sizes, and layers."""
+        """Other names for the wrapper: its submodules, with or without sizes, and layers."""
         return *self.submodules, *(one.split(" ")[0] for one in self.submodules), *self.layers
 
 
 @dataclass(frozen=True)
 class Container:
-    """A file of torch that holds wrappers as texts."""
+    """A file of torch that contains wrappers as text."""
 
     path: Path
     contents: Contents = field(repr=False)

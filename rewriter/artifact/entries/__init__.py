@@ -1,6 +1,6 @@
-"""What torch's caches say of wrappers: the graph, the lines of the model, guards, and which forward
-and backward belong together.
+"""What torch's caches say about wrappers: the graph, the lines of the model, guards, and which
+forward and backward belong together.
 
-`<cache>/fxgraph` and `<cache>/aotautograd` hold pickles. They are read for the plain values in
-them, never loaded.
+`<cache>/fxgraph` and `<cache>/aotautograd` contain pickles. Only their plain values are read; they
+are never loaded.
 """

@@ -1,4 +1,4 @@
-"""The entries that a container holds: graphs in the pickles that it is made of."""
+"""The cache entries inside a container: graphs in its pickles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rewriter.core.pickle_values import PickleError
 
 
 class ContainedEntries:
-    """The entries in some pickles, and in those within them."""
+    """The entries in some pickles, and in the pickles inside these."""
 
     def __init__(self, path: Path, pickles: Iterable[Pickle]) -> None:
         self._graphs: dict[str, CacheEntry] = {}
@@ -36,15 +36,15 @@ class ContainedEntries:
                     self._autograd.setdefault(key, result)
 
     def of_wrapper(self, key: str) -> CacheEntry | None:
-        """The entry of a wrapper, by what torch calls its file."""
+        """The entry of a wrapper, by the key that torch names its file after."""
         return self._graphs.get(key)
 
     def autograd(self, entry: CacheEntry) -> AutogradEntry | None:
-        """The result of AOTAutograd that leads to a graph."""
+        """The result of AOTAutograd that refers to a graph."""
         return self._autograd.get(entry.fx_key) or self._autograd.get(entry.cache_key)
 
     def wrapper_of(self, key: str) -> str:
-        """The wrapper of a graph, by the key of either; empty where it is not known."""
+        """The wrapper of a graph, by the key of the graph or of the wrapper; empty if not known."""
         if key in self._graphs:
             return key
         return next((one.cache_key for one in self._graphs.values() if one.fx_key == key), "")

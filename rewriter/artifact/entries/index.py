@@ -1,7 +1,7 @@
-"""Finds the entries of wrappers in a directory of Inductor's cache, where thousands may be.
+"""Finds the entries of wrappers in a directory of Inductor's cache, which may have thousands.
 
-An entry of a graph names its wrapper near its beginning, of which only so much is read. Those of
-AOTAutograd name graphs anywhere: they are read through, once, if somebody asks.
+The entry of a graph has the name of its wrapper near its start, so only that part is read. Entries
+of AOTAutograd may have the names of graphs anywhere: they are read whole, once, when needed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 
 GRAPHS, AUTOGRAD = "fxgraph", "aotautograd"
-_KEPT = 16  # entries of AOTAutograd: those of a forward and its backward are the same
-_HEAD = 4096  # bytes that hold the key of the wrapper: it is the fourth attribute
+_KEPT = 16  # entries of AOTAutograd kept in memory: a forward and its backward share one
+_HEAD = 4096  # bytes that include the wrapper's key, which is the fourth attribute
 # The key of a wrapper or of a graph as a string of a pickle, 52 letters long.
 _KEY = re.compile(rb"\x8c\x34([cf][a-z2-7]{51})")
 _CACHE_KEY = re.compile(rb"\x8c\x09cache_key\x94?\x8c\x34(c[a-z2-7]{51})")
 
 
 def cache_of(wrapper: Path) -> Path | None:
-    """The cache that a wrapper stands in, by its path, if that has entries."""
+    """The cache that a wrapper is in, by its path, if that has entries."""
     cache = wrapper.parent.parent
     if len(wrapper.parent.name) != 2 or wrapper.parent.name != wrapper.stem[1:3]:
         return None
@@ -33,8 +33,8 @@ def cache_of(wrapper: Path) -> Path | None:
 
 
 class EntryIndex:
-    """The entries of one cache. `damaged` are those that were asked for and cannot be read, with
-    the reason."""
+    """The entries of one cache. `damaged` are those that could not be read when needed, with the
+    reason."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -43,13 +43,13 @@ class EntryIndex:
         self.damaged: dict[Path, str] = {}
 
     def of_wrapper(self, key: str) -> CacheEntry | None:
-        """The entry of a wrapper, by the stem of its file. Of several, the newest."""
+        """The entry of a wrapper, by the stem of its file. The newest, if there are several."""
         if key not in self._graphs:
             self._graphs[key] = self._find(key)
         return self._graphs[key]
 
     def autograd(self, entry: CacheEntry) -> AutogradEntry | None:
-        """The result of AOTAutograd that leads to a graph."""
+        """The result of AOTAutograd that refers to a graph."""
         for key in filter(None, (entry.fx_key, entry.cache_key)):
             for file in self._of_autograd.get(key.encode(), ()):
                 if (one := self._read_autograd(file)) and key in (one.forward, one.backward):
@@ -57,7 +57,7 @@ class EntryIndex:
         return None
 
     def wrapper_of(self, key: str) -> str:
-        """The wrapper of a graph, by the key of either; empty where it is not known."""
+        """The wrapper of a graph, by the key of the graph or of the wrapper; empty if not known."""
         if key.startswith("c"):
             return key
         for file in _files(self._cache / GRAPHS / key[1:3] / key):
@@ -89,7 +89,7 @@ class EntryIndex:
 
     @cached_property
     def _of_autograd(self) -> dict[bytes, list[Path]]:
-        """The entries of AOTAutograd by the keys that are in them."""
+        """The entries of AOTAutograd, by the keys in them."""
         files: dict[bytes, list[Path]] = {}
         for file in _files(self._cache / AUTOGRAD):
             if (data := self._bytes(file)) is not None:
@@ -100,7 +100,7 @@ class EntryIndex:
         return files
 
     def _named(self, file: Path) -> str:
-        """The wrapper that the entry of a graph names."""
+        """The wrapper whose key is in the entry of a graph."""
         try:
             with file.open("rb") as opened:
                 head = opened.read(_HEAD)
@@ -137,7 +137,7 @@ class EntryIndex:
     def _bytes(self, file: Path) -> bytes | None:
         try:
             return limits.read(file, limits.ENTRY_BYTES)
-        except OSError as error:  # a program that runs may remove one
+        except OSError as error:  # a running program may remove one
             self.damaged[file] = error.strerror or str(error)
         except RewriterError as error:
             self.damaged[file] = error.message
@@ -145,7 +145,7 @@ class EntryIndex:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The entries in a folder and below, less those that are being written."""
+    """The entries in a folder and below, except those that are being written."""
     for parent, _, names in os.walk(folder):
         for name in sorted(names):
             if "." not in name:

@@ -18,25 +18,25 @@ _FRAME = re.compile(
 
 
 def read_graph(data: bytes) -> CacheEntry | None:
-    """The compiled graph in the pickle of an entry, `None` where there is none.
+    """The compiled graph in the pickle of an entry; `None` if there is none.
 
-    Raises `PickleError` where it is no pickle.
+    Raises `PickleError` if the data is not a pickle.
     """
     return next(graphs_in(pickle_values.read(data)), None)
 
 
 def graphs_in(value: Any) -> Iterator[CacheEntry]:
-    """The compiled graphs in the value of a pickle."""
+    """Yield the compiled graphs in the value of a pickle."""
     yield from filter(None, map(_graph, pickle_values.objects(value)))
 
 
 def read_autograd(data: bytes) -> AutogradEntry | None:
-    """What an entry of AOTAutograd says, `None` where it is none. Raises `PickleError`."""
+    """What an entry of AOTAutograd says; `None` if it is not one. Raises `PickleError`."""
     return next(autograd_in(pickle_values.read(data)), None)
 
 
 def autograd_in(value: Any) -> Iterator[AutogradEntry]:
-    """The results of AOTAutograd in the value of a pickle."""
+    """Yield the results of AOTAutograd in the value of a pickle."""
     for one in pickle_values.objects(value):
         forward = one.get("compiled_fw")
         if not isinstance(forward, Made):
@@ -54,13 +54,13 @@ def autograd_in(value: Any) -> Iterator[AutogradEntry]:
 
 
 def _key(side: Any) -> str:
-    """The key of the graph of a direction: its own in the cache, or that of the wrapper in it."""
+    """The key of one direction's graph: its own in the cache, or that of the wrapper in it."""
     if not isinstance(side, Made):
         return ""
     graph = _graph(side.get("result"))
     if graph is not None:
         return graph.cache_key
-    # Since torch 2.8 with lines that say what the key is made of; before, the key alone.
+    # Since torch 2.8 with lines that say what the key is made of; before that, only the key.
     info = side.get("fx_graph_cache_info") or side.get("fx_graph_cache_key")
     key = info[0] if isinstance(info, (tuple, list)) and info else info
     return _text(key)
@@ -105,7 +105,7 @@ def _line_map(value: Any) -> tuple[tuple[int, Frame], ...]:
 
 
 def innermost(trace: str) -> Frame | None:
-    """The last frame of a stack trace that has the text of its line; torch leaves its own out.
+    """The last frame of a stack trace that has the text of its line. Torch removes its own frames.
 
     >>> innermost('  File "/m.py", line 9, in f\\n    y = x.log()\\n        ^^^\\n')
     Frame(file='/m.py', line=9, function='f', code='y = x.log()')

@@ -1,4 +1,4 @@
-"""The values that reading the entries of a cache gives. No I/O."""
+"""The types of values that are read from cache entries. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of a stack trace: a line of the model, and its text."""
+    """A frame of a stack trace: a line of the model, with its text."""
 
     file: str
     line: int
@@ -17,12 +17,13 @@ class Frame:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One `CompiledFxGraph` (torch/_inductor/output_code.py); what a torch does not keep is empty.
+    """One `CompiledFxGraph` (torch/_inductor/output_code.py). What torch did not keep is empty.
 
     `cache_key` is the stem of the wrapper's file, `fx_key` the key of the graph. `lowered` is the
-    graph that Inductor lowered, `runnable` a program that runs it. `line_map` has lines of the
-    wrapper, ascending, each with the innermost frame of the model that the code from there on is
-    from. `guards` is a condition on the integers among the inputs, `L['t0']` being the first.
+    graph that Inductor lowered, `runnable` a program that runs it. `line_map` has line numbers of
+    the wrapper, ascending, each with the innermost frame of the model that produced the code from
+    there on. `guards` is a condition on the integers among the inputs, the first of which is
+    `L['t0']`.
     """
 
     cache_key: str
@@ -36,10 +37,10 @@ class CacheEntry:
 
 @dataclass(frozen=True)
 class AutogradEntry:
-    """One result of AOTAutograd: the keys of the graphs that it leads to, and its own graphs.
+    """One result of AOTAutograd: the keys of the graphs that it refers to, and its own graphs.
 
-    `forward` and `backward` are keys of graphs, or of wrappers where the entry holds those itself,
-    in `graphs`. An inference has no `backward`.
+    `forward` and `backward` are keys of graphs, or of wrappers if the entry contains these in
+    `graphs`. An inference has no `backward`.
     """
 
     forward: str

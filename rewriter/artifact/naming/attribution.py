@@ -1,9 +1,9 @@
-"""Which nodes of a graph each launch computes.
+"""Tells which nodes of a graph each launch computes.
 
-A wrapper that torch wrote without provenance names none for its fused CPU kernels. Its data flow
-does: inputs and outputs have the names and the order of the graph's, a call of an operator is the
-node of that operator, and a fused kernel computes what lies between what it reads and what it
-writes. Where these do not agree, a launch gets no nodes.
+Without provenance, a wrapper does not name the nodes of its fused CPU kernels, but they follow from
+its data flow: inputs and outputs have the names and the order of the graph's, a call of an operator
+is the node of that operator, and a fused kernel computes the nodes between what it reads and what
+it writes. If these facts contradict each other, a launch gets no nodes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, EntryPoint, Launch
 
-# Kernels that Inductor made of several nodes.
+# Kinds of kernels that Inductor makes from several nodes.
 FUSED = frozenset({"cpp", "triton", "combo", "multi_kernel", "triton_template", "cuda"})
 _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
 _OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two", "value"})
-# What is called for an operator of the graph.
+# Operators that are called in place of an operator of the graph.
 _INSTEAD = {"scatter_reduce": "scatter_add", "randint": "inductor_seeds"}
-_REDUCTIONS = frozenset({"prod", "mean", "amax", "amin"})  # of scatter_reduce, but a sum
-_LOOKED_AT = 100  # nodes of an operator, for one call of it
+_REDUCTIONS = frozenset({"prod", "mean", "amax", "amin"})  # of scatter_reduce, other than sum
+_LOOKED_AT = 100  # nodes of an operator that are compared with one call of it
+# The content of a buffer: its name, and the launch that wrote it last, -1 before the first one.
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
 
@@ -32,21 +33,21 @@ _Value = tuple[str, int]
 def attribute(
     launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph
 ) -> Mapping[int, tuple[str, ...]]:
-    """The nodes of the graph that launches compute, by index, in the order of the graph."""
+    """The nodes of the graph that launches compute, by launch index, in the order of the graph."""
     return _Attribution([x for x in launches if not x.repeats], entry, graph).nodes()
 
 
 def held_values(
     launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph
 ) -> Mapping[tuple[str, int], str]:
-    """The nodes of the graph that buffers hold, by the buffer and the launch that wrote it last."""
+    """The graph node in each buffer, by the buffer and the launch that wrote it last."""
     return _Attribution([x for x in launches if not x.repeats], entry, graph).held
 
 
 def held_inside(
     launches: Sequence[Launch], scope: str, graph: FxGraph
 ) -> Mapping[tuple[str, int], str]:
-    """The same of a graph inside of another, and of the launches of its function."""
+    """As `held_values`, for a subgraph and the launches of its function."""
     inside = [replace(one, repeats=False) for one in launches if one.scope == scope]
     names = inner_names(inside, graph)
     own = [replace(x, args=tuple(_by_variable(y, names) for y in x.args)) for x in inside]
@@ -55,13 +56,13 @@ def held_inside(
 
 
 def _by_variable(argument: Argument, names: Container[str]) -> Argument:
-    """An argument as the function knows it, not whoever calls it."""
+    """An argument by its name inside the function, not the caller's."""
     return replace(argument, buffer=argument.expr) if argument.expr in names else argument
 
 
 def inner_names(launches: Sequence[Launch], graph: FxGraph) -> Mapping[str, str]:
-    """The inputs of a graph inside of another by the variables of its function, which have the name
-    of the graph in front."""
+    """The inputs of a subgraph by the variables of its function, whose names begin with that of the
+    subgraph."""
     names = sorted(graph.inputs, key=len, reverse=True)
     tensors = [x for one in launches for x in one.args if x.type == "tensor"]
     variables = {x.expr for x in tensors if x.expr.isidentifier()} | {x.buffer for x in tensors}
@@ -72,9 +73,9 @@ def inner_names(launches: Sequence[Launch], graph: FxGraph) -> Mapping[str, str]
 def attribute_inside(
     launches: Sequence[Launch], scope: str, graph: FxGraph
 ) -> Mapping[int, tuple[str, ...]]:
-    """The nodes of a graph inside of another that the launches of its function compute.
+    """The nodes of a subgraph that the launches of its function compute.
 
-    What the function returns is not known: see `left_over`.
+    The outputs of the function are not known: see `left_over`.
     """
     inside = [one for one in launches if one.scope == scope]
     entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
@@ -85,10 +86,10 @@ def attribute_inside(
 def left_over(
     launches: Sequence[Launch], computed: Mapping[int, tuple[str, ...]], graph: FxGraph
 ) -> dict[int, tuple[str, ...]]:
-    """Of one fused kernel that is left over, the nodes that are left over.
+    """If a single fused kernel has no nodes, the nodes that are left.
 
-    It computes what is no result of the graph, such as a condition. The nodes may be more than its
-    own: others that no launch needs.
+    It computes something that is not an output of the graph, such as a condition. Some of the nodes
+    may not be its own: nodes that no launch needs.
     """
     left = [one for one in launches if one.index not in computed]
     if len(left) != 1 or left[0].kind not in FUSED:
@@ -101,12 +102,12 @@ def left_over(
 
 
 def called(launch: Launch) -> frozenset[str]:
-    """The operators of a graph that a launch may be the call of, by its name."""
+    """The operators of a graph that a launch may be a call of, by its name."""
     operator = canonical(launch.kernel)
     names = {operator}
     if launch.kernel.startswith("torch.ops."):
         names.update(launch.kernel.split(".")[3:4])
-    base, _, overload = operator.rpartition("_")  # the C shim's names have it, too
+    base, _, overload = operator.rpartition("_")  # names of the C shim include the overload
     if overload in _OVERLOADS:
         names.add(base)
     names |= {other for name, other in _INSTEAD.items() if f"{operator}_".startswith(f"{name}_")}
@@ -116,7 +117,7 @@ def called(launch: Launch) -> frozenset[str]:
 
 
 def _untaken(nodes: deque[FxNode], taken: set[str]) -> list[FxNode]:
-    """The next nodes of an operator that no call was yet; those at its head are forgotten."""
+    """The next nodes of an operator that have no call yet; forgets the taken ones at the front."""
     while nodes and nodes[0].name in taken:
         nodes.popleft()
     return [one for one in islice(nodes, _LOOKED_AT) if one.name not in taken]
@@ -166,7 +167,7 @@ class _Attribution:
         return by_launch
 
     def _calls(self) -> dict[int, str]:
-        """The node of each call of an operator; what it reads and writes is known then."""
+        """The node of each call of an operator; also notes what the calls read and write."""
         candidates: dict[str, deque[FxNode]] = {}
         for node in self._graph.nodes.values():
             for operator in {node.operator, node.operator.rstrip("_")}:
@@ -176,7 +177,7 @@ class _Attribution:
         for launch in self._launches:
             names = sorted(called(launch) & set(candidates))
             nodes = {x.name: x for name in names for x in _untaken(candidates[name], taken)}
-            # They come in the order of the graph, or nearly so.
+            # The calls are in the order of the graph, or nearly so.
             for node in sorted(nodes.values(), key=lambda one: self._order[one.name]):
                 bases = {self._graph.base(name) for name in node.reads}
                 known = {self._held.get(value) for value in self._reads[launch.index]}
@@ -190,10 +191,10 @@ class _Attribution:
         return calls
 
     def _hold_read(self, launch: int, node: FxNode, rest: set[str]) -> None:
-        """What a call reads: the arguments of its node. `rest` are those that nothing is known of.
+        """Note what a call reads: the arguments of its node. `rest` are the unknown ones.
 
-        They have the same order, but of an operator that is called in another way: what is known
-        of them has to agree.
+        Arguments are in the same order, unless the operator is called in another way. So the known
+        ones have to agree.
         """
         values, given = self._reads[launch], [self._graph.base(name) for name in node.reads]
         pairs = list(zip(values, given, strict=False))
@@ -208,12 +209,12 @@ class _Attribution:
             self._held[unknown[0]] = rest.pop()
 
     def _hold(self, launch: int, node: str) -> None:
-        """What a call writes: its node, or the items of it."""
+        """Note what a call writes: its node, or the items of the node."""
         written = self._writes[launch]
         items = self._graph.items(node)
         for number, value in enumerate(written):
             name = items.get(number) if items else node if len(written) == 1 else None
-            if node in self._graph.updates:  # what it updates in place keeps its name
+            if node in self._graph.updates:  # a buffer that it updates in place keeps its name
                 read = [self._held[x] for x in self._reads[launch] if x[0] == value[0]
                         and x in self._held]  # fmt: skip
                 name = read[0] if read else None
@@ -221,7 +222,7 @@ class _Attribution:
                 self._held[value] = name
 
     def _between(self, launch: int) -> set[str]:
-        """The nodes that a fused kernel computes; none if they need more than it reads."""
+        """The nodes that a fused kernel computes; none if they need more than the kernel reads."""
         given = {self._held.get(value) for value in self._reads[launch]}
         called = set(self._called.values())
         results = [self._held[x] for x in self._writes[launch] if x in self._held]

@@ -1,9 +1,9 @@
-"""The graph that a Triton kernel computes, as Inductor writes it into the comment above it.
+"""Reads the graph that a Triton kernel computes from the comment above it.
 
-The text is that of `Node.format_node` (torch/fx/node.py), one node a line, put together by
-`get_kernel_metadata` (torch/_inductor/utils.py): placeholders are what the kernel reads, in the
-order in which it does, those among them that it writes, too, being its own intermediate values;
-`return` has the names of what it computes. An item of a tuple has a name, and no line.
+`get_kernel_metadata` (torch/_inductor/utils.py) writes the text by `Node.format_node`
+(torch/fx/node.py), one node per line. The placeholders are what the kernel reads, in that order;
+those that it also writes are its own intermediate values. `return` has the names of what it
+computes. An item of a tuple has a name, but no line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(|^def (\w+)\(")
 
 
 def fragments(source: str) -> dict[str, FxGraph]:
-    """The fragments of a wrapper by the kernels that they stand above."""
+    """The fragments of a wrapper, by the kernels below them."""
     found: dict[str, FxGraph] = {}
     graph: FxGraph | None = None
     lines = iter(source.split("\n")) if len(source) <= MOST_BYTES else iter(())
@@ -42,7 +42,7 @@ def fragments(source: str) -> dict[str, FxGraph]:
             found[match[1] or match[2]] = graph
             graph = None
         elif match := _SEVERAL.match(line):
-            # Of which the fastest runs: they compute the same.
+            # The candidates of a multi-kernel, which compute the same; the fastest one runs.
             listed = takewhile(lambda line: not line.startswith("]"), lines)
             names = [line.strip().rstrip(",") for line in listed]
             known = next((found[name] for name in names if name in found), None)
@@ -78,7 +78,7 @@ def parse_fragment(text: str) -> FxGraph:
 
 
 def _python(target: str, args: str, kwargs: str) -> str:
-    """The call as a graph of FX has it."""
+    """The call as it is written in an FX graph."""
     keywords = _KEYWORD.sub(r"\1=", kwargs)
     arguments = ", ".join(filter(None, (args.rstrip(", "), keywords)))
     return f"{target}({_DEVICE.sub(_device, arguments)})"

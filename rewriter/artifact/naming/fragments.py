@@ -1,7 +1,7 @@
-"""The nodes of Inductor's graph that the comment above a kernel names: `# Graph fragment:`.
+"""Reads the nodes of Inductor's graph in the comment above a kernel: `# Graph fragment:`.
 
-`get_kernel_metadata` in torch/_inductor/utils.py writes it, above kernels of Triton. A kernel that
-is launched several times stands there once, with the nodes of its first launch.
+`get_kernel_metadata` in torch/_inductor/utils.py writes it above Triton kernels. A kernel that is
+launched several times has only the nodes of its first launch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KERNEL = re.compile(rb"(\w+) = async_compile\.")
 
 
 def fragments(source: bytes) -> dict[str, dict[str, str]]:
-    """By kernel, the nodes that it computes, and their texts: `aten.add.Tensor(arg0_1, 1)`."""
+    """The nodes that each kernel computes, with their texts: `aten.add.Tensor(arg0_1, 1)`."""
     by_kernel: dict[str, dict[str, str]] = {}
     if _HEAD not in source:
         return {}
@@ -40,7 +40,7 @@ def fragments(source: bytes) -> dict[str, dict[str, str]]:
 def by_launch(
     located: Located, kernels: Mapping[str, Mapping[str, str]]
 ) -> dict[int, Mapping[str, str]]:
-    """The nodes of each launch that is the first one of its kernel."""
+    """The nodes of each launch that is the first of its kernel."""
     nodes: dict[int, Mapping[str, str]] = {}
     seen: set[str] = set()
     for launch in located.launches if kernels else ():
@@ -51,7 +51,7 @@ def by_launch(
 
 
 def _node(line: str) -> tuple[str, str] | None:
-    """The name and the text of a node, `None` of what the kernel is given or returns."""
+    """The name and text of a node; `None` for inputs and outputs of the kernel."""
     head, called, rest = line.partition(" = call_function[target=")
     target, bracket, given = rest.partition("](args = (")
     if not called or not bracket or not head.startswith("#   %"):

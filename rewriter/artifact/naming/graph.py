@@ -1,7 +1,7 @@
-"""A graph of FX as torch prints it: `fx_graph_readable.py`, and the payloads of a trace log.
+"""Reads an FX graph as torch prints it: `fx_graph_readable.py`, and payloads of a trace log.
 
 The text is that of `print_readable` (torch/fx/graph.py): a `def forward` with the inputs, comments
-that say where in the model the lines below come from, and an assignment for each node.
+with the place in the model where the following lines come from, and an assignment for each node.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from itertools import takewhile
 from rewriter.locate.declarations import never_written
 
 ATTRIBUTE = "get_attr"  # the operator of a node that is a tensor of the model
-MOST_BYTES = 32 << 20  # of a text that is read at all
+MOST_BYTES = 32 << 20  # longer texts are not read
 
-_FIRST_LINES = 5_000  # of a graph, before which a line of the model stands: inputs come first
+_FIRST_LINES = 5_000  # where the first line of the model is searched for: inputs come before it
 _CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
 _INPUT = re.compile(r"(\w+): ?\"([^\"]*)\"")
 _DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
 _PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
 _UNKNOWN = re.compile(r"^\s*# No stacktrace found")
-# How an exported program begins: its inputs stand in a line of the body.
+# The start of an exported program, whose inputs are declared on a line in the body.
 _DECLARED = re.compile(r"^\s+(?:\w+: ?\"[^\"]*\"; *)+$")
 _ATTRIBUTE = re.compile(r"self(?:\.\w+)+")
 _CONTROLLED = re.compile(r"higher_order\.control_deps\(\([^()]*\), (\w+)((?:, \w+)*)\)")
 _NODE = re.compile(r"^\s+(\w+)(?:: ?\"([^\"]*)\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-# What shows memory of its argument and runs no kernel, as Inductor lowers it.
+# Operators that return a view of their argument without running a kernel.
 _VIEWS = {"alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice"}
 _VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "_unsafe_view", "view"}
 
 
 @dataclass(frozen=True)
 class ModelLine:
-    """A line of the model. `turn` counts its blocks in the graph: in a loop it has several."""
+    """A line of the model. `turn` counts its blocks in the graph: a line in a loop has several."""
 
     file: str
     line: int
@@ -52,9 +52,9 @@ class ModelLine:
 
 @dataclass(frozen=True)
 class FxNode:
-    """One operation. `reads` are the nodes and inputs in its arguments, `item` its index of a
-    tuple, if it is one. `call` is its text, such as `aten.log.default(addmm)`, `type` what the text
-    says of its value, such as `f32[8, 4][4, 1]cpu`."""
+    """One operation. `reads` are the nodes and inputs in its arguments, `item` its index in a
+    tuple, if it is an item of one. `call` is its text, such as `aten.log.default(addmm)`, `type`
+    the type of its value in the text, such as `f32[8, 4][4, 1]cpu`."""
 
     name: str
     operator: str
@@ -76,8 +76,8 @@ class FxNode:
 
 @dataclass(frozen=True)
 class FxGraph:
-    """`inputs` maps names to what AOTAutograd says of them, such as `PlainAOTInput(idx=3)`, and
-    `types` to what the text says of their values."""
+    """`inputs` maps names to AOTAutograd's descriptions, such as `PlainAOTInput(idx=3)`; `types`
+    maps them to the types in the text."""
 
     inputs: Mapping[str, str]
     nodes: Mapping[str, FxNode]
@@ -91,8 +91,8 @@ class FxGraph:
 
     @cached_property
     def updates(self) -> frozenset[str]:
-        """The calls that have no value, in a graph that says of values what they are: they write
-        into their arguments."""
+        """The calls without a value, if the graph has the types of values: they write into their
+        arguments."""
         if not any(node.type for node in self.nodes.values()):
             return frozenset()
         read = {name for node in self.nodes.values() for name in node.reads}
@@ -100,12 +100,12 @@ class FxGraph:
         return frozenset(bare) - read - {*self.outputs, *self.attributes}
 
     def base(self, name: str) -> str:
-        """The node or input whose memory a node shows."""
+        """The node or input that owns the memory of a node."""
         return self._bases.get(name, name)
 
     @property
     def unwritten(self) -> frozenset[int]:
-        """The places of the outputs that the model returns without writing them."""
+        """The indices of the outputs that the model returns without writing them."""
         operators = {
             operator for known in never_written() for operator in known.get("operators", ())
         }
@@ -119,17 +119,17 @@ class FxGraph:
         return self.nodes[name].statement if name in self.nodes else name
 
     def first_use(self, name: str) -> ModelLine | None:
-        """Where the model first uses an input."""
+        """The place where the model first uses an input."""
         return self._first_uses.get(name)
 
     def items(self, name: str) -> Mapping[int, str]:
-        """The nodes that take the members of a tuple, by their indices."""
+        """The nodes that are the items of a tuple, by their indices."""
         return self._items.get(name, {})
 
     @cached_property
     def _bases(self) -> dict[str, str]:
         bases: dict[str, str] = {}
-        for node in self.nodes.values():  # what a node reads comes before it
+        for node in self.nodes.values():  # the arguments of a node come before it
             if node.is_view and node.reads:
                 bases[node.name] = bases.get(node.reads[0], node.reads[0])
         return bases
@@ -163,7 +163,7 @@ def first_place(text: str) -> ModelLine | None:
 def parse_inlined(text: str) -> FxGraph | None:
     """As `parse`, with each `control_deps` node replaced by the operator that it wraps.
 
-    Such a node only says what has to run before the operator, which is in a subgraph of its own.
+    The node only says what has to run before the operator, which is in a subgraph of its own.
     """
     graph = parse(text)
     if graph is None:
@@ -185,7 +185,7 @@ def _inlined(node: FxNode, inner: Mapping[str, FxGraph]) -> FxNode:
 
 
 def subgraphs(text: str) -> dict[str, FxGraph]:
-    """The graphs inside of a graph, by name: the branches of a condition, the body of a loop."""
+    """The subgraphs of a graph, by name: the branches of a condition, the body of a loop."""
     heads = list(_CLASS.finditer(text))[1:] if len(text) <= MOST_BYTES else []
     ends = [*(one.start() for one in heads[1:]), len(text)]
     parsed = {
@@ -195,7 +195,7 @@ def subgraphs(text: str) -> dict[str, FxGraph]:
 
 
 def parse(text: str) -> FxGraph | None:
-    """Read a graph, without those inside of it; `None` where the text is none."""
+    """Read a graph without its subgraphs; `None` if the text is not a graph."""
     start = text.find("def forward(")
     if start < 0 or len(text) > MOST_BYTES:
         return None
@@ -235,7 +235,7 @@ def parse(text: str) -> FxGraph | None:
             nodes[name] = replace(node, type=match[2] or "")
         elif line.lstrip().startswith("return "):
             text = line.strip().removeprefix("return ")
-            # AOTAutograd's graphs have a line for each, with what it is behind.
+            # AOTAutograd's graphs have one input per line, with its description.
             rest = lines if text == "(" else ()
             members = takewhile(lambda line: line.strip() not in (")", ""), rest)
             outputs = _returned(text + "".join(x.partition("#")[0].strip() for x in members))
@@ -259,15 +259,13 @@ def _node(
     called, bracket, arguments = value.partition("(")
     parts = called.split(".")
     if not bracket or not parts[-1].isidentifier():
-        return FxNode(
-            name, "", named(value), place, call=call
-        )  # `a + b`, as Dynamo's graphs have it
+        return FxNode(name, "", named(value), place, call=call)  # `a + b`, as in Dynamo's graphs
     operator = parts[3] if called.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
-    # The name of an operator may be that of a node, too.
+    # An operator may have the name of a node.
     return FxNode(name, operator, named(arguments), place, call=call)
 
 
 def _returned(text: str) -> tuple[str, ...]:
-    """The names in `(a, None, b)`, in order; an empty text for what is no name."""
+    """The names in `(a, None, b)`, in order; empty for an item that is not a name."""
     parts = text.strip().rstrip(",").strip("()[] ").split(",")
     return tuple(one.strip() if one.strip().isidentifier() else "" for one in parts if one.strip())

@@ -1,5 +1,4 @@
-"""What is known of the compilation of wrappers: from logs, from debug directories, and from the
-entries of a cache."""
+"""Collects what logs, debug directories and cache entries say about the compilation of wrappers."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from rewriter.artifact.containers.types import Container, Contents
     from rewriter.artifact.entries.contained import ContainedEntries
 
-# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
-# as Inductor lowered it.
+# Files that TORCH_COMPILE_DEBUG writes beside a wrapper: torch/_inductor/debug.py. The first is the
+# graph as Inductor lowered it.
 GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
 _MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 
 
 class Compilations:
-    """What is known of the compilations of some wrappers, which are read once."""
+    """What is known about the compilations of some wrappers; every source is read once."""
 
     def __init__(self, logs: Iterable[Path] = (), container: Container | None = None) -> None:
         self._traces: dict[str, CompilationTrace] = {}
@@ -36,7 +35,7 @@ class Compilations:
             try:
                 self._traces |= trace.read(log)
             except OSError:
-                continue  # the wrappers are there, and their names are not
+                continue  # the wrappers could be read, but have no names
         self._indexes: dict[Path, EntryIndex] = {}
         self._contained: dict[Path, ContainedEntries | None] = {}
         if container is not None:
@@ -44,32 +43,32 @@ class Compilations:
 
     @classmethod
     def of_artifact(cls, artifact: Artifact) -> Compilations:
-        """What is known of the wrappers of an artifact."""
+        """What is known about the wrappers of an artifact."""
         return cls(logs_of(artifact), artifact.container)
 
     def _in_container(self, path: Path) -> ContainedEntries | None:
-        """The entries of a container, which is read if it was not yet."""
+        """The entries of a container, which is read at the first call."""
         if path not in self._contained:
             from rewriter.artifact.contained_wrappers import read_contents
 
             try:
                 contents = read_contents(limits.read(path, limits.PICKLE_BYTES))
             except (OSError, RewriterError):
-                contents = None  # it was sound before: a program replaces it
+                contents = None  # it was valid before: a program is replacing it
             self._contained[path] = None if contents is None else _entries(path, contents)
         return self._contained[path]
 
     @property
     def damaged(self) -> Iterator[tuple[Path, str]]:
-        """The entries that cannot be read, and why."""
+        """Yield the entries that cannot be read, and why."""
         for index in self._indexes.values():
             yield from index.damaged.items()
         for contained in self._contained.values():
             yield from contained.damaged.items() if contained is not None else ()
 
     def of_wrapper(self, wrapper: OpenWrapper) -> CompilationTrace | None:
-        """What is known of a wrapper. A log is of this very program: what an entry says may be of
-        another one, of which the graph is the same, and counts after it."""
+        """What is known about a wrapper. A log is about this very program, so it comes first; a
+        cache entry may be from another program with the same graph."""
         traced = self._traces.get(trace.digest(wrapper.restored.source))
         if traced is not None and traced.lowered and traced.traced:
             return traced
@@ -77,11 +76,11 @@ class Compilations:
         return others if traced is None else traced.completed(others)
 
     def partner(self, wrapper: OpenWrapper, groups: Mapping[str, Sequence[OpenWrapper]]) -> str:
-        """The name of the file of the other direction, of a wrapper that a model is trained with;
-        empty where it is not known. `groups` are those of `grouped`."""
+        """The file name of the other direction's wrapper, for a wrapper that a model is trained
+        with; empty if not known. `groups` are those of `grouped`."""
         if wrapper.graph == "inference":
             return ""
-        # In a container they have names of their own.
+        # In a container wrappers have other names.
         if wrapper.stored is None and (found := self._entry(wrapper)) is not None:
             index, entry = found
             if (pair := index.autograd(entry)) is not None:
@@ -95,14 +94,14 @@ class Compilations:
         return next(x.name for x in same if x.graph != wrapper.graph)
 
     def graph_text(self, wrapper: OpenWrapper, partner: str) -> str:
-        """The graph of the forward of a wrapper's pair, by an entry of its cache."""
+        """The graph of the forward of a wrapper's pair, from an entry of its cache."""
         if (found := self._entry(wrapper)) is None:
             return ""
         other = found[0].of_wrapper(Path(partner).stem)
         return other.lowered if other is not None else ""
 
     def guards(self, wrapper: OpenWrapper) -> str:
-        """The condition on its integers under which a wrapper is right, as its entry has it."""
+        """The condition on its integers under which a wrapper is valid, from its entry."""
         found = self._entry(wrapper)
         return found[1].guards if found is not None else ""
 
@@ -124,7 +123,7 @@ class Compilations:
             return None
         index, entry = found
         traced = ""
-        # Of the inputs of an inference AOTAutograd's graph says nothing more.
+        # For the inputs of an inference, AOTAutograd's graph says nothing more.
         if wrapper.graph != "inference" or not entry.lowered:
             pair = index.autograd(entry)
             if pair is not None:
@@ -142,7 +141,7 @@ def _entries(path: Path, contents: Contents) -> ContainedEntries:
 
 
 def logs_of(artifact: Artifact) -> Iterator[Path]:
-    """The logs that say something of the wrappers of an artifact."""
+    """The logs with facts about the wrappers of an artifact."""
     for wrapper in artifact.wrappers:
         if wrapper.inside is not None and trace_log.is_log(wrapper.inside):
             yield wrapper.inside
@@ -151,7 +150,7 @@ def logs_of(artifact: Artifact) -> Iterator[Path]:
 
 
 def grouped(wrappers: Iterable[OpenWrapper]) -> dict[str, list[OpenWrapper]]:
-    """The forwards and backwards of some wrappers, those of one compilation together."""
+    """The forwards and backwards of some wrappers, grouped by compilation."""
     groups: dict[str, list[OpenWrapper]] = {}
     for wrapper in wrappers:
         if wrapper.graph != "inference" and (group := _group(wrapper)):
@@ -160,7 +159,7 @@ def grouped(wrappers: Iterable[OpenWrapper]) -> dict[str, list[OpenWrapper]]:
 
 
 def _group(wrapper: OpenWrapper) -> str:
-    """What the directions of one compilation have in common, in a log or a debug directory."""
+    """What the wrappers of one compilation have in common, in a log or a debug directory."""
     if wrapper.inside is not None:
         return f"{wrapper.inside}:{wrapper.name.rpartition('/')[0]}"
     # `model__0_forward_1.0` and `model__0_backward_3.1`: torch/_inductor/debug.py.
@@ -169,7 +168,7 @@ def _group(wrapper: OpenWrapper) -> str:
 
 
 def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
-    """What lies beside a wrapper in a debug directory."""
+    """What the files beside a wrapper in a debug directory say."""
     folder = wrapper.path.parent
     text = next(filter(None, (_text(folder / name) for name in GRAPHS)), "")
     if not text:

@@ -1,8 +1,8 @@
-"""Which lines of the model each launch computes.
+"""Tells which lines of the model each launch computes.
 
-By the nodes of the graph that it computes, which name lines. Where those are not known, by torch's
-own map of lines of the wrapper; that has the line where the code of a node begins, which is not
-where its launch stands: a C++ kernel is called later, and what it writes is allocated there.
+The nodes that a launch computes name lines. If the nodes are not known, torch's own map of the
+wrapper's lines is used. It has the line where the code of a node begins, which is not the line of
+the launch: the output of a C++ kernel is allocated there, and the kernel is called later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ASSIGNED = re.compile(rb"[ \t]+(?:auto |RAIIAtenTensorHandle )?(\w+)(?: = |\(\w
 
 
 def lines_of_nodes(graph: FxGraph, names: Iterable[str]) -> tuple[SourceLine, ...]:
-    """The lines of some nodes, in their order."""
+    """The lines of some nodes, in order."""
     known = (graph.nodes.get(name) for name in names)
     places = (node.place for node in known if node is not None and node.place is not None)
     lines = (SourceLine(one.file, one.line, one.function, one.code) for one in places)
@@ -31,7 +31,7 @@ def lines_of_nodes(graph: FxGraph, names: Iterable[str]) -> tuple[SourceLine, ..
 def lines_of_map(
     located: Located, line_map: Sequence[tuple[int, Frame]], source: bytes
 ) -> dict[int, tuple[SourceLine, ...]]:
-    """The lines of launches by torch's map of the lines of a wrapper."""
+    """The lines of launches, by torch's map of a wrapper's lines."""
     if not line_map or not source:
         return {}
     starts = [line for line, _ in line_map]
@@ -39,7 +39,7 @@ def lines_of_map(
     scopes = {entry.name for entry in located.entries}
     lines = {}
     for launch in located.launches:
-        if launch.scope not in scopes:  # torch's map is of the entry
+        if launch.scope not in scopes:  # torch's map covers only the entry
             continue
         frames = []
         for line in _begins(launch, assigned):
@@ -52,7 +52,7 @@ def lines_of_map(
 
 
 def _begins(launch: Launch, assigned: dict[str, list[int]]) -> Iterator[int]:
-    """The lines of the wrapper where the code of the nodes begins that a launch computes."""
+    """Yield the wrapper lines where the code begins for the nodes that a launch computes."""
     if launch.kind != "cpp":
         yield launch.line
         return
@@ -64,7 +64,7 @@ def _begins(launch: Launch, assigned: dict[str, list[int]]) -> Iterator[int]:
 
 
 def _assignments(source: bytes) -> dict[str, list[int]]:
-    """The lines that give a variable its value, ascending."""
+    """The lines that assign to each variable, ascending."""
     lines: dict[str, list[int]] = {}
     for number, text in enumerate(source.split(b"\n"), 1):
         if match := _ASSIGNED.match(text):

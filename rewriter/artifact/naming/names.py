@@ -1,4 +1,4 @@
-"""The names of one wrapper: what its kernels compute, and what its inputs are in the model."""
+"""The names in one wrapper: what its kernels compute, and what its inputs are in the model."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
 
 def of_artifact(artifact: Artifact) -> dict[str, Names]:
-    """The names of each wrapper that something is known of, by the wrapper's name."""
+    """The names of each wrapper about which something is known, by the wrapper's name."""
     return of_wrappers(artifact.wrappers, Compilations.of_artifact(artifact))
 
 
 def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:
     """The names of some wrappers, by the wrapper's name.
 
-    Of a forward and a backward of one compilation the names say so: where both are given, also
-    which values the one saves for the other.
+    A forward and a backward of one compilation refer to each other. If both are given, the names
+    also say which values the forward saves for the backward.
     """
     known: dict[str, tuple[OpenWrapper, FxGraph | None]] = {}
     by_wrapper: dict[str, Names] = {}
@@ -69,8 +69,8 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
 
 
 def parts_of(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:
-    """Which parts of the model some wrappers are, and which belong together, by the wrapper's name:
-    without their launches, for lists of many."""
+    """Which parts of the model some wrappers are, and which belong together, by the wrapper's name.
+    Leaves out their launches, for lists of many wrappers."""
     groups = grouped(wrappers)
     parts = {}
     for wrapper in wrappers:
@@ -86,7 +86,7 @@ def parts_of(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dic
 
 
 def title(graph: FxGraph | None) -> str:
-    """Which part of the model a graph is, by its first line: `model (model.py:9)`."""
+    """The part of the model that a graph is, by its first line: `model (model.py:9)`."""
     nodes = graph.nodes.values() if graph is not None else ()
     return _titled(next((node.place for node in nodes if node.place is not None), None))
 
@@ -94,12 +94,12 @@ def title(graph: FxGraph | None) -> str:
 def _titled(place: ModelLine | None) -> str:
     if place is None:
         return ""
-    # Most modules have a function of that name.
+    # Most modules have a function of that name, so it says nothing.
     return place.short if place.function in _UNTOLD else f"{place.function} ({place.short})"
 
 
 def _saved(wrapper: OpenWrapper, graph: FxGraph | None, backward: Names) -> dict[str, str]:
-    """The variables of a forward that its backward is given, by the names of its inputs."""
+    """The variables of a forward that its backward takes, by the names of its inputs."""
     if graph is None or not wrapper.located.entries:
         return {}
     outputs = wrapper.located.entries[0].outputs
@@ -108,9 +108,9 @@ def _saved(wrapper: OpenWrapper, graph: FxGraph | None, backward: Names) -> dict
 
 
 def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") -> Names:
-    """The names that a log, a debug directory or an entry gives to what is in a wrapper.
+    """The names that a log, a debug directory or a cache entry gives to the parts of a wrapper.
 
-    `source` is its text without probes, which torch's map of lines is about.
+    `source` is its text without probes, to which torch's map of lines refers.
     """
     lowered = parse(traced.lowered)
     if lowered is None or not located.entries:
@@ -145,7 +145,7 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
 
 
 def _by_provenance(located: Located, mappings: Json) -> dict[int, tuple[str, ...]]:
-    """The nodes that torch itself names, with INDUCTOR_PROVENANCE=1: by kernel and launch of it."""
+    """The nodes that torch itself names with INDUCTOR_PROVENANCE=1, by kernel and launch."""
     named = mappings.get("cppCodeToPost")
     if not isinstance(named, dict):
         return {}
@@ -166,13 +166,13 @@ def _by_provenance(located: Located, mappings: Json) -> dict[int, tuple[str, ...
 
 
 class _ModelNames:
-    """Nodes of Inductor's graph by the names of the model's own operations."""
+    """Maps nodes of Inductor's graph to the names of the model's own operations."""
 
     def __init__(
         self, lowered: FxGraph, dynamo: FxGraph | None, mappings: Json, called: set[str]
     ) -> None:
         self._lowered = lowered
-        self._called = called  # what the file itself says of other launches
+        self._called = called  # what the file itself says about other launches
         before = mappings.get("postToPre")
         self._before: Json = before if isinstance(before, dict) else {}
         self._blocks: dict[tuple[str, int], dict[int, list[str]]] = {}
@@ -201,7 +201,7 @@ class _ModelNames:
         blocks = self._blocks.get(key, {})
         if len(blocks) == 1:
             operations = next(iter(blocks.values()))
-        # A line of a loop: its blocks stand for each other if there are as many.
+        # A line in a loop: its blocks correspond to each other if there are as many.
         elif len(blocks) == self._turns[key] and node.place.turn in blocks:
             operations = blocks[node.place.turn]
         else:
@@ -210,7 +210,7 @@ class _ModelNames:
 
 
 def of_source(located: Located, source: bytes) -> Names:
-    """What the text of a wrapper says by itself: the nodes of its kernels."""
+    """The names in the text of a wrapper itself: the nodes of its kernels."""
     by_launch = fragments.by_launch(located, fragments.fragments(source))
     return Names(
         computes={
@@ -250,7 +250,7 @@ def _inputs(
 
 
 def model_name(source: str, root: str = "self") -> str:
-    """Dynamo's expression for a tensor as the author of the model `root` would write it.
+    """Dynamo's expression for a tensor, as the author of the model `root` would write it.
 
     >>> model_name("L['self']._modules['blocks']._modules['1']._parameters['temp']")
     'blocks.1.temp'
@@ -261,7 +261,7 @@ def model_name(source: str, root: str = "self") -> str:
     """
     parts = _parts(source)
     inner = [part for part in parts if part not in _CONTAINERS]
-    # The module itself needs no name in front of those of its parts.
+    # The parts of a module are named without the module.
     drops = _is_inside(parts) and source.startswith("L[") and parts[0] == root
     return ".".join(inner[drops:])
 
@@ -271,5 +271,5 @@ def _parts(source: str) -> list[str]:
 
 
 def _is_inside(parts: list[str]) -> bool:
-    """Whether it is a part of a module."""
+    """Whether the expression is for a part of a module."""
     return not _CONTAINERS.isdisjoint(parts)

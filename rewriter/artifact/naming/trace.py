@@ -1,6 +1,6 @@
-"""What a log of `TORCH_TRACE` says of the graphs that its wrappers were made from.
+"""Reads from a log of `TORCH_TRACE` the graphs that its wrappers were made from.
 
-Of one compilation a log has, in this order: where Dynamo found each tensor (`describe_source`),
+For each compilation the log has, in this order: where Dynamo found each tensor (`describe_source`),
 Dynamo's graph, AOTAutograd's graphs, and before each wrapper the graph that Inductor lowered
 (`inductor_post_grad_graph`; torch/_inductor/compile_fx.py).
 """
@@ -25,15 +25,15 @@ _GRAPHS = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
 _ARTIFACTS = ("inductor_post_grad_graph", "inductor_provenance_tracking_node_mappings")
 _ENTRIES = ("describe_source", "dynamo_output_graph", "inductor_output_code", *_GRAPHS)
 _WANTED = re.compile("|".join(f'"{name}"' for name in (*_ENTRIES, *_ARTIFACTS)).encode())
-_MOST_LINE = 1 << 20  # bytes of the object of an entry
+_MOST_LINE = 1 << 20  # bytes of the JSON object of an entry
 
 
 @dataclass(frozen=True)
 class CompilationTrace:
-    """What is known of one wrapper, as text; empty where the log has none.
+    """The facts about one wrapper, as text; empty if the log lacks them.
 
     `sources` are Dynamo's expressions for tensors, such as `L['self']._parameters['w']`; `lowered`
-    is the graph that Inductor lowered, `traced` AOTAutograd's, `dynamo` the one of the model.
+    is the graph that Inductor lowered, `traced` AOTAutograd's, `dynamo` the graph of the model.
     `line_map` is that of `CacheEntry`.
     """
 
@@ -45,7 +45,7 @@ class CompilationTrace:
     line_map: tuple[tuple[int, Frame], ...] = ()
 
     def completed(self, other: CompilationTrace | None) -> CompilationTrace:
-        """This, with what only another one has."""
+        """A copy in which missing facts are taken from another trace."""
         if other is None:
             return self
         pairs = ((x.name, getattr(self, x.name) or getattr(other, x.name)) for x in fields(self))
@@ -60,12 +60,12 @@ class _Compilation:
 
 
 def digest(source: bytes) -> str:
-    """The key of a wrapper in what `read` returns: the SHA-256 of its plain source."""
+    """The key of a wrapper in the result of `read`: the SHA-256 of its plain source."""
     return hashlib.sha256(source).hexdigest()
 
 
 def read(path: Path) -> dict[str, CompilationTrace]:
-    """What a log says of each wrapper whose text is in it, by `digest`. Raises `OSError`."""
+    """The facts about each wrapper whose text is in a log, by `digest`. Raises `OSError`."""
     by_digest: dict[str, CompilationTrace] = {}
     compilations: dict[tuple[object, ...], _Compilation] = {}
     for about, payload in _entries(path):
@@ -75,7 +75,7 @@ def read(path: Path) -> dict[str, CompilationTrace]:
         if isinstance(source := about.get("describe_source"), dict):
             one.sources.append(str(source.get("source", "")))
         elif "inductor_output_code" in about:
-            plain = edit.strip(payload).source  # of a program that ran with probes
+            plain = edit.strip(payload).source  # the program may have run with probes
             one.last = digest(plain)
             by_digest[one.last] = _compilation_trace(one, plain)
             one.texts.pop("inductor_post_grad_graph", None)
@@ -83,19 +83,19 @@ def read(path: Path) -> dict[str, CompilationTrace]:
             text = payload.decode("utf-8", "replace")
             one.texts[name] = text
             if name == _ARTIFACTS[1] and one.last:
-                # It comes behind the wrapper that it is about.
+                # This entry follows the wrapper that it is about.
                 by_digest[one.last] = replace(by_digest[one.last], mappings=mappings(text))
     return by_digest
 
 
 def wrapper_paths(path: Path) -> tuple[Path, ...]:
-    """Where the wrappers of a log are, or were, those from a cache of graphs among them. Raises
-    `OSError`."""
+    """The present or former paths of the wrappers of a log, including those loaded from a cache of
+    graphs. Raises `OSError`."""
     paths: dict[Path, None] = {}
     for about, _ in _entries(path):
         facts = about.get("inductor_output_code")
         if isinstance(facts, dict):
-            # `file_path` is absolute, and is not there before torch 2.9.
+            # `file_path` is absolute; torch before 2.9 does not write it.
             name = str(facts.get("file_path") or facts.get("filename") or "")
             if os.path.isabs(name):
                 paths[Path(name)] = None
@@ -103,7 +103,7 @@ def wrapper_paths(path: Path) -> tuple[Path, ...]:
 
 
 def mappings(text: str) -> Json:
-    """The object of `inductor_provenance_tracking_node_mappings`; empty where it is none."""
+    """The object of `inductor_provenance_tracking_node_mappings`; empty if the text is not one."""
     try:
         return json_text.parse_object(text.encode("utf-8", "replace"))
     except json_text.JsonError:
@@ -123,13 +123,13 @@ def _name(about: Json) -> str:
     name = artifact.get("name") if isinstance(artifact, dict) else None
     if name in _ARTIFACTS:
         return str(name)
-    # What comes from a cache is traced under a key of its own: FxGraphCache in codecache.py.
+    # What is loaded from a cache is traced under a different key: FxGraphCache in codecache.py.
     keys = ("dynamo_output_graph", *_GRAPHS, _ARTIFACTS[0])
     return next((name for name in keys if name in about), "")
 
 
 def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
-    """The entries that say something here, with their payloads; none that is beyond the bounds."""
+    """Yield the relevant entries with their payloads, except those beyond the bounds."""
     about: Json | None = None
     payload: list[bytes] = []
     size = 0

@@ -1,7 +1,7 @@
-"""Reads the log that `TORCH_TRACE` leaves: the sources that Inductor wrote into it.
+"""Reads the log of `TORCH_TRACE`: the sources that Inductor wrote into it.
 
-An entry is a line of glog's with a JSON object, and its payload the lines after it, each behind a
-tab (torch/_logging/_internal.py). The object has the MD5 of the payload.
+An entry is a line of glog's with a JSON object; its payload is the lines after it, each after a tab
+(torch/_logging/_internal.py). The object has the MD5 of the payload.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 
 ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?=\{)")
-# The entries that hold wrappers, and what they hold: torch/_inductor/graph.py and codecache.py.
+# The entries that contain wrappers: torch/_inductor/graph.py and codecache.py.
 _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096
-_RANKS = 10**9  # it becomes a folder's name
+_RANKS = 10**9  # bounds the rank, which becomes a folder's name
 SUFFIX = ".log"
-_UNKNOWN: Json = {}  # of an entry whose object cannot be read
+_UNKNOWN: Json = {}  # for an entry whose object cannot be read
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file is a log of `TORCH_TRACE`, by how it begins."""
+    """Whether a file is a log of `TORCH_TRACE`, by its first bytes."""
     try:
         with path.open("rb") as file:
             return bool(ENTRY.match(file.read(_HEAD)))
@@ -36,7 +36,7 @@ def is_log(path: Path) -> bool:
 
 
 def read(path: Path) -> tuple[TracedSource, ...]:
-    """The sources in a log, in its order; one that is there twice is given once."""
+    """The sources in a log, in order; one that occurs twice is returned once."""
     try:
         sources = [
             _traced(path, about, payload)
@@ -53,9 +53,9 @@ def read(path: Path) -> tuple[TracedSource, ...]:
 
 
 def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
-    """The objects of the entries that are wanted, and their payloads.
+    """Yield the objects of the relevant entries, and their payloads.
 
-    Logs are large, so that no more than one payload is held.
+    Logs are large, so only one payload is in memory at a time.
     """
     about: Json | None = None
     payload: list[bytes] = []
@@ -89,7 +89,7 @@ def _wanted(line: bytes) -> Json | None:
 
 
 def _joined(payload: list[bytes]) -> bytes:
-    """The payload: the last line end is the log's own."""
+    """The payload, without the last line end, which belongs to the log."""
     return b"".join(payload)[:-1]
 
 

@@ -1,6 +1,6 @@
-"""Reads what `tlparse` makes of a log: pages with the sources that Inductor wrote.
+"""Reads the pages that `tlparse` makes of a log, with the sources that Inductor wrote.
 
-A page is highlighted HTML, or with `--plain-text` the source itself, in a folder named by the
+A page is highlighted HTML, or with `--plain-text` the source itself, in a folder named after the
 compile id (src/parsers.rs and src/types.rs of tlparse).
 """
 
@@ -17,28 +17,28 @@ _NAME = re.compile(
 SUFFIXES = (".html", ".txt")
 _FOLDER = re.compile(r"(?:(-|\d+)_)?(-|\d+)_(-|\d+)_(-|\d+)")
 _PRE = re.compile(rb"\A\s*<pre[^>]*>\n?")
-# Larger than any character's, and Python reads only some thousand digits.
+# No character has such a large number, and Python refuses to convert very long ones.
 _NUMBER = re.compile(r"&#(?=\d{8})")
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is one that holds the source of a wrapper, by its name."""
+    """Whether a file contains the source of a wrapper, by its name."""
     return bool(_NAME.fullmatch(path.name))
 
 
 def order(path: Path) -> tuple[Path, int]:
-    """Sorts pages as their entries were in the log."""
+    """The key that sorts pages in the order of their entries in the log."""
     match = _NAME.fullmatch(path.name)
     return root_of(path), int(match[2] or 0) if match else 0
 
 
 def root_of(path: Path) -> Path:
-    """The directory that tlparse made, of one of its pages."""
+    """The directory that tlparse made, from one of its pages."""
     return path.parent.parent
 
 
 def read(path: Path, data: bytes) -> TracedSource:
-    """The source that a page shows."""
+    """The source in a page."""
     name = _NAME.fullmatch(path.name)
     assert name
     folder = path.absolute().parent.name
@@ -57,15 +57,15 @@ def read(path: Path, data: bytes) -> TracedSource:
 
 
 def _text(html: bytes) -> bytes:
-    """What a browser shows: `<` and `&` of the source itself are entities."""
+    """The text that a browser shows. `<` and `&` of the source are entities in the page."""
     pieces = []
     position = 0
-    # Not a regular expression: of many `<` without a `>` each would be read to the end.
+    # Not by a regular expression, which would read to the end for each of many `<` without a `>`.
     while (start := html.find(b"<", position)) >= 0 and (end := html.find(b">", start)) >= 0:
         pieces.append(html[position:start])
         position = end + 1
     pieces.append(html[position:])
-    # What is no UTF-8 stays as it is, to be found where the text is read.
+    # Bytes that are not UTF-8 are kept, and reported when the text is read.
     text = b"".join(pieces).decode("utf-8", "surrogateescape")
     from html import unescape
 

@@ -1,4 +1,4 @@
-"""The value that readers of logs and of pages made from them hand on. Nothing here does I/O."""
+"""The source that readers of logs and of tlparse's pages return. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNKNOWN = "no_frame"
 class TracedSource:
     """A source that torch traced. `folder` says which compilation it is from, `suffix` what it is.
 
-    `damage` says why the text is not what was traced; empty where it is. `rank` is that of the
+    `damage` says why the text is not what was traced; empty if it is. `rank` is that of the
     process, if it had one.
     """
 
@@ -28,14 +28,14 @@ class TracedSource:
 def folder_of(autograd: object, frame: object, compilation: object, attempt: object) -> str:
     """The compile id as a folder's name: frame, how often it was compiled, attempt.
 
-    The number of compiled autograd comes first, where it has one. What is compiled without a frame,
-    as AOTInductor does, has no id.
+    The number of compiled autograd comes first, if there is one. A compilation without a frame, as
+    by AOTInductor, has no id.
     """
     given = [
         "" if isinstance(part, int) and part.bit_length() > 64 else str(part)
         for part in (autograd, frame, compilation, attempt)
     ]
-    # They become the name of a folder, which holds 255 letters.
+    # They become part of a folder's name, which may have 255 bytes.
     numbers = [part if re.fullmatch(r"[0-9]{1,18}", part) else "" for part in given]
     if not any(numbers[:3]):
         return _UNKNOWN

@@ -1,1 +1,1 @@
-"""Two artifacts, wrapper by wrapper: launches, arguments, kernels and other lines that differ."""
+"""Compares two artifacts wrapper by wrapper: launches, arguments, kernels and other lines."""

@@ -1,7 +1,7 @@
-"""Accounts for every line of two wrappers: equal, equal but for names, or on one side alone.
+"""Accounts for every line of two wrappers: equal, equal except for names, or on one side only.
 
-Paired launches hold the texts together, so that of many lines that read the same the right ones
-are matched.
+The lines of paired launches are matched first, so that among many equal lines the right ones are
+matched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HANDLES = re.compile(r"(\[Provenance debug handles\][^\[]*):\d+")
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines by number: of one side alone, and pairs that differ in names only, or in their ends."""
+    """Lines by number: those on one side only, and pairs that differ only in names or line ends."""
 
     removed: tuple[int, ...]
     added: tuple[int, ...]
@@ -65,7 +65,7 @@ def bare(line: bytes) -> bytes:
 
 
 def describe_ends(a: Sequence[bytes], b: Sequence[bytes], matched: Lines) -> Iterator[str]:
-    """Sentences about lines that differ in what `bare` leaves out."""
+    """Yield sentences about lines that differ in what `bare` removes."""
     for side, ours, theirs in (("A", a, b), ("B", b, a)):
         pairs = matched.ends if side == "A" else [(y, x) for x, y in matched.ends]
         if any(_marked(ours[x - 1]) and not _marked(theirs[y - 1]) for x, y in pairs):
@@ -89,9 +89,9 @@ def _end(line: bytes) -> str:
 
 
 def line_keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -> list[str]:
-    """The keys by which lines are matched: their text, less numbers and hashes of the compiler.
+    """The keys by which lines are matched: their text without the compiler's numbers and hashes.
 
-    `names` replace names of this side by those of the other.
+    `names` replaces names of this side by those of the other.
     """
 
     def renamed(match: re.Match[str]) -> str:
@@ -128,7 +128,7 @@ def same(a: range, b: range, keys_a: Sequence[str], keys_b: Sequence[str]) -> bo
 
 
 def launch_lines(launch: Launch, source: Source) -> range:
-    """The lines, from 1, of a launch's statement and of what takes its results over."""
+    """The lines, from 1, of a launch's statement and of the lines that take over its results."""
     return range(
         source.line_of(launch.insertion_point.start),
         source.line_of(launch.insertion_point.end - 1) + 1,
@@ -136,7 +136,7 @@ def launch_lines(launch: Launch, source: Source) -> range:
 
 
 def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> range:
-    """The lines, from 1, of a kernel and the comments right above it; none if it is elsewhere."""
+    """The lines, from 1, of a kernel and the comments above it; none if it is in another file."""
     if not kernel.end:
         return range(0)
     first, last = source.line_of(kernel.start), source.line_of(kernel.end - 1)
@@ -146,6 +146,6 @@ def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> 
 
 
 def drop_explained(numbers: Iterable[int], explained: Iterable[Collection[int]]) -> list[int]:
-    """The lines that belong to no launch or kernel that is reported already."""
+    """The lines that belong to no launch or kernel that was already reported."""
     known = {number for lines in explained for number in lines}
     return [number for number in numbers if number not in known]

@@ -1,7 +1,7 @@
-"""What a wrapper says of its buffers: sizes, and what a variable is a view of.
+"""Reads from the text of a wrapper the sizes of its buffers, and which variables are views of what.
 
-Read from the text, line by line, since neither is part of a launch. What is not found is not
-known; launches align without it.
+The text is read line by line, since neither is part of a launch. Launches can be aligned without
+facts that are not found.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ARRAY = re.compile(r"\b(int_array_\d+)\[\] = (\{[^{}]*\})")
 _ARRAY_NAME = re.compile(r"\bint_array_\d+\b")
 _LONG = re.compile(r"(?<=\d)L+\b")
 _TRAILING = re.compile(r",\s*(?=[)}])")
-# C++ gives the number of dimensions, too.
+# C++ also passes the number of dimensions.
 _REINTERPRET = re.compile(
     r"(?:wrap_with_raii_handle_if_needed\()?\breinterpret_tensor_wrapper\((\w+), \d+, "
 )
-# Of constants, in the order in which AOTInductor writes them.
+# Facts about constants, in the order in which AOTInductor writes them.
 _CONSTANT = re.compile(r'constants_info_\[(\d+)\]\.(?:name = "(\w+)"|shape = (\{[^{}]*\}))')
 
 
@@ -42,7 +42,7 @@ class BufferFacts:
     arrays: dict[str, list[tuple[int, str]]]
 
     def expand(self, text: str, line: int) -> str:
-        """`text` of a line with the contents of constant arrays for their names."""
+        """The text of a line with the names of constant arrays replaced by their contents."""
         if "int_array_" not in text or not self.arrays:
             return text
         return _ARRAY_NAME.sub(lambda match: self._array(match[0], line), text)
@@ -56,7 +56,7 @@ class BufferFacts:
 
 
 def read_buffer_facts(lines: list[str]) -> BufferFacts:
-    """Read the lines of a wrapper, which count from 1."""
+    """Read the lines of a wrapper, which are counted from 1."""
     facts = BufferFacts({}, {}, {})
     constants: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -85,7 +85,7 @@ def read_buffer_facts(lines: list[str]) -> BufferFacts:
 
 
 def plain(text: str) -> str:
-    """Sizes and views as both languages could write them: `{8L, 64L, }` is `(8, 64)`."""
+    """Sizes and views in one notation for both languages: `{8L, 64L, }` becomes `(8, 64)`."""
     text = _TRAILING.sub("", _LONG.sub("", text)).replace("{", "(").replace("}", ")")
     if "reinterpret_tensor_wrapper" in text:
         match = _REINTERPRET.search(text)
@@ -98,5 +98,5 @@ def plain(text: str) -> str:
 
 
 def _statement(text: str) -> str:
-    """The first statement of a line: Inductor puts `del buf0  # reuse` behind some."""
+    """The first statement of a line: Inductor adds `del buf0  # reuse` to some lines."""
     return re.split(r";|(?<!\s)\s+(?:#|//)", text, maxsplit=1)[0].strip()

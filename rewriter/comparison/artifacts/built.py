@@ -1,4 +1,4 @@
-"""Is a patched package what `instrument` packs: its manifest, and what was built for it."""
+"""Checks that a patched package is what `instrument` packs: its manifest, and what was built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Wrapper
 
-# What a check of hashes cannot show.
+# What hashes cannot prove.
 FORGEABLE = (
     "that a new library was built from its sources is known from hashes in its manifest, and "
     "whoever changes the library can change those, too; only building it again would show it"
@@ -28,7 +28,7 @@ FORGEABLE = (
 
 
 def check(package: Package, wrappers: Sequence[OpenWrapper]) -> ProbeCheck | None:
-    """Check what is in a patched package beside its wrappers; `None` where nothing is."""
+    """Check the other contents of a patched package; `None` if there are none."""
     manifest = package.manifest
     if manifest is None or package.is_sources:
         return None
@@ -75,7 +75,7 @@ def _check(
 def _says_what_is_there(
     package: Package, manifest: dict[str, Any], wrappers: Sequence[OpenWrapper]
 ) -> bool:
-    """Whether the manifest is that of the probes in the sources."""
+    """Whether the manifest describes the probes in the sources."""
     from rewriter.rebuild import patch
     from rewriter.rebuild.types import ROUTES
 
@@ -95,10 +95,10 @@ def _says_what_is_there(
         return False
     expected = patch.manifest(probed, routes)
     for one in probed:
-        # The names that the original has; in the package, the library is another one.
+        # The manifest has the names in the original; the package has another library.
         about = models[one.model.name]
         expected["models"][one.model.name]["original_library"] = about["original_library"]
-    chosen = {model.name for model in package.models}  # others are not looked at
+    chosen = {model.name for model in package.models}  # other models are not checked
     actual = {key: manifest.get(key) for key in expected}
     actual["models"] = {name: about for name, about in models.items() if name in chosen}
     return actual == expected

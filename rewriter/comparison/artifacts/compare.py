@@ -1,4 +1,4 @@
-"""Compares two artifacts of one kind: opens them, pairs their wrappers, and gives the verdict."""
+"""Compares two artifacts of one kind: opens them, pairs their wrappers, and decides the verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.locate.languages import language, may_pass_for
 from rewriter.locate.types import Wrapper
 
-# What opening a file says that was a wrapper, and was damaged.
+# The errors for opening a file that was a wrapper and is damaged.
 _DAMAGE = ("binary-file", "empty-file", "not-a-wrapper", "not-utf8", "syntax-error", "truncated")
 
 
@@ -28,12 +28,12 @@ def diff(
 ) -> Difference:
     """Compare two artifacts of one kind, without importing torch or executing anything.
 
-    Their probes are left out; `.verdict` of the result is `identical`, `instrumented` (the same
-    without probes, and these are what `instrument` writes), `unverified` (the same without probes,
+    Probes are ignored. `.verdict` of the result is `identical`, `instrumented` (the same without
+    probes, and the probes are what `instrument` writes), `unverified` (the same without probes,
     which cannot be checked), or `different`. `models` chooses models of packages by their names.
 
-    A file that is no sound wrapper is compared line by line with a sound one, if nine in ten of the
-    lines of that are in it. Raises `RewriterError` where one is no artifact, or they are of two
+    A damaged wrapper is compared line by line with an undamaged one, if it has nine in ten of the
+    other's lines. Raises `RewriterError` if one is not an artifact, or the two are of different
     kinds.
     """
     chosen = None if models is None else tuple(models)
@@ -57,7 +57,7 @@ def diff(
 
 
 def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artifact | RewriterError:
-    """An artifact, or the error of a file that may be a damaged one."""
+    """Open an artifact, or return the error for a file that may be a damaged one."""
     if isinstance(given, Artifact):
         return given
     try:
@@ -71,7 +71,7 @@ def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artif
 
 
 def _kind(artifact: Artifact) -> str:
-    """What an artifact is, for the error; directories are what their wrappers are."""
+    """The kind of an artifact, for the error; a directory has the kind of its wrappers."""
     if artifact.package is not None:
         return "a package"
     kinds = {_wrapper_kind(wrapper) for wrapper in artifact.wrappers}
@@ -88,7 +88,7 @@ def _with_damage(
     left: Artifact | RewriterError,
     right: Artifact | RewriterError,
 ) -> Difference:
-    """Compare a sound artifact with a file that is none."""
+    """Compare an undamaged artifact with a damaged one."""
     sound = right if isinstance(left, RewriterError) else left
     assert isinstance(sound, Artifact)
     error = left if isinstance(left, RewriterError) else right
@@ -108,7 +108,7 @@ def _with_damage(
 
 
 def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
-    """Compare a wrapper with a damaged copy of it that no longer says which language it is in."""
+    """Compare a wrapper with a damaged copy whose language can no longer be recognised."""
     if len(a.wrappers) != 1 or len(b.wrappers) != 1:
         raise error
     if may_pass_for(a.only.language, b.only.language):
@@ -162,7 +162,7 @@ def _packages(a: Artifact, b: Artifact) -> Difference:
 
 
 def _patched(a: Artifact, b: Artifact, differences: tuple[WrapperDifference, ...]) -> Difference:
-    """Compare packages that are the same without their probes, of which one has some at least."""
+    """Compare packages that are equal without their probes, if at least one has probes."""
     assert a.package is not None
     assert b.package is not None
     patched = [one.manifest is not None and not one.is_sources for one in (a.package, b.package)]

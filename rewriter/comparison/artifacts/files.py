@@ -1,4 +1,4 @@
-"""What lies beside wrappers: sources of their kernels, meanings of their operators, other files."""
+"""The files beside wrappers: sources of their kernels, descriptions of their operators, others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rewriter.instrumentation import containers
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.recognition import ENTRY
 
-# What running a module leaves behind.
+# What running a module creates.
 _CACHE = "__pycache__"
-# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py.
+# What TORCH_COMPILE_DEBUG writes beside a wrapper: torch/_inductor/debug.py.
 _DEBUG = "fx_graph_runnable.py"
 
-# What Inductor's cache holds beside wrappers and builds, and how it names those.
+# Other folders in Inductor's cache besides those of wrappers and builds, which have short names.
 _CACHED = ("aotautograd", "fxgraph", "locks", "precompiled_headers", "triton")
 _HASHED = re.compile(r"c([a-z2-7]{2})[a-z2-7]{49}\.")
 
@@ -35,9 +35,9 @@ KernelFiles = dict[str, bytes]
 
 @dataclass(frozen=True)
 class PairWithKernels:
-    """A pair of wrappers, with the kernels that lie in files beside them.
+    """A pair of wrappers, with the kernels in files beside them.
 
-    `notes` say what one side alone has, and so was not compared.
+    `notes` say what only one side has, so that it was not compared.
     """
 
     a: OpenWrapper
@@ -48,7 +48,7 @@ class PairWithKernels:
 
 
 def read_beside(a: OpenWrapper, b: OpenWrapper) -> PairWithKernels:
-    """Read what belongs to two wrappers and stands in files of their folders."""
+    """Read the files beside two wrappers that belong to them."""
     if _operators_file(a) is None or _operators_file(b) is None:
         return PairWithKernels(a, b, {}, {})
     notes = []
@@ -59,7 +59,7 @@ def read_beside(a: OpenWrapper, b: OpenWrapper) -> PairWithKernels:
         kernels_a = kernels_b = {}
     there_a, there_b = _has_operators(a), _has_operators(b)
     if there_a != there_b:
-        # A copy of a wrapper is made without the file, and means the same operators.
+        # A copy of a wrapper may lack the file; its operators are the same.
         side, wrapper = ("A", a) if there_a else ("B", b)
         a, b = (replace(one, operators=wrapper.operators) for one in (a, b))
         notes.append(
@@ -70,10 +70,10 @@ def read_beside(a: OpenWrapper, b: OpenWrapper) -> PairWithKernels:
 
 
 def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[str, ...]]:
-    """The files beside wrappers that differ, and notes of what is not compared.
+    """The files beside wrappers that differ, and notes about what is not compared.
 
-    Of two directories these are all files that are no wrappers, less what tells of the compilation;
-    of two files of AOTInductor's, the operators.
+    For directories these are all files that are not wrappers, except records of the compilation;
+    for files of AOTInductor's, the operators.
     """
     if a.path.is_dir() and b.path.is_dir():
         records = _records(a.path), _records(b.path)
@@ -99,7 +99,7 @@ def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[s
 def _beside_wrappers(
     a: Artifact, container_a: Container, b: Artifact, container_b: Container
 ) -> tuple[str, ...]:
-    """What is to be said of the rest of two files that hold wrappers."""
+    """Notes about the rest of two files that contain wrappers."""
     if container_a.form != container_b.form:
         forms = container_a.form.description, container_b.form.description
         return (f"A is {forms[0]}, B {forms[1]}: the wrappers alone are compared",)
@@ -112,7 +112,7 @@ def _beside_wrappers(
 
 
 def _operators_file(wrapper: OpenWrapper) -> Path | None:
-    """Where the operators of a wrapper of AOTInductor's would be."""
+    """The path for the operators of an AOTInductor wrapper, if it is one."""
     if wrapper.is_module or wrapper.inside is not None:
         return None
     return wrapper.path.with_suffix(".json")
@@ -126,8 +126,8 @@ def _has_operators(wrapper: OpenWrapper) -> bool:
 def _kernels(wrapper: OpenWrapper) -> KernelFiles:
     """The C++ files in a wrapper's folder that define functions which it names.
 
-    A cache has the kernels of other wrappers there, too. Where two files define the same function,
-    nobody knows whose it is.
+    In a cache, the folder also has kernels of other wrappers. If two files define the same
+    function, it is unknown to which wrapper it belongs.
     """
     sources: KernelFiles = {}
     owners: dict[str, list[str]] = {}
@@ -144,10 +144,10 @@ def _kernels(wrapper: OpenWrapper) -> KernelFiles:
 
 
 def _records(folder: Path) -> frozenset[Path]:
-    """Files and folders in a directory that tell of a compilation: logs, and what is made of them.
+    """Files and folders in a directory that record a compilation: logs, and what is made of them.
 
-    They have times, processes and paths of the machine in them, and say nothing more of the model.
-    Nor do the builds in a cache: their sources are in the wrappers.
+    They contain times, processes and paths of the machine, and nothing else about the model. Builds
+    in a cache are left out as well: their sources are in the wrappers.
     """
     records = set()
     for file in folder.rglob("*"):
@@ -155,10 +155,10 @@ def _records(folder: Path) -> frozenset[Path]:
             records |= {file, *(file.parent.parent / other for other in _CACHED)}
         if page.is_page(file):
             root = page.root_of(file)
-            # Of several ranks there is a directory, with a list of them.
+            # For several ranks there is a directory with a list of them.
             records.add(root.parent if root.name.startswith("rank_") else root)
         elif file.name == _DEBUG:
-            # In a run of its own, or in the cache, where the folder is for one wrapper.
+            # In the folder of a run, or in the cache, whose folder is for one wrapper.
             in_run = file.parent.parent.name == "torchinductor"
             records.add(file.parent.parent.parent if in_run else file.parent)
         elif file.suffix == log.SUFFIX and log.is_log(file):
@@ -167,7 +167,7 @@ def _records(folder: Path) -> frozenset[Path]:
 
 
 def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
-    """The hashes of all files of a directory that are no wrappers, by their paths in it."""
+    """The hashes of all files in a directory that are not wrappers, by their paths in it."""
     plain = {wrapper.name: wrapper for wrapper in artifact.wrappers}
     hashes = {}
     for file in sorted(artifact.path.rglob("*")):
@@ -180,7 +180,7 @@ def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
             continue
         backed_up = plain.get(name.removesuffix(BACKUP))
         if backed_up is not None and read(file) == backed_up.restored.source:
-            continue  # what `instrument --in-place` leaves
+            continue  # the backup that `instrument --in-place` makes
         hashes[name] = _digest(file)
     return hashes
 

@@ -1,4 +1,4 @@
-"""Pairs the kernel sources of two wrappers, and says which differ."""
+"""Pairs the kernel sources of two wrappers, and finds those that differ."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rewriter.comparison.artifacts.types import KernelChange
 from rewriter.core import text_diff
 from rewriter.locate.types import KernelSource
 
-# Where Inductor wrote the kernel to.
+# The comment with the path of the file that Inductor wrote the kernel to.
 _PATH = re.compile(r"^[ \t]*(?:#|//) kernel path: .*$", re.MULTILINE)
 _CODE = re.compile(r"^@triton\.jit\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of one wrapper by the names under which they are launched.
+    """The kernels of one wrapper, by the names under which they are launched.
 
     `normal` are their sources without what is not part of the kernel: its own number, paths.
     """
@@ -35,9 +35,10 @@ def read(kernels: Iterable[KernelSource]) -> Kernels:
 def pair(
     a: Kernels, b: Kernels, launched: Iterable[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """The pairs of kernels, and those that one side alone has.
+    """The pairs of kernels, and those that only one side has.
 
-    Kernels of paired launches come first, then kernels of equal source, then those of one name.
+    Kernels of paired launches come first, then kernels with equal sources, then those with equal
+    names.
     """
     pairs: dict[str, str] = {}
     taken: set[str] = set()
@@ -55,7 +56,7 @@ def pair(
         if a.normal.get(one) == b.normal.get(other):
             take(one, other)
     for one, other in launched:
-        # Another kernel is launched, and those that were defined are as they were.
+        # The launch uses another kernel, and both kernels exist unchanged on both sides.
         if one == other or not (untouched(one) or untouched(other)):
             take(one, other)
     free: dict[str, deque[str]] = {}
@@ -73,7 +74,7 @@ def pair(
 
 
 def describe_change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> KernelChange:
-    """How the source of a kernel differs; a missing one is empty."""
+    """How the source of a kernel differs; a missing source counts as empty."""
     text_a = a.normal[name_a] if name_a is not None else ""
     text_b = b.normal[name_b] if name_b is not None else ""
     diff = text_diff.unified(text_a, text_b, f"a/{name_a or ''}", f"b/{name_b or ''}")

@@ -25,8 +25,8 @@ _HANDLE = "_handle"
 class Launches:
     """Compares the paired launches of two wrappers.
 
-    On the way it collects those that only have another generated name, and the operands that are
-    the same, of which names can be learnt.
+    It also collects launches that differ only in their generated names, and equal operands, from
+    which renamed variables can be learned.
     """
 
     def __init__(self, a: WrapperView, b: WrapperView, partner: Mapping[int, int]) -> None:
@@ -49,7 +49,7 @@ class Launches:
         self.operands: list[tuple[Operand, Operand]] = []
 
     def change(self, pair: Pair) -> LaunchChange | None:
-        """What differs in a launch, `None` for nothing."""
+        """What differs in a launch; `None` if nothing does."""
         a = None if pair.a is None else self._a.wrapper.launches[pair.a]
         b = None if pair.b is None else self._b.wrapper.launches[pair.b]
         if a is None or b is None:
@@ -82,7 +82,7 @@ class Launches:
     def rewritten(
         self, pair: Pair, keys_a: Sequence[str], keys_b: Sequence[str]
     ) -> LaunchChange | None:
-        """A launch in whose statement something differs that is no argument of it."""
+        """A launch whose statement differs in something that is not an argument."""
         assert pair.a is not None
         assert pair.b is not None
         lines_a, lines_b = self._a.launch_lines[pair.a], self._b.launch_lines[pair.b]
@@ -98,7 +98,7 @@ class Launches:
         return LaunchChange(a, b, ("text",), ("the statement is written in another way",))
 
     def _same_kernel(self, a: str, b: str) -> bool:
-        """Whether two names are one kernel: the same, or of sources known to be equal."""
+        """Whether two names are one kernel: the same name, or sources known to be equal."""
         if a == b:
             return True
         source = self._a.kernels.normal.get(a)
@@ -106,7 +106,7 @@ class Launches:
         return equal and self._kernels.match(a, b)
 
     def _exchanged(self, a: str, b: str) -> list[str]:
-        """The variables of two statements that differ at one place, as `old -> new`."""
+        """The variables of two statements that differ at the same place, as `old -> new`."""
         tokens_a, tokens_b = _TOKEN.findall(a), _TOKEN.findall(b)
         if len(tokens_a) == len(tokens_b):
             pairs = list(zip(tokens_a, tokens_b, strict=True))
@@ -115,7 +115,7 @@ class Launches:
                 list(dict.fromkeys(word for word in tokens if self._is_variable(word)))
                 for tokens in (tokens_a, tokens_b)
             )
-            # Written in another way, it has other temporaries, too.
+            # A statement in another form has other temporaries, too.
             pairs = [*zip(ours, theirs, strict=True)] if {*ours} == {*theirs} else []
         exchanged = [
             f"{x} -> {y}"
@@ -131,5 +131,5 @@ class Launches:
 
 
 def _named(launch: Launch, other: Launch) -> str:
-    """A kernel's name, with its kind where that differs from another's."""
+    """A kernel's name, with its kind if that differs from the other's."""
     return launch.kernel if launch.kind == other.kind else f"{launch.kernel} ({launch.kind})"

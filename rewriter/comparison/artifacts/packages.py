@@ -1,6 +1,6 @@
-"""Compares what packages hold beside their wrappers: members by hash, metadata, constants.
+"""Compares the contents of packages besides wrappers: members by hash, metadata, constants.
 
-Members are read a piece at a time: they may be larger than memory.
+Members are read in pieces, since they may be larger than memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = 1 << 20
 
 
 def compare(a: Package, b: Package) -> PackageDifference:
-    """What differs between two packages, for the models that were chosen of both."""
+    """What differs between two packages, for the models that were chosen in both."""
     hashes_a, hashes_b = member_hashes(a), member_hashes(b)
     models_a = {model.name: model for model in a.models}
     models_b = {model.name: model for model in b.models}
@@ -41,16 +41,16 @@ def compare(a: Package, b: Package) -> PackageDifference:
 
 
 def is_same_file(a: Package, b: Package) -> bool:
-    """Whether two packages are equal byte for byte; a directory is what is in it."""
+    """Whether two packages are equal byte for byte; for a directory, whether its contents are."""
     if isinstance(a.container, Zip) and isinstance(b.container, Zip):
         return pack.sha256(a.path) == pack.sha256(b.path)
     return member_hashes(a) == member_hashes(b)
 
 
 def is_same_original(a: Package, b: Package) -> bool:
-    """Whether two packages were one before their probes went in, byte for byte.
+    """Whether two packages were equal byte for byte before they were instrumented.
 
-    Of the sources of the wrappers, as they are now, this says nothing.
+    This does not check the sources of the wrappers as they are now.
     """
     if a.is_folder or b.is_folder:
         members = _original_members(a)
@@ -60,15 +60,15 @@ def is_same_original(a: Package, b: Package) -> bool:
 
 
 def between_patched(a: Package, b: Package) -> PackageDifference | None:
-    """What differs between two patched packages of one original beside what their probes explain.
+    """What differs between two patched packages of one original, except what their probes explain.
 
-    That is the library of a model whose sources have other probes, and the manifest that says so.
-    `None` where nothing does.
+    Probes explain different libraries, if the probes in the sources differ, and the manifests that
+    list them. `None` if nothing else differs.
     """
     hashes_a, hashes_b = member_hashes(a), member_hashes(b)
     explained: set[str | None] = {None}
     if a.is_folder != b.is_folder:
-        explained |= {pack.MANIFEST, pack.DIRECTORY}  # how the original is had back
+        explained |= {pack.MANIFEST, pack.DIRECTORY}  # with these the original can be restored
     others = {model.name: model for model in b.models}
     for model in a.models:
         other = others.get(model.name, model)
@@ -82,7 +82,7 @@ def between_patched(a: Package, b: Package) -> PackageDifference | None:
 
 
 def _original_hash(package: Package) -> str | None:
-    """The hash of the file without probes; `None` where it cannot be given back."""
+    """The hash of the file without probes; `None` if it cannot be restored."""
     if isinstance(package.container, Overlay):
         return pack.sha256(package.container.original.path)
     if package.manifest is None:
@@ -93,7 +93,7 @@ def _original_hash(package: Package) -> str | None:
 
 
 def _original_members(package: Package) -> dict[str, str] | None:
-    """The hashes of the members without probes; `None` where they are not what they were."""
+    """The hashes of the members without probes; `None` if they are not the original ones."""
     if isinstance(package.container, Overlay):
         return member_hashes(replace(package, container=package.container.original))
     hashes = member_hashes(package)
@@ -119,7 +119,7 @@ def _original_members(package: Package) -> dict[str, str] | None:
 
 
 def member_hashes(package: Package) -> dict[str, str]:
-    """The SHA-256 of each member, by its name less the archive's own."""
+    """The SHA-256 of each member, by its name without the archive's own."""
     try:
         return {
             name.removeprefix(package.root): pack.sha256_of(source)
@@ -155,8 +155,8 @@ def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
 def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
     """Members that differ: paired by name, else by contents, else as the only ones of a kind.
 
-    Inductor names files by hashes of what is in them, so that those of two compiles of one model
-    rarely have one name.
+    Inductor names files by hashes of their contents, so two compilations of one model rarely use
+    the same names.
     """
     for name in a:
         if name in b and a[name] != b[name]:
@@ -180,7 +180,7 @@ def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
 def _grouped(
     names: Iterable[str], hashes: Mapping[str, str]
 ) -> dict[tuple[tuple[str, str], str], list[str]]:
-    """Members by their kind, and by their contents where their hashes are given."""
+    """Members by their kind, and by their contents if hashes are given."""
     groups: dict[tuple[tuple[str, str], str], list[str]] = {}
     for name in names:
         groups.setdefault((_kind(name), hashes.get(name, "")), []).append(name)
@@ -188,7 +188,7 @@ def _grouped(
 
 
 def _kind(name: str) -> tuple[str, str]:
-    """The directory of a member and what its name ends in, such as `.wrapper.so`."""
+    """The directory of a member and the end of its name, such as `.wrapper.so`."""
     folder, _, file = name.rpartition("/")
     for ending in ("_metadata.json", "_weights.blob"):
         if file.endswith(ending):
@@ -210,7 +210,7 @@ def _constants(
     hashes_a: dict[str, str],
     hashes_b: dict[str, str],
 ) -> Iterator[ValueChange]:
-    """Whether the constants in two libraries differ; those in files are members."""
+    """Whether the constants in two libraries differ; constants in files are members."""
     digests = []
     library_a, library_b = _original_library(a, model_a), _original_library(b, model_b)
     if library_a is None or library_b is None:
@@ -224,20 +224,20 @@ def _constants(
 
 
 def _original_library(package: Package, model: Model) -> str | None:
-    """The library that holds the constants: of a patched package not the new one."""
+    """The library with the constants: for a patched package not the new one."""
     about = (package.manifest or {}).get("models", {}).get(model.name, {})
     return about.get("original_library") or model.library
 
 
 def _constants_hash(package: Package, name: str) -> str | None:
-    """The hash of the constants in a library; `None` where they cannot be told from the rest."""
+    """The hash of the constants in a library; `None` if they cannot be located."""
     from rewriter.artifact.package import library
 
     with package.container.open(name) as file:
         try:
             constants = library.read_from(file, name).constants
         except RewriterError:
-            # Not a library that could be linked to; that it differs is said of the member.
+            # Not a library that one could link to; the difference of the member is reported anyway.
             return None
         if constants is None:
             return None

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import RewriterError
 
-# What names a run and not what was compiled: torch/_dynamo/debug_utils.py, torch/_logging.
+# Parts of names that identify a run: torch/_dynamo/debug_utils.py, torch/_logging.
 _RUN = re.compile(r"\brun_\d{4}(?:_\d+)+-pid_\d+|\bdedicated_log_torch_trace_\w+")
-# How compilers name wrappers, in the cache and under TORCH_COMPILE_DEBUG.
+# Names that compilers give to wrappers, in the cache and with TORCH_COMPILE_DEBUG.
 _GENERATED = re.compile(r"(?:^|/)(?:c[a-z2-7]{51}\.py|[^/]*__\d+_[a-z]+_\d+\.\d+/output_code\.py)$")
 _AOT_ID = re.compile(rb"^# AOT ID: \['(\w+)'\]", re.MULTILINE)
 _AOT_ID_IN_NAME = re.compile(r"__(\d+_(?:forward|backward|inference))_\d+\.\d+/")
@@ -22,7 +22,7 @@ _Key = Callable[[OpenWrapper], Hashable]
 
 
 class PairedWrappers(NamedTuple):
-    """Pairs in the order of A, and the names of wrappers that one side alone has."""
+    """Pairs in the order of A, and the names of wrappers that only one side has."""
 
     pairs: list[WrapperPair]
     only_a: tuple[str, ...]
@@ -30,10 +30,10 @@ class PairedWrappers(NamedTuple):
 
 
 def pair_wrappers(a: Artifact, b: Artifact) -> PairedWrappers:
-    """Pair wrappers by their names, less what these say of the run.
+    """Pair wrappers by their names without what identifies the run.
 
-    Wrappers that a compiler named are paired by equal text or equal AOT ID, too. Two single
-    wrappers are a pair whatever they are called.
+    Wrappers with generated names are also paired by equal text or equal AOT ID. If there is one
+    wrapper on each side, they are a pair whatever their names are.
     """
     if len(a.wrappers) == len(b.wrappers) == 1:
         return PairedWrappers([(a.only, b.only)], (), ())
@@ -53,7 +53,7 @@ def pair_wrappers(a: Artifact, b: Artifact) -> PairedWrappers:
 def _by(
     key: _Key, a: list[OpenWrapper], b: list[OpenWrapper], *, in_order: bool = False
 ) -> list[WrapperPair]:
-    """The pairs with one key that is theirs alone; `in_order` also those that share it."""
+    """The pairs with a key that no others have; with `in_order` also those that share a key."""
     groups_a, groups_b = _grouped(key, a), _grouped(key, b)
     return [
         pair
@@ -88,7 +88,7 @@ def _generated_text(wrapper: OpenWrapper) -> bytes | None:
 
 
 def _generated_id(wrapper: OpenWrapper) -> str | None:
-    """Which graph of the program it is: the number of its compilation, and forward or backward."""
+    """The graph in the program: the number of its compilation, and forward or backward."""
     if not _is_generated(wrapper):
         return None
     if match := _AOT_ID.search(wrapper.source):

@@ -1,4 +1,4 @@
-"""A difference as lines for people: what is most worth knowing first."""
+"""Formats a difference as lines for people, the most important ones first."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rewriter.comparison.artifacts.types import (
 from rewriter.core.text import counted
 from rewriter.locate.types import Launch
 
-_SHOWN = 20  # of each list, unless all are asked for
+_SHOWN = 20  # entries shown of each list, unless all are wanted
 _SHOWN_LINES = 6
 _WIDTH = 100
 
 
 @dataclass(frozen=True)
 class Styled:
-    """A line and how it looks on a terminal: a style of rich, empty for none."""
+    """A line and its rich style on a terminal, empty for none."""
 
     text: str
     style: str = ""
 
 
 def lines(difference: Difference, *, everything: bool = False) -> Iterator[Styled]:
-    """The verdict, then what differs, wrapper by wrapper."""
+    """The verdict, then the differences, wrapper by wrapper."""
     yield _verdict(difference)
     for name in difference.only_a:
         yield Styled(f"- wrapper {name}", "red")
@@ -175,7 +175,7 @@ def _other(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
                 f"    {'-' if line.side == 'a' else '+'} {line.number}: {_short(line.text)}",
                 "red" if line.side == "a" else "green",
             )
-            # As in a text, where both sides come up near each other.
+            # In order of line numbers, so that related lines of both sides are close together.
             for line in sorted(wrapper.lines, key=lambda line: line.number)
             if everything or line.text.strip()
         ]

@@ -1,4 +1,4 @@
-"""The values of a difference of two artifacts. Nothing here does I/O."""
+"""The types that describe how two artifacts differ. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Literal["kernel", "arguments", "scope", "order", "text"]
 class Probing:
     """The probes of one side, and how many of its launches have one.
 
-    `exact` is false where the file was edited after it was instrumented. `check` says whether the
+    `exact` is false if the file was edited after it was instrumented. `check` says whether the
     probes are what `instrument` writes.
     """
 
@@ -31,10 +31,10 @@ class Probing:
 
 @dataclass(frozen=True)
 class LaunchChange:
-    """A launch that differs, or that one side alone has: then the other is `None`.
+    """A launch that differs, or that only one side has: then the other is `None`.
 
-    `changes` are words: `kernel`, `arguments`, `scope`, `order` (it stands elsewhere), `text` (the
-    statement is written in another way). `details` are sentences for people.
+    `changes` are words: `kernel`, `arguments`, `scope`, `order` (it is at another place), `text`
+    (the statement has another form). `details` are sentences for people.
     """
 
     a: Launch | None
@@ -44,7 +44,7 @@ class LaunchChange:
 
     @property
     def launch(self) -> Launch:
-        """The launch in the second wrapper, or in the first if only there."""
+        """The launch in the second wrapper, or in the first if only that has it."""
         launch = self.b or self.a
         assert launch is not None
         return launch
@@ -52,11 +52,11 @@ class LaunchChange:
 
 @dataclass(frozen=True)
 class KernelChange:
-    """A kernel whose source differs, or that one side alone has: then the other name is `None`.
+    """A kernel whose source differs, or that only one side has: then the other name is `None`.
 
-    `part` is `metadata` where the code is the same and only what is said about it (the arguments
-    of its decorators, its imports) differs. `removed` and `added` count lines. `apart` tells that
-    the source stands in another file than the wrapper.
+    `part` is `metadata` if the code is equal and only the arguments of its decorators or its
+    imports differ. `removed` and `added` are numbers of lines. `apart`: the source is not in the
+    wrapper's file.
     """
 
     a: str | None
@@ -70,7 +70,7 @@ class KernelChange:
 
 @dataclass(frozen=True)
 class UnmatchedLine:
-    """A line that one side alone has, by its number in the file as it is."""
+    """A line that only one side has, by its number in the file as it is."""
 
     side: SideName
     number: int
@@ -79,7 +79,7 @@ class UnmatchedLine:
 
 @dataclass(frozen=True)
 class Damage:
-    """Why one side is no sound wrapper: an error of `docs/errors.md`."""
+    """Why one side is not a valid wrapper: an error of `docs/errors.md`."""
 
     side: SideName
     error: str
@@ -88,13 +88,13 @@ class Damage:
 
 @dataclass(frozen=True)
 class WrapperDifference:
-    """Two wrappers without their probes. Whatever bytes differ are in one of the lists.
+    """Two wrappers without their probes. All bytes that differ are in one of the lists.
 
-    `count_a` and `count_b` are numbers of launches. `renamed` are launches that are the same under
-    another generated kernel name, and `lines` what belongs to no launch or kernel that differs.
-    `names` are pairs of lines, by number, that differ only in names, numbers and hashes that the
-    compiler gave, `notes` sentences about the file as a whole, such as its line ends. `plain_a` and
-    `plain_b` are the sources, for a textual difference.
+    `count_a` and `count_b` are numbers of launches. `renamed` are launches that differ only in the
+    generated kernel name, and `lines` those that belong to no differing launch or kernel. `names`
+    are pairs of lines, by number, that differ only in names, numbers and hashes from the compiler,
+    `notes` sentences about the file as a whole, such as its line ends. `plain_a` and `plain_b` are
+    the sources, for a textual difference.
     """
 
     name_a: str
@@ -116,17 +116,17 @@ class WrapperDifference:
 
     @property
     def probes_changed(self) -> bool:
-        """Whether nothing else differs but that some probes are not what `instrument` writes."""
+        """Whether the only difference is that some probes are not what `instrument` writes."""
         rest = (self.launches, self.kernels, self.lines, self.names, self.renamed)
         return self.verdict == "different" and not any(rest) and self.plain_a == self.plain_b
 
 
 @dataclass(frozen=True)
 class MemberChange:
-    """A member of a package that differs, is called otherwise, or that one side alone has.
+    """A member of a package that differs or has another name, or that only one side has.
 
-    Of a file beside wrappers, too. Names are less the archive's own; hashes are SHA-256 of the
-    contents.
+    Also used for files beside wrappers. Names are without the archive's own; hashes are SHA-256 of
+    the contents.
     """
 
     a: str | None
@@ -145,7 +145,7 @@ class MemberChange:
 
 @dataclass(frozen=True)
 class ValueChange:
-    """Something that a model says of itself, `None` where one side does not say it.
+    """A fact that a model states about itself; `None` if one side does not state it.
 
     `what` is a key of its metadata, or `constants`: the hash of those in its library.
     """
@@ -158,11 +158,11 @@ class ValueChange:
 
 @dataclass(frozen=True)
 class PackageDifference:
-    """What differs in packages beside the wrappers.
+    """What differs in packages besides the wrappers.
 
-    `models_a` and `models_b` are models that one side alone has. `layout` tells that two archives
-    differ although all their members are equal: in the order, dates or compression of these.
-    `built_a` and `built_b` say of patched packages whether they are what `instrument` packs.
+    `models_a` and `models_b` are models that only one side has. `layout`: the archives differ
+    although all members are equal, in the order, dates or compression of members. `built_a` and
+    `built_b` say for patched packages whether they are what `instrument` packs.
     """
 
     members: tuple[MemberChange, ...] = ()
@@ -178,8 +178,8 @@ class PackageDifference:
 class Difference:
     """Two artifacts of one kind. `only_a` and `only_b` are wrappers without a counterpart.
 
-    `files` are those beside the wrappers that differ. `notes` are sentences for people: what the
-    verdict does not rest on.
+    `files` are those beside the wrappers that differ. `notes` are sentences for people about what
+    the verdict does not cover.
     """
 
     a: Path
@@ -194,7 +194,7 @@ class Difference:
 
     @property
     def probes_changed(self) -> bool:
-        """Whether nothing else differs but that some probes are not what `instrument` writes."""
+        """Whether the only difference is that some probes are not what `instrument` writes."""
         package = self.package or PackageDifference()
         plain = replace(package, built_a=None, built_b=None) == PackageDifference()
         return (

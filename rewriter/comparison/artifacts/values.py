@@ -1,8 +1,8 @@
-"""The arguments of launches, up to the names that the compiler gave to buffers.
+"""Identifies the arguments of launches independently of the names that the compiler gave them.
 
-A buffer is what its producer wrote: the launch, and the position among what that wrote. So a
-launch that was inserted renames every later buffer and changes no argument, and two operands that
-were swapped are a change under any names.
+A buffer is identified by its producer: the launch, and the position among its results. So an
+inserted launch, which renames every later buffer, changes no argument, and two swapped operands are
+a change whatever their names are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rewriter.core.types import Role
 from rewriter.locate.types import Argument, Launch, Located
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-# Names that number what they name; any other is somebody's own.
+# Names that have numbers; all other names were chosen by people.
 _NUMBERED = re.compile(r"(?:\w*_)?(?:buf|tmp|var|workspace|pool)_?\d+\w*$")
 _STREAM = re.compile(r"(?:raw_)?stream\d*$")
 _ALONE = re.compile(r"\w+")
@@ -24,7 +24,7 @@ _ALONE = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """What a launch wrote: its index, and the position among what it wrote."""
+    """A result of a launch: the launch's index, and the position among its results."""
 
     launch: int
     slot: int
@@ -33,7 +33,7 @@ class LaunchResult:
 
 @dataclass(frozen=True)
 class CallerInput:
-    """What the caller gave: the position among the inputs."""
+    """An input from the caller: its position among the inputs."""
 
     position: int
     name: str = field(compare=False)
@@ -41,14 +41,14 @@ class CallerInput:
 
 @dataclass(frozen=True)
 class NamedValue:
-    """A variable of which only the name is known, such as a weight."""
+    """A variable about which only the name is known, such as a weight."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class UnwrittenBuffer:
-    """What a launch is about to write: the position among all that, in the order of allocation."""
+    """A buffer that a launch is about to write: its position among these, in allocation order."""
 
     position: int
 
@@ -57,14 +57,14 @@ OperandValue = LaunchResult | CallerInput | NamedValue | UnwrittenBuffer
 
 
 class NameMapping:
-    """Maps names of A to names of B, one to one; it grows with each pair that fits."""
+    """Maps names of A to names of B, one to one; it grows with each matching pair."""
 
     def __init__(self) -> None:
         self._to: dict[Hashable, Hashable] = {}
         self._from: dict[Hashable, Hashable] = {}
 
     def match(self, a: Hashable, b: Hashable) -> bool:
-        """Whether two names may be a pair; if so, they are one from then on."""
+        """Whether two names may be a pair; if so, they are a pair from then on."""
         if self._to.get(a, b) != b or self._from.get(b, a) != a:
             return False
         self._to[a], self._from[b] = b, a
@@ -75,7 +75,7 @@ class NameMapping:
 class Operand:
     """An argument. `form` is its expression with `@` for the variable, which holds `value`.
 
-    `value` is `None` for what has none before the launch, and for what is no tensor.
+    `value` is `None` for an argument without a value before the launch, or that is not a tensor.
     """
 
     form: str
@@ -87,15 +87,15 @@ class Operand:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The variable and the scope in which it has its name."""
+        """The variable, and the scope of its name."""
         return self.scope, variable(self.argument)
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The operands of each launch of a wrapper, by index, and what is known of their shapes.
+    """The operands of each launch of a wrapper, by index, and their known shapes.
 
-    `written` are the positions of what each writes, `inputs` names what the caller gives.
+    `written` has the positions of the results of each launch, `inputs` the caller's inputs.
     """
 
     of: tuple[tuple[Operand, ...], ...]
@@ -141,12 +141,12 @@ class _Follow:
                 slot = slots.setdefault(argument.buffer, len(slots))
                 for name in {argument.buffer, variable(argument)}:
                     written = LaunchResult(launch.index, slot, argument.name)
-                    # In its scope; and anywhere, since graph partitions hand names on.
+                    # In its scope and in all others, since graph partitions pass names on.
                     self._writers[launch.scope, name] = self._writers["", name] = written
         return operands
 
     def _allocated(self, launch: Sequence[Operand]) -> tuple[Operand, ...]:
-        """The operands, with the order in which results were allocated if all of them were."""
+        """The operands, with the order in which the results were allocated, if all of them were."""
         names = {x.place[1] for x in launch if x.role == "out" and x.type == "tensor"}
         if len(names) < 2 or not names <= self._allocations.keys():
             return tuple(launch)
@@ -159,7 +159,7 @@ class _Follow:
         )
 
     def _operand(self, argument: Argument, launch: Launch) -> Operand:
-        # What a handle that is taken was made from, in torch 2.6.
+        # The expression that made a handle which the launch takes, in torch 2.6.
         taken = argument.later if argument.later and "(" in argument.later else argument.expr
         form = plain(self._buffers.expand(taken, launch.line))
         if argument.type != "tensor":
@@ -169,7 +169,7 @@ class _Follow:
         return Operand(form, argument.role, argument.type, value, argument, launch.scope)
 
     def _form(self, form: str, name: str, root: str, line: int) -> str:
-        """`form` with `@` for the variable; a variable that is a view is written out as one."""
+        """`form` with `@` for the variable; a variable that is a view is replaced by the view."""
         for _ in range(8):
             if name == root or name not in self._buffers.views:
                 break
@@ -181,12 +181,12 @@ class _Follow:
             name = base or name
         replaced = _replace(form, name, "@")
         if replaced == form and (first := _IDENTIFIER.match(form)):
-            # `buf7[0]`, of which `buf8` is the name.
+            # The variable `buf8` is a name for `buf7[0]`.
             return "@" + form[first.end() :]
         return replaced
 
     def _bases(self, view: str) -> Iterator[str]:
-        """The variables under a view that are views themselves, or were written."""
+        """Yield the variables in a view that are views themselves, or were written."""
         for name in _IDENTIFIER.findall(view):
             if name in self._buffers.views or ("", name) in self._writers:
                 yield name
@@ -208,7 +208,7 @@ def variable(argument: Argument) -> str:
 
 
 def is_variable(word: str) -> bool:
-    """Whether a word is called as the compiler calls its buffers, handles and streams."""
+    """Whether a word looks like the compiler's name for a buffer, handle or stream."""
     return bool(_NUMBERED.match(word) or _STREAM.match(word))
 
 
@@ -241,9 +241,9 @@ def _shape(operand: Operand, buffers: BufferFacts) -> str:
 class Matcher:
     """Compares the operands of paired launches.
 
-    `partner` gives for launches of A their positions in B. Variables of which only the name is
-    known are the same under one name; one that is numbered, and that the other side does not have,
-    is the same as the first that it is met with. What is written has a name of its own.
+    `partner` maps launches of A to their positions in B. Two variables about which only the name is
+    known are equal if they have the same name. A numbered name that the other side lacks is paired
+    with the first name that it is compared with. Names of results are paired separately.
     """
 
     a: Operands
@@ -267,7 +267,7 @@ class Matcher:
             return (not both or a.value == b.value) and self._names.match(a.place, b.place)
         if not self._same_value(a.value, b.value):
             return False
-        # They are the same whatever they are called; results may be called so no more.
+        # Equal whatever their names are. Results can no longer pair these names differently.
         self._names.match(a.place, b.place)
         return True
 
@@ -289,9 +289,9 @@ class Matcher:
         return a == b
 
     def differences(self, a: Sequence[Operand], b: Sequence[Operand]) -> Iterator[str]:
-        """What differs in the arguments of two launches, as text; nothing if they are the same."""
+        """Yield text about what differs in the arguments of two launches."""
         if any(map(_is_grid, a)) != any(map(_is_grid, b)):
-            # Since torch 2.7 the kernel computes it from the sizes that it is given.
+            # Since torch 2.7 the kernel computes the grid from the sizes that it is passed.
             a = [operand for operand in a if not _is_grid(operand)]
             b = [operand for operand in b if not _is_grid(operand)]
         if len(a) == len(b):
@@ -299,7 +299,7 @@ class Matcher:
                 if not self.same(one, other):
                     yield f"argument {position}: {self._difference(one, other)}"
             return
-        # `same` is no equivalence that could be hashed: the ends that are the same, and the rest.
+        # `same` is not an equivalence, so nothing can be hashed: skip equal ends, report the rest.
         start = next(
             (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not self.same(x, y)),
             min(len(a), len(b)),
@@ -331,13 +331,13 @@ class Matcher:
 
 
 def _source(operand: Operand) -> str:
-    """The variable of an operand, and the launch that it is from."""
+    """The variable of an operand, and the launch that wrote it."""
     name = variable(operand.argument)
     return f"{name} of #{operand.value.launch}" if isinstance(operand.value, LaunchResult) else name
 
 
 def shown(operand: Operand) -> str:
-    """An operand for people: its text, and the launch that it is from."""
+    """An operand for people: its text, and the launch that wrote it."""
     text = operand.form.replace("@", variable(operand.argument))
     return f"{text} of #{operand.value.launch}" if isinstance(operand.value, LaunchResult) else text
 
@@ -352,9 +352,9 @@ def _named(operands: Operands) -> frozenset[str]:
 
 
 def learn_renames(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
-    """The variables of A by what they are called in B, as far as operands that are the same tell.
+    """The variables of A by their names in B, as far as equal operands tell.
 
-    Names that are renamed in two ways, or to which two names are renamed, are left out.
+    Leaves out names that are renamed in two ways, or to which two names are renamed.
     """
     forward: dict[str, set[str]] = {}
     back: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""All that is compared of one sound wrapper, read when it is asked for."""
+"""The parts of one valid wrapper that are compared, read when needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Extra = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class WrapperView:
-    """All that is compared of one sound wrapper."""
+    """The parts of one valid wrapper that are compared."""
 
     wrapper: OpenWrapper
     extra: Extra
@@ -61,9 +61,9 @@ class WrapperView:
         return [accounting.launch_lines(launch, self.wrapper.plain) for launch in self.launches]
 
     def kernel_lines(self, name: str, *, whole: bool) -> list[int]:
-        """The lines of a kernel in the plain source, from 1; none if it is elsewhere.
+        """The lines of a kernel in the plain source, from 1; none if it is in another file.
 
-        Unless `whole`, without those of a call that the source is given to.
+        Unless `whole`, without the lines of a call around the source.
         """
         kernel = self.kernels.sources[name]
         lines = accounting.kernel_lines(kernel, self.wrapper.plain, self.text)
@@ -79,10 +79,10 @@ class WrapperView:
         return [launch.kernel for launch in self.launches if launch.kernel in known]
 
     def keys(self, *, by_name: bool) -> list[Keys]:
-        """The keys of the launches, by the names of kernels or, where known, by their sources.
+        """The keys of the launches, by the names of kernels or, if known, by their sources.
 
-        Where both sides launch the same names in one order, nothing was renumbered: what differs
-        under a name is its source.
+        If both sides launch the same names in one order, nothing was renumbered: a difference under
+        one name is a difference of the source.
         """
         digests = {
             name: hashlib.sha256(text.encode()).digest()

@@ -1,4 +1,4 @@
-"""Compares two wrappers: launches first, then kernels, then every line that neither explains."""
+"""Compares two wrappers: launches first, then kernels, then all lines that these do not explain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rewriter.core.source import check_text
 from rewriter.instrumentation import emitted, probe_check
 from rewriter.locate.languages import language
 
-# So much of a sound wrapper must be in a damaged one for it to be a copy of it.
+# The share of an undamaged wrapper's lines that a damaged copy of it must have.
 _SHARED = 0.9
 
 
@@ -37,9 +37,9 @@ def compare(
 ) -> WrapperDifference:
     """Compare two wrappers of one language; `extra` are files with kernels that belong to them.
 
-    A wrapper that is no sound one (`errors` say what opening it said) is compared line by line with
-    a sound one that it is a damaged copy of: nine in ten of whose lines it has. Raises
-    `RewriterError` where it is none, or both are damaged.
+    A damaged wrapper (`errors` are those of opening it) is compared line by line with an undamaged
+    one, if it has nine in ten of the other's lines. Raises `RewriterError` if it has fewer, or if
+    both are damaged.
     """
     same_beside = (extra_a or {}) == (extra_b or {}) and a.operators == b.operators
     if a.source == b.source and same_beside:
@@ -57,7 +57,7 @@ def compare(
 
 
 def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
-    """Two wrappers that are the same, or the same without their probes."""
+    """The result for wrappers that are equal, or equal without their probes."""
     count = len(a.located.launches)
     sides = describe_probing(a, count), describe_probing(b, count)
     states = {side.check.state for side in sides if side is not None}
@@ -93,14 +93,14 @@ def describe_probing(wrapper: OpenWrapper, count: int) -> Probing | None:
 
 
 def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
-    """A sentence about marked lines that no probe needs, which are left out with the others."""
+    """Yield a sentence about marked lines that belong to no probe, which are ignored as well."""
     if foreign := emitted.count_foreign(wrapper):
         lines = "a marked line" if foreign == 1 else f"{foreign} marked lines"
         yield f"{side} has {lines} that instrument did not write"
 
 
 def _error(wrapper: OpenWrapper) -> RewriterError | None:
-    """Why a wrapper is no sound one."""
+    """Why a wrapper is not valid."""
     try:
         check_text(str(wrapper.path), wrapper.source)
         _ = wrapper.located
@@ -139,7 +139,7 @@ def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDif
 def _shown(
     numbers: Sequence[int], side: SideName, lines: Sequence[bytes], wrapper: OpenWrapper
 ) -> Iterator[UnmatchedLine]:
-    """Lines by the numbers that they have in the file."""
+    """Lines by their numbers in the file."""
     kept = wrapper.restored.kept
     for number in numbers:
         text = lines[number - 1].decode("utf-8", "replace").rstrip("\r\n")

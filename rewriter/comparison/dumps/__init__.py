@@ -1,1 +1,1 @@
-"""Two dumps, launch by launch: which values differ, and which launch went wrong first."""
+"""Compares two dumps launch by launch: which values differ, and which launch went wrong first."""

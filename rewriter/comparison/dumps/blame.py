@@ -1,10 +1,10 @@
-"""Tells launches that went wrong themselves from those that were given wrong values.
+"""Tells launches that went wrong themselves from those that read wrong values.
 
-A launch is the culprit if its results differ and nothing that it read does. Where the two runs
-launch other kernels (one fuses what the other does not), what a launch read is followed through
-launches without a counterpart, back to values that both runs have. A launch that one run alone has
-is judged by what others read of it: if that is not what they read in the other run, and what it was
-given is equal, it made the difference, as one that runs twice and works in place does.
+A launch is a culprit if its results differ and its inputs do not. If the two runs launch different
+kernels (one fuses what the other does not), the inputs of a launch are traced through launches
+without a counterpart, back to values that both runs have. A launch that only one run has is judged
+by its readers: if they read other values than in the other run, and its inputs are equal, it made
+the difference; an example is a launch that runs twice and works in place.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rewriter.locate.names import canonical
 
 _WORST: tuple[State, ...] = ("equal", "rounding", "numeric", "non-finite", "structural")
 
-_NAMED = 3  # launches in a sentence
+_NAMED = 3  # launches named in a sentence
 
 
 def worst(states: Iterator[State] | Sequence[State]) -> State:
-    """The state that stands for several; `unknown` for none, `equal` where some are unknown."""
+    """The combined state of several: `unknown` for none, `equal` if the rest are unknown."""
     several = list(states)
     known = [state for state in several if state != "unknown"]
     return max(known, key=_WORST.index, default="unknown")
@@ -32,7 +32,7 @@ def worst(states: Iterator[State] | Sequence[State]) -> State:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One side of a comparison: its steps, the states of those results that were compared, and
+    """One side of a comparison: its steps, the states of the results that were compared, and
     the steps that have a counterpart."""
 
     nodes: Sequence[FlowNode]
@@ -40,8 +40,8 @@ class ComparedRun:
     matched: frozenset[int]
 
     def causes(self, step: int) -> frozenset[int]:
-        """The steps whose differing results a step read, also through steps whose results were not
-        compared: they are of this run alone."""
+        """The steps whose differing results a step read, directly or through steps whose results
+        were not compared because only this run has them."""
         causes: set[int] = set()
         seen = {step}
         waiting = [step]
@@ -55,7 +55,7 @@ class ComparedRun:
         return frozenset(causes)
 
     def unmatched(self, step: int) -> list[RecordedLaunch]:
-        """The steps without a counterpart, from a step back to values that were compared."""
+        """The steps without a counterpart, from a step back to the values that were compared."""
         launches: dict[int, RecordedLaunch] = {}
         waiting = [step]
         while waiting:
@@ -67,17 +67,18 @@ class ComparedRun:
 
 
 def alone(a: RecordedLaunch | None, b: RecordedLaunch | None) -> LaunchComparison:
-    """A launch of one dump."""
+    """The comparison of a launch that only one dump has."""
     return LaunchComparison(a, b, "structural", "unknown")
 
 
 def without_false_pairs(
     launches: Sequence[LaunchComparison], pairs: Sequence[Pair], nodes: Sequence[FlowNode]
 ) -> Iterator[LaunchComparison]:
-    """Part launches that were taken for each other by provenance, shape or order, and are not.
+    """Split pairs of launches that provenance, shape or order paired wrongly.
 
-    They write nothing that could be compared, or all that differs of what they write is read
-    later, and read the same. `pairs` say how they were aligned, `nodes` are the steps of dump A.
+    A pair is wrong if nothing that it writes could be compared, or if all differing results are
+    read later and are equal there. `pairs` say how the launches were aligned, `nodes` are the steps
+    of dump A.
     """
     read_as: dict[ValueOrigin, set[State]] = {}
     for launch in launches:
@@ -99,9 +100,9 @@ def without_false_pairs(
 
 
 def _is_loose(a: RecordedLaunch, b: RecordedLaunch, pair: Pair) -> bool:
-    """Whether launches may have been taken for each other that are not the same.
+    """Whether two paired launches may be different ones.
 
-    The strictest key stands for all that led to a launch.
+    They are not if the strictest key matches, which includes everything that led to a launch.
     """
     return canonical(a.kernel) != canonical(b.kernel) or (pair.moved and pair.level > 0)
 
@@ -109,7 +110,7 @@ def _is_loose(a: RecordedLaunch, b: RecordedLaunch, pair: Pair) -> bool:
 def judge(
     launches: Sequence[LaunchComparison], a: Sequence[FlowNode], b: Sequence[FlowNode]
 ) -> Iterator[LaunchComparison]:
-    """The launches with the blame for what differs."""
+    """The launches, with the blame for what differs."""
     states_a: dict[ValueOrigin, State] = {}
     states_b: dict[ValueOrigin, State] = {}
     for launch in launches:
@@ -128,7 +129,7 @@ def judge(
         for source, states, readers in ((x, states_a, readers_a), (y, states_b, readers_b)):
             if source is not None:
                 states[source] = worst([state, states.get(source, "unknown")])
-                # Where neither was compared, the one of A is named.
+                # If neither side was compared, the value of A is named.
                 if state in DIFFERS and (readers is readers_a or x is None):
                     readers.setdefault(source.step, []).append(place)
     run_a = ComparedRun(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
@@ -136,7 +137,7 @@ def judge(
     back = {x.b.step: x.a.step for x in launches if x.a and x.b}
     for launch in launches:
         judged = _judge(launch, run_a, run_b, back) if launch.matched else launch
-        # A launch that was not to be compared is not blamed.
+        # A launch that was not selected for comparison gets no blame.
         seen = not launch.matched or launch.tensors
         if launch.a and seen and not judged.blame and (wronged := readers_a.get(launch.a.step)):
             judged = _judge_by_readers(judged, run_a, wronged)
@@ -152,12 +153,12 @@ def _as_read(
     known_a: frozenset[ValueOrigin],
     known_b: frozenset[ValueOrigin],
 ) -> list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]]:
-    """Results that were not compared where they were made, with their states as they were read.
+    """Yield results that were not compared where they were made, with their states as read.
 
-    Where both sides of a launch read the same operand, and one comes from a launch without a
-    counterpart, these values stand for each other; a side is `None` if its value was compared. Who
-    reads a value first reads it as it was made; several may read views of it, which have names of
-    their own.
+    If both sides of a launch read the same operand, and one of the operands comes from a launch
+    without a counterpart, the two values are compared here; a side is `None` if its value was
+    compared. The first reader of a value reads it as it was made; several readers may read views of
+    it, which have names of their own.
     """
     seen: set[tuple[str, ValueOrigin, str]] = set()
     values: list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]] = []
@@ -185,9 +186,9 @@ def _as_read(
 def _judge(
     launch: LaunchComparison, a: ComparedRun, b: ComparedRun, back: Mapping[int, int]
 ) -> LaunchComparison:
-    """Say whose fault it is that the results of a matched launch differ, if they do.
+    """Decide who is to blame if the results of a matched launch differ.
 
-    `back` gives the step of A that stands for a step of B.
+    `back` maps a step of B to the step of A.
     """
     assert launch.a is not None
     assert launch.b is not None
@@ -212,7 +213,7 @@ def _judge(
     if launch.inputs in DIFFERS and producers:
         return replace(launch, blame="downstream", producers=producers)
     if producers and len(compared) < len(a.nodes[launch.a.step].given):
-        # Not all that it was given was recorded, or can be paired: its producers speak for it.
+        # Some inputs were not recorded or cannot be paired: their producers are judged instead.
         return replace(launch, blame="downstream", producers=producers)
     reasons = (*launch.reasons, *_reasons(launch, compared, a, b))
     return replace(launch, blame="culprit", reasons=reasons)
@@ -221,7 +222,7 @@ def _judge(
 def _judge_by_readers(
     launch: LaunchComparison, a: ComparedRun, readers: Sequence[RecordedLaunch]
 ) -> LaunchComparison:
-    """Say whose fault it is that a launch of A, whose results were not compared, is read wrong."""
+    """Decide who is to blame if a launch of A was not compared, and its results are read wrong."""
     assert launch.a is not None
     step = launch.a.step
     slots = a.nodes[step].slots.values()
@@ -239,7 +240,7 @@ def _judge_by_readers(
 def _judge_unmatched_of_b(
     launch: LaunchComparison, b: ComparedRun, readers: Sequence[RecordedLaunch]
 ) -> LaunchComparison:
-    """Say whether a launch that B alone has made what others read there, and not in A."""
+    """Decide whether a launch that only B has caused a difference in what others read."""
     assert launch.b is not None
     if b.causes(launch.b.step):
         return launch
@@ -297,7 +298,7 @@ def _reasons(
 
 
 def _returned(launch: LaunchComparison, a: ComparedRun, b: ComparedRun) -> Iterator[str]:
-    """Who wrote last what the call returns, though nothing that was compared differs."""
+    """Who wrote the outputs of the call last, though nothing that was compared differs."""
     assert launch.a is not None
     assert launch.b is not None
     for tensor in launch.reads:

@@ -1,7 +1,7 @@
-"""Compares two dumps: which launches stand for each other, and which is the first that went wrong.
+"""Compares two dumps: pairs their launches, and finds the first one that went wrong.
 
-Saved tensors are read block by block, in the order of the run, and only figures are kept of them:
-they may be larger than memory. The rows of the events are kept.
+Saved tensors are read block by block, in the order of the run, and only measurements are kept: the
+tensors may be larger than memory. The rows of the events are kept.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rewriter.locate.names import canonical
 
 Progress = Callable[[int, int], None]
 
-_NAMED = 4  # outputs in a sentence
+_NAMED = 4  # outputs named in a sentence
 
 
 def compare(
@@ -55,13 +55,13 @@ def compare(
 ) -> Comparison:
     """Compare two dumps launch by launch; b is what is expected.
 
-    `a` and `b` may be dumps, single ranks of one, or single runs (`DUMP/rank0/run3`). `tolerances`
-    are those of `torch.testing.assert_close` by default. `kernels` limits what is compared to
-    launches of kernels that match one of these patterns. `progress` is called with the number of
-    launches of `a` that were gone through and their total, and comes to that total.
+    `a` and `b` may be dumps, single ranks of one, or single runs (`DUMP/rank0/run3`). The default
+    `tolerances` are those of `torch.testing.assert_close`. `kernels` are patterns: only launches of
+    matching kernels are compared. `progress` is called with the number of launches of `a` that are
+    done, up to their total, and with that total.
 
-    Raises `RewriterError` where a dump is none or damaged, and where the two have nothing in common
-    that could be compared.
+    Raises `RewriterError` if a path is not a dump or is damaged, or if the two dumps have nothing
+    in common that could be compared.
     """
     a, b = (dump if isinstance(dump, Dump) else open_dump(dump) for dump in (a, b))
     tolerances = tolerances or Tolerances()
@@ -107,19 +107,19 @@ def _count(pairs: Iterable[tuple[RunDump | None, RunDump | None]]) -> int:
 def _pair_runs(
     a: Sequence[RunDump], b: Sequence[RunDump]
 ) -> list[tuple[RunDump | None, RunDump | None]]:
-    """Calls of one wrapper by their order; wrappers by name, or else by what they launch."""
+    """Pair calls of one wrapper by their order; wrappers by name, or else by what they launch."""
     if len(a) == len(b) == 1:
         return [(a[0], b[0])]
-    # One rank may be compared with another, and several with themselves.
+    # One rank may be compared with another one, but several ranks only with the same ranks.
     ranked = any(len({run.rank for run in runs}) > 1 for runs in (a, b))
-    # Wrappers of another device have other names, and come in the same order.
+    # Wrappers for another device have other names, but the same order.
     names = [list(dict.fromkeys(run.artifact for run in runs)) for runs in (a, b)]
     by_order = set(names[0]) != set(names[1])
     starts = [
         _starts(runs, ranked, known if by_order else sorted(known))
         for runs, known in zip((a, b), names, strict=True)
     ]
-    # The first start of a program is no counterpart of its second.
+    # The first process of a program does not correspond to its second one.
     same = set(starts[0].values()) == set(starts[1].values())
     keys = [
         [_run_keys(run, ranked, start[run.name][2] if same else 0) for run in runs]
@@ -132,7 +132,7 @@ def _pair_runs(
 def _starts(
     runs: Sequence[RunDump], ranked: bool, wrappers: Sequence[str]
 ) -> dict[str, tuple[int, int, int]]:
-    """For each run its rank and wrapper, and in the how manieth process that had both it ran."""
+    """The rank and wrapper of each run, and the number of its process among those with both."""
     processes: dict[tuple[int, int], list[object]] = {}
     starts = {}
     for run in runs:
@@ -160,7 +160,7 @@ def _run_keys(run: RunDump, ranked: bool, start: int) -> tuple[Hashable, ...]:
 
 @dataclass(frozen=True)
 class _Both:
-    """One call of a wrapper in both dumps, its steps, and which of them stand for each other."""
+    """One call of a wrapper in both dumps, its steps, and the pairs among these."""
 
     a: RunDump
     b: RunDump
@@ -169,7 +169,7 @@ class _Both:
     pairs: Sequence[Pair]
 
     def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
-        """The metrics, if the files hold as many elements as their rows say."""
+        """The metrics, after checking that the files have as many elements as their rows say."""
         assert tensor.tensors is not None
         row, _ = tensor.tensors
         if metrics.numel != row.size:
@@ -197,21 +197,21 @@ def compare_runs(
     launches = []
     for launch in _measured(both, (_compare(both, pair, tolerances, patterns) for pair in pairs)):
         launches.append(launch)
-        # The inputs and the outputs are no launches, and how many B has alone is not known before.
+        # Inputs and outputs are not launches; launches of B alone are not in the total.
         if launch.a and launch.a.launch is not None:
             report()
     launches = list(blame.without_false_pairs(launches, both.pairs, nodes_a))
     explained = precision.explain(launches, nodes_a, tolerances)
     judged = list(blame.judge(explained, nodes_a, nodes_b))
-    if explained == launches:  # else each launch was judged by what it did to the error
+    if explained == launches:  # otherwise each launch was judged by its effect on the error
         judged = trace_back(judged, nodes_a)
     return RunComparison(a.name, b.name, tuple(judged))
 
 
 def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
-    """The launches, in order, with what was saved of them read and compared.
+    """Yield the launches, in order, after reading and comparing what was saved of them.
 
-    Files are read ahead of the launch that is asked for, those of several launches at a time.
+    Files are read ahead of the launch that is next, for several launches at a time.
     """
     if not (both.a.saves and both.b.saves):  # then torch is not needed
         for launch in launches:
@@ -244,7 +244,7 @@ def _is_saved(tensor: TensorComparison) -> bool:
 
 
 def _finished(both: _Both, launch: LaunchComparison, measured: deque[Metrics]) -> LaunchComparison:
-    """A launch with the metrics that are next in `measured`."""
+    """A launch with the next metrics from `measured`."""
     if not launch.matched:
         return launch
 
@@ -257,7 +257,7 @@ def _finished(both: _Both, launch: LaunchComparison, measured: deque[Metrics]) -
         )
 
     reads, results = finished(launch.reads), finished(launch.results)
-    # What was only to be read is worth a word where it was equal before, and is not any more.
+    # An argument that is only read is mentioned if it was equal before, and is not any more.
     equal = {tensor.name for tensor in reads if tensor.state == "equal"}
     results = tuple(x for x in results if x.written or (x.state != "equal" and x.name in equal))
     inputs = worst([tensor.state for tensor in reads])
@@ -270,8 +270,7 @@ def _finished(both: _Both, launch: LaunchComparison, measured: deque[Metrics]) -
 def _compare(
     both: _Both, pair: Pair, tolerances: Tolerances, patterns: Sequence[str] | None
 ) -> LaunchComparison:
-    """Which values of two launches stand for each other, and how they compare without reading what
-    was saved."""
+    """Pair the values of two launches, and compare them without reading what was saved."""
     x = None if pair.a is None else both.flow_a.nodes[pair.a]
     y = None if pair.b is None else both.flow_b.nodes[pair.b]
     if x is None or y is None:

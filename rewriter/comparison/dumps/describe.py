@@ -1,4 +1,4 @@
-"""What a comparison comes to: counts, and one sentence."""
+"""Summarizes a comparison in counts and one sentence."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.core.text import counted
 
-_CUT = 4  # calls in a sentence
+_CUT = 4  # calls named in a sentence
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many launches, of those that ran; the inputs of a call are none.
+    """Numbers of launches that ran; the inputs of a call do not count as one.
 
-    `identical` are those of `equal` whose results are equal bit for bit, as far as that was seen.
+    `identical` are those of `equal` whose results are equal bit for bit, as far as is known.
     `rounding` are those whose results differ by what rounding explains, in another precision.
-    `unknown` have results that could not be compared. Launches of one dump alone may be culprits
-    or downstream, too, by what others read of them.
+    `unknown` have results that could not be compared. Launches of only one dump may also be
+    culprits or downstream, by what others read of their results.
     """
 
     matched: int
@@ -65,9 +65,9 @@ def count(comparison: Comparison) -> Counts:
 
 
 def needed(comparison: Comparison) -> Tolerance | None:
-    """The smallest tolerances under which all saved results pass: either one, without the other.
+    """The smallest tolerances under which all saved results pass: either one without the other.
 
-    Infinite where none is enough, `None` where nothing was saved or all of it is equal.
+    Infinite if none is large enough, `None` if nothing was saved or all of it is equal.
     """
     metrics = [
         tensor.metrics
@@ -130,7 +130,7 @@ def outcome(comparison: Comparison) -> Outcome:
 
 
 def limits(comparison: Comparison) -> list[str]:
-    """What the verdict cannot see, in sentences."""
+    """Sentences about what the verdict cannot see."""
     counts = count(comparison)
     sentences = []
     if counts.by_statistics:

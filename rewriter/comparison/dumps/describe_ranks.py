@@ -1,4 +1,4 @@
-"""What the comparison of ranks comes to, in sentences for people."""
+"""Summarizes the comparison of ranks in sentences for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence, Replica
 
 RanksOutcome = Literal["equal", "different", "different data"]
-_NAMED = 4  # inputs in a sentence
+_NAMED = 4  # inputs named in a sentence
 
 
 def verdict(result: Ranks) -> str:
@@ -43,7 +43,7 @@ def verdict(result: Ranks) -> str:
 
 
 def own_data(result: Ranks, data: Sequence[str] | None) -> str:
-    """What to do next where only what ranks were given differs, and nobody said that it may."""
+    """What to do next if only inputs of ranks differ, and the user did not say that they may."""
     if data is not None or result.first or not result.given:
         return ""
     names = dict.fromkeys(x for divergence in result.given for x in divergence.names)
@@ -60,7 +60,7 @@ def outcome(result: Ranks) -> RanksOutcome:
 
 
 def lines(result: Ranks) -> Iterator[str]:
-    """A line about each rank but the reference."""
+    """A line about each rank except the reference."""
     verdicts: dict[int, str] = {}  # of comparisons, which many ranks share
     for replica in result.replicas:
         which = id(replica.comparison)
@@ -70,7 +70,7 @@ def lines(result: Ranks) -> Iterator[str]:
 
 
 def line(replica: Replica, verdict: str | None = None) -> str:
-    """The line about one rank; `verdict` is that of its comparison, if it is known."""
+    """The line about one rank; `verdict` is that of its comparison, if it was already made."""
     if replica.comparison is None:
         return f"rank {replica.rank}: not compared: {replica.why}"
     parts = [_given(divergence) for divergence in replica.given]
@@ -106,7 +106,7 @@ def sentence(divergence: Divergence, rank: int) -> str:
 
 
 def groups(result: Ranks) -> str:
-    """Who agrees with whom where one diverges first; empty for two ranks."""
+    """Which ranks agree with each other where one diverges first; empty for two ranks."""
     if len(result.ranks) < 3 or len(result.groups) < 2:
         return ""
     if result.first and result.first.reason == "ended":
@@ -137,7 +137,7 @@ def named(ranks: Iterable[int]) -> str:
 
 
 def reason(divergence: Divergence) -> str:
-    """Why a divergence is one, in a sentence of its own."""
+    """Why something is a divergence, as a sentence."""
     return {
         "launch": "",
         "collective": f"{', '.join(divergence.names)} leaves the same on every rank of its group, "
@@ -199,7 +199,7 @@ def _place(divergence: Divergence) -> str:
 
 
 def _one_each(divergences: Iterable[Divergence]) -> list[Divergence]:
-    """The first of each rank."""
+    """The first divergence of each rank."""
     return list(
         {divergence.rank: divergence for divergence in reversed(tuple(divergences))}.values()
     )[::-1]

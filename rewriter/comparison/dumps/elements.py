@@ -1,4 +1,4 @@
-"""The elements of a tensor as a vector, in the order in which they lie in memory."""
+"""The elements of a tensor as a vector, in memory order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check(dtype: torch.dtype) -> None:
 
 
 def memory_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions of a tensor, the one with the longest steps in memory first."""
+    """The dimensions of a tensor, from the largest stride to the smallest."""
     return tuple(
         sorted(range(len(shape)), key=lambda i: (-stride[i], i) if shape[i] > 1 else (0, i))
     )
 
 
 def elements(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:
-    """The elements from one position to another, in row-major order; no others are copied."""
+    """The elements from one position to another, in row-major order; copies no others."""
     if tensor.is_contiguous():
         return tensor.view(-1)[first:last]
     inner = tensor[0].numel()
@@ -42,6 +42,6 @@ def elements(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:
         return elements(tensor[row], first - row * inner, last - row * inner)
     if first % inner == last % inner == 0:
         return tensor[row:end].reshape(-1).contiguous()
-    # A part of a row, whole rows, and a part of a row.
+    # Part of a row, then whole rows, then part of a row.
     cuts = sorted({first, -(-first // inner) * inner, last // inner * inner, last})
     return torch.cat([elements(tensor, *cut) for cut in pairwise(cuts)])

@@ -1,8 +1,8 @@
-"""Finds where an error began that only a later launch carried out of its tolerance.
+"""Finds where an error began that exceeded the tolerance only at a later launch.
 
-A wrong constant may change results by less than the tolerance; the product that reads them then
-exceeds it, and did nothing wrong. So where what a culprit read was not equal bit for bit, the blame
-goes to that launch, of it and all that led to it, which multiplied the error most.
+A wrong constant may change results by less than the tolerance; the matrix product that reads them
+then exceeds it without being at fault. So if the inputs of a culprit were not equal bit for bit,
+the blame goes to the launch, among it and all that led to it, that multiplied the error most.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rewriter.core.dtypes import ROUNDING
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.rows import TensorRow
 
-# By how much more than the launch that exceeds the tolerance another has to multiply the error.
+# How many times more than the culprit another launch has to multiply the error to be blamed.
 _CLEARLY = 2.0
-# How many times the error of what it read a launch may have in its results that only carries it.
+# A launch that multiplies the error of its inputs by at most this is taken to pass it on.
 _CARRIED = 10.0
 _NAMED = 3
 
@@ -31,7 +31,7 @@ def trace_back(
     given = [_error(launch.reads) for launch in launches]
     made = [_error(launch.results) for launch in launches]
     grown = [_growth(*each) for each in zip(launches, given, made, strict=True)]
-    # By step: of all that led to it with an error, what multiplied it most.
+    # By step, the launch that multiplied the error most, among all that led to the step.
     origins: dict[int, int] = {}
     for node in nodes:
         led: set[int] = set()
@@ -42,13 +42,13 @@ def trace_back(
                 led |= {origins[source.step]} if source.step in origins else set()
         if led:
             origins[node.step.position] = max(sorted(led), key=lambda one: grown[one] or 0.0)
-    began: dict[int, list[int]] = {}  # positions of those that exceed the tolerance, by the origin
+    began: dict[int, list[int]] = {}  # positions of launches over the tolerance, by origin
     for position, launch in enumerate(launches):
         before, after, own = given[position], made[position], grown[position]
         if launch.blame != "culprit" or launch.state != "numeric" or launch.a is None:
             continue
         if not before or after is None or own is None or after > _CARRIED * before:
-            continue  # equal bit for bit, not known to be otherwise, or an error of its own
+            continue  # equal bit for bit, not known to differ, or an error of its own
         origin = origins.get(launch.a.step)
         if origin is not None and (grown[origin] or 0.0) > _CLEARLY * own:
             began.setdefault(origin, []).append(position)
@@ -75,7 +75,7 @@ def _reason(origin: LaunchComparison, carried: Sequence[LaunchComparison]) -> st
 
 
 def _growth(launch: LaunchComparison, before: float | None, after: float | None) -> float | None:
-    """How many times the error of what it read a launch has in its results."""
+    """How many times larger the error of a launch's results is than that of its inputs."""
     if after is None or (before is None and launch.reads):
         return None
     rounding = max((_rounding(tensor) for tensor in launch.results), default=1.0)
@@ -83,7 +83,7 @@ def _growth(launch: LaunchComparison, before: float | None, after: float | None)
 
 
 def _error(tensors: Iterable[TensorComparison]) -> float | None:
-    """The largest relative error of some values, by their root mean square; `None` if unknown."""
+    """The largest relative error (root mean square) of some values; `None` if unknown."""
     errors = []
     for tensor in tensors:
         if not isinstance(tensor.a, TensorRow):

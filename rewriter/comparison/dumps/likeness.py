@@ -1,9 +1,9 @@
-"""What the comparison of a rank with the reference depends on, without making it.
+"""A key for the comparison of a rank with the reference: ranks with equal keys compare alike.
 
-Replicas write the same lines but for their device and what was measured. So two ranks whose lines
-are those of the reference, and whose values differ from its values in the same places and ways,
-compare alike: one comparison serves for both. The lines of the reference are parsed, those of the
-others only held against them.
+Replicas write the same lines except for their device and the measurements. If two ranks have the
+lines of the reference, and their values differ from its values at the same places and in the same
+ways, one comparison serves for both. Only the lines of the reference are parsed; those of the other
+ranks are matched with them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rewriter.core import json_text
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow, read_row
 
-# As both runtimes write a value: in this order, and with these spaces. In a text of somebody's,
-# its quotation marks have a backslash before them.
+# A value as both runtimes write it: in this order, and with these spaces. Inside a string, a
+# quotation mark would have a backslash before it.
 _NUMBER = rb'(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|null|"inf"|"-inf"|"nan")'
 _COUNT = rb"(?:0|[1-9]\d{0,17})"
 _VALUE = re.compile(
@@ -39,7 +39,7 @@ Likeness = tuple[Hashable, ...]
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a run: what is around its values, and these."""
+    """The lines of a run, split into its values and the text around them."""
 
     data: bytes
     rest: list[bytes]
@@ -61,13 +61,13 @@ class _ReferenceRun:
     run: RunDump
     lines: _Lines
     places: tuple[list[int], list[int]]
-    measured: tuple[Measured, ...]  # the values, in order, as are their tolerances
+    measured: tuple[Measured, ...]  # the values in order, as are their tolerances
     tolerances: tuple[Tolerance, ...]
 
 
 class Reference:
-    """The calls of the rank that others are compared with. `find` raises nothing of a dump: what
-    is not as the reference has it is for the comparison to read."""
+    """The calls of the rank that others are compared with. `find` raises nothing for an unusual or
+    damaged dump, which the comparison will read."""
 
     def __init__(self, runs: Sequence[RunDump], tolerances: Tolerances) -> None:
         self._runs: list[_ReferenceRun] | None = []
@@ -84,7 +84,7 @@ class Reference:
         return self._runs is not None
 
     def find(self, runs: Sequence[RunDump]) -> Likeness | None:
-        """What the comparison of these calls depends on; `None` where nobody else may share it."""
+        """The key for the comparison of these calls; `None` if it cannot be shared."""
         if self._runs is None or len(runs) != len(self._runs) or _starts(runs) != self._starts:
             return None
         found = []
@@ -102,18 +102,18 @@ def _facts(run: RunDump) -> tuple[object, ...]:
 
 
 def _starts(runs: Iterable[RunDump]) -> list[int]:
-    """Which of the processes of a rank made each call, by number."""
+    """The process of a rank that made each call, as a number."""
     return _places([run.facts.pid for run in runs])
 
 
 def _places(values: Iterable[Hashable]) -> list[int]:
-    """Where each value stands first: two lists that agree have the same values twice."""
+    """The first position of each value: equal lists have the same values repeated."""
     firsts: dict[Hashable, int] = {}
     return [firsts.setdefault(value, at) for at, value in enumerate(values)]
 
 
 def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
-    """A call of the reference; `None` where its lines are not as the runtimes write them."""
+    """A call of the reference; `None` if its lines are not as the runtimes write them."""
     data = _bytes(run)
     if data is None or _SAVED in data:
         return None
@@ -128,7 +128,7 @@ def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
             if values > 1 or not isinstance(row, TensorRow):
                 return None
             allowed.append(tolerances.of(row.kernel, row.dtype, row.dtype))
-    except ValueError:  # the comparison says what is wrong with it
+    except ValueError:  # the comparison reports what is wrong
         return None
     try:
         measured = tuple(map(_measured, lines.statistics))
@@ -138,14 +138,14 @@ def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
 
 
 def _bytes(run: RunDump) -> bytes | None:
-    """The events of a call, the number of its device left out; `None` if they are cut short."""
+    """The events of a call without the number of its device; `None` if they are cut off."""
     try:
         data = run.event_bytes()
     except OSError:
         return None
     if data and not data.endswith(b"\n"):
         return None
-    # Of a rank with several devices, it matters which values are on the same one.
+    # For a rank with several devices, it matters which values are on the same device.
     devices = set(_DEVICE.findall(data))
     if len(devices) != 1:
         return data
@@ -154,9 +154,9 @@ def _bytes(run: RunDump) -> bytes | None:
 
 
 def _alike(lines: _Lines) -> tuple[list[int], list[int]]:
-    """Which values of a call are the same, by all that is known of them, and by their digests."""
+    """Which values of a call are equal, by all known facts, and by their digests."""
     digests = _places(lines.digests)
-    if digests == list(range(len(digests))):  # no two are the same, then no two values are
+    if digests == list(range(len(digests))):  # if no digests are equal, no values are
         return digests, digests
     return _places(lines.values), digests
 
@@ -189,12 +189,12 @@ def _differences(run: RunDump, known: _ReferenceRun) -> Hashable | None:
 
 
 class _UnsoundError(Exception):
-    """A number that no float holds."""
+    """A number that is out of the range of a float."""
 
 
 def _difference(text: bytes, known: bytes, other: Measured, tolerance: Tolerance) -> int:
-    """What a comparison looks at, as bits: whether counts and statistics agree."""
-    if text == known and b'"nan",' not in text:  # which does not agree with itself
+    """The result of comparing a value, as bits: whether counts and statistics agree."""
+    if text == known and b'"nan",' not in text:  # NaN does not equal itself
         return 3
     one = _measured(text)
     counts = (one.nan, one.inf) == (other.nan, other.inf)
@@ -210,7 +210,7 @@ def _measured(text: bytes) -> Measured:
 
 
 def _number(text: bytes) -> Any:
-    """A statistic, as the row of a dump has it."""
+    """A statistic as in a row of a dump."""
     if text == b"null":
         return None
     if text.startswith(b'"'):

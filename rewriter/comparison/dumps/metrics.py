@@ -1,12 +1,11 @@
-"""How two tensors differ, at the speed of memory and with the accuracy of float64.
+"""Measures how two tensors differ, at memory speed and with the accuracy of float64.
 
-Tensors are read in blocks that stay in the processor's cache. A block of floating-point numbers is
-first measured in float32, a dozen passes over half the bytes that float64 has. That settles all but
-what float32 cannot decide: a new maximum, an element at the edge of its tolerance, numbers that are
-not finite or whose squares float32 does not hold. Such blocks, and those of other types, are
-measured again in float64. So maxima, counts and positions are exact; sums over float32 blocks are
-accurate to about 1e-6, which is more than anybody reads of a mean or a signal-to-noise ratio, and
-others to 1e-12.
+Tensors are read in blocks that fit the processor's cache. A block of floating-point numbers is
+first measured in float32: a dozen passes over half the bytes of float64. That is enough unless
+there is a new maximum, an element at the edge of its tolerance, or numbers that are not finite or
+whose squares exceed float32. Such blocks, and blocks of other types, are measured again in float64.
+So maxima, counts and positions are exact; sums over float32 blocks are accurate to about 1e-6,
+which is enough for a mean or a signal-to-noise ratio, and others to 1e-12.
 """
 
 from __future__ import annotations
@@ -22,28 +21,29 @@ from rewriter.comparison.dumps.totals import ElementError, Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.comparison.dumps.ulp import Scratch, coarser, largest_distance
 
-# Elements of a block: few enough for the cache, and so many that a pass takes longer than starting
-# it, and than handing the interpreter's lock from one thread to another.
+# Elements of a block: few enough for the cache, but enough that a pass takes longer than starting
+# it, and than passing the interpreter's lock between threads.
 BLOCK = 1 << 17
-# In float64 there are more temporary tensors, and fewer blocks that need them.
+# Fewer in float64, which needs more temporary tensors and for few blocks.
 _SMALL = 1 << 15
 
 _TINY = 2.0**-149  # the smallest positive float32
-# A float32 error or quotient, and what it stands for, differ by less than this, relatively.
+# A bound on the relative error of a float32 error or quotient.
 _SLACK = 2.0**-21
 
-# Gives the elements of a tensor from one position to another, as a contiguous vector.
+# Returns the elements of a tensor from one position to another, as a contiguous vector.
 Reader = Callable[[int, int], torch.Tensor]
 
 
 def compare(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics:
     """How `a` differs from `b`, a tensor of the same shape and of any dtype; b is the expected one.
 
-    Both are compared in the wider of their types, complex numbers by their moduli: `Extreme.a` and
-    the means are those of the moduli. Integers are compared exactly, against floating-point numbers
-    in float64. Of elements that are equally far apart the first in the memory of `a` is named.
+    They are compared in the wider of their types, complex numbers by their moduli: `Extreme.a` and
+    the means are those of the moduli. Integers are compared exactly with each other, and in float64
+    with floating-point numbers. Of several elements with the largest error, the first in the memory
+    of `a` is reported.
 
-    Raises `RewriterError` where elements have no numeric value, as in packed or quantized types.
+    Raises `RewriterError` if elements have no numeric value, as in packed or quantized types.
     """
     if a.shape != b.shape:
         raise ValueError(f"tensors of shapes {tuple(a.shape)} and {tuple(b.shape)}")
@@ -61,8 +61,8 @@ def compare(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics:
 def measure(a: Reader, b: Reader, first: int, last: int, tolerance: Tolerance) -> Totals:
     """Measure the elements from one position to another."""
     totals = Totals()
-    # Temporary tensors are made once: the allocator would give the memory of each back to the
-    # system, and fetching it again takes longer than the arithmetic.
+    # Temporary tensors are reused: the allocator would return the memory of each to the system, and
+    # getting it again takes longer than the arithmetic.
     scratch = Scratch(min(last - first, BLOCK), 4)
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)
@@ -93,9 +93,9 @@ def _float32(
     known: Totals,
     scratch: Scratch,
 ) -> Totals | None:
-    """Measure a block in float32; `None` where that is not accurate.
+    """Measure a block in float32; `None` if that is not accurate.
 
-    Maxima that cannot exceed those already known are left out.
+    Skips maxima that cannot exceed the known ones.
     """
     numel = a.numel()
     error, size, spare, *floats = scratch.rows(torch.float32)
@@ -117,7 +117,7 @@ def _float32(
         return found
     torch.sub(x, y, out=error)
     sums = (x.sum(), _product(x, x, spare), _product(error, error, spare), error.abs_().sum())
-    # Where both are 0 the quotient is 0; where b alone is, at least 1.
+    # If both are 0 the quotient is 0; if only b is, it is at least 1.
     torch.abs(y, out=size).clamp_(min=_TINY)
     relative = torch.div(error, size, out=spare)
     found_here = _values(*sums, error.amax(), relative.amax())
@@ -162,7 +162,7 @@ def _values(*scalars: torch.Tensor) -> list[float]:
 
 
 def _accurate(square: float, numel: int) -> bool:
-    """Whether a sum of squares in float32 lost nothing to overflow or underflow: no NaN either."""
+    """Whether a float32 sum of squares is free of overflow, underflow and NaN."""
     return numel * 2.0**-126 <= square < 2.0**126
 
 
@@ -183,7 +183,7 @@ def _mismatched(
     if not (2.0**-100 < atol < 2.0**100 and rtol < 2.0**60):  # float32 might not hold the sum
         return None
     allowed = size.mul_(rtol).add_(atol)
-    # In place the result is a vector of float32: much faster to make and to sum than one of bool.
+    # In place, the result is a float32 vector: much faster to make and to sum than a bool one.
     surely = torch.mul(allowed, 1 + _SLACK, out=spare).lt_(error).sum().item()
     perhaps = allowed.mul_(1 - _SLACK).lt_(error).sum().item()
     return int(surely) if surely == perhaps else None
@@ -198,7 +198,7 @@ def _exact_maximum(
     *,
     relative: bool = False,
 ) -> ElementError:
-    """Where the error is largest, among the elements whose float32 value comes near the peak."""
+    """Where the error is largest, among elements whose float32 error is close to the maximum."""
     places = values.ge(peak * (1 - _SLACK)).nonzero().squeeze(1)
     x, y = x[places].double(), y[places].double()
     exact = (x - y).abs()
@@ -211,7 +211,7 @@ def _exact_maximum(
 
 
 def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance) -> Totals:
-    """Measure a block of any types in float64, or in 64 bits where both are integers."""
+    """Measure a block of any types in float64, or in 64-bit integers if both are integers."""
     found = Totals(a.numel(), differ=int(not _same_bits(a, b)))
     a, b = (t.byte() if t.dtype == torch.bool else t for t in (a, b))
     is_complex = a.is_complex() or b.is_complex()
@@ -264,7 +264,7 @@ def _maximum(
 def _integer_maximum(
     errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
 ) -> ElementError:
-    """The largest difference of integers; float64 may take it and others for the same."""
+    """The largest difference of integers, which float64 may not tell from others."""
     peak = errors.amax()
     ties = errors.eq(peak).nonzero().squeeze(1)[: None if peak >= 2**53 else 1]
     rows = zip(places[ties].tolist(), a[ties].tolist(), b[ties].tolist(), strict=True)
@@ -273,7 +273,7 @@ def _integer_maximum(
 
 
 def _integer_error(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """`|a - b|`, rounded once: the difference of two 64-bit integers may take 65 bits."""
+    """`|a - b|`, rounded once: the difference of two 64-bit integers may need 65 bits."""
     (high_a, low_a), (high_b, low_b) = _halves(a), _halves(b)
     return ((high_a - high_b).double() * 2.0**32 + (low_a - low_b).double()).abs()
 

@@ -1,4 +1,4 @@
-"""Which value of one dump stands for which of the other, in launches that stand for each other."""
+"""Pairs the values of two launches, one from each dump, that correspond to each other."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _NUMBER = re.compile(r"\d+")
 Rows = tuple[ValueRow, ValueRow]
 Tensors = tuple[TensorRow, TensorRow]
 Output = TensorRow | NoResult
-# What stands for each other, and what is left over of each side.
+# The pairs, and the rows of each side that have no counterpart.
 Paired = tuple[list[Tensors], list[TensorRow], list[TensorRow]]
 
 
 def pair_reads(
     a: Sequence[EventRow], b: Sequence[EventRow], *, carried: bool = False
 ) -> Sequence[Rows]:
-    """What two launches read, argument by argument.
+    """Pair the inputs of two launches, argument by argument.
 
-    Kernels that take other arguments have none in common that the order could tell: nothing is
-    paired then, and what produced them speaks for them. It also does where the rows of one side are
-    `carried` from there, and those of the other are not: they may show a view of it.
+    If kernels take different arguments, their order tells nothing: nothing is paired, and the
+    producers of the inputs are judged instead. The same applies if the rows of one side are
+    `carried` from their producers and those of the other are not: they may show a view of a value.
     """
     left, right = reads(a), reads(b)
     if carried:
@@ -50,11 +50,11 @@ def pair_reads(
 def with_views(
     pairs: Iterable[Rows], views_a: Mapping[str, str], views_b: Mapping[str, str]
 ) -> Iterator[Rows]:
-    """What two launches read, where rows that were carried from their makers show another view.
+    """Pair the inputs of two launches whose rows were carried from their producers.
 
-    `views` are the expressions by names, without these. The makers' elements stand for each other
-    where both views are the same; where they are in another order, their statistics do; and where a
-    view is of a part, nothing does.
+    `views` are the expressions by names, without these. If both launches read the same view, the
+    producers' elements are paired; if they read the elements in other orders, only their
+    statistics; if a view shows a part, nothing.
     """
     for one, other in pairs:
         if not isinstance(one, TensorRow) or not isinstance(other, TensorRow):
@@ -68,8 +68,8 @@ def with_views(
 
 
 def _view(row: TensorRow, views: Mapping[str, str]) -> str:
-    """What a launch read of a row: empty for its elements in their order, "part" for some of them,
-    else an expression for them in another order."""
+    """How a launch read a row: empty for its elements in their order, "part" for some of them,
+    else an expression for another order."""
     text = views.get(row.arg, "")
     match = _REINTERPRETED.fullmatch(text)
     if not match:
@@ -87,7 +87,7 @@ def _view(row: TensorRow, views: Mapping[str, str]) -> str:
 
 
 def _is_dense(dims: Sequence[tuple[int, int]]) -> bool:
-    """Whether dimensions, by stride and size from the innermost one, cover memory in order."""
+    """Whether dimensions, as (stride, size) from the innermost one, cover memory in order."""
     step = 1
     for stride, size in dims:
         if stride != step:
@@ -97,15 +97,15 @@ def _is_dense(dims: Sequence[tuple[int, int]]) -> bool:
 
 
 def _unordered(row: TensorRow) -> TensorRow:
-    """A row with what is known of its elements whatever their order is."""
+    """A row without the facts that depend on the order of its elements."""
     return structs.replace(row, shape=(row.size,), stride=UNSET, file="", fingerprint="", sha256="")
 
 
 def pair_outputs(a: Sequence[Output], b: Sequence[Output]) -> list[Tensors]:
-    """What two calls returned at the same positions.
+    """Pair the outputs of two calls at equal positions.
 
-    Where one returns more, it is up to the first that is of another size: behind what the program
-    asked for stands what is kept for a backward pass, and that may be other values.
+    If one call has more outputs, pairs end before the first one of another size: after the outputs
+    of the program come values kept for a backward pass, which may differ.
     """
     pairs = [
         (one, other)
@@ -116,8 +116,8 @@ def pair_outputs(a: Sequence[Output], b: Sequence[Output]) -> list[Tensors]:
 
 
 def left_out(a: Sequence[Output], b: Sequence[Output], pairs: Sequence[Tensors]) -> list[str]:
-    """Outputs that are not among `pairs`, in words. One that is the same input of the call in both,
-    or no tensor in both, such as None, needs no comparison."""
+    """Outputs that are not in `pairs`, in words. Leaves out those that are the same input of the
+    call in both, or not a tensor in both, such as None: they need no comparison."""
     paired = {id(one) for one, _ in pairs}
     missing = []
     for position, (one, other) in enumerate(zip_longest(a, b)):
@@ -138,10 +138,10 @@ def _what(output: Output | None) -> str:
 
 
 def pair_results(a: Sequence[EventRow], b: Sequence[EventRow], *, same_kernel: bool) -> Paired:
-    """What two launches wrote, and what is left over of each.
+    """Pair the results of two launches; also the rows of each side that are left.
 
-    In order where it is as many, else by name; but other kernels may write other things, so that
-    theirs are paired by sizes, where each is the only one of its size.
+    If the numbers are equal, by order, else by name. Different kernels may have different results,
+    so theirs are paired by sizes, if each is the only one of its size.
     """
     left, right = tensors(results(a)), tensors(results(b))
     if left and left[0].phase == "inputs":
@@ -160,10 +160,10 @@ def pair_results(a: Sequence[EventRow], b: Sequence[EventRow], *, same_kernel: b
 
 
 def unchanged(rows: Sequence[EventRow], row: TensorRow) -> bool:
-    """Whether an argument that a launch only reads is known to be after it what it was before.
+    """Whether an argument that a launch only reads is known to be unchanged after it.
 
-    Statistics do not see the order of values: where tensors were saved, only their hashes tell
-    without reading them.
+    Statistics ignore the order of values: if tensors were saved, only their hashes tell without
+    reading them.
     """
     return any(
         other.phase == "before"
@@ -175,8 +175,8 @@ def unchanged(rows: Sequence[EventRow], row: TensorRow) -> bool:
 
 
 def pair_untouched(a: Sequence[EventRow], b: Sequence[EventRow]) -> list[Tensors]:
-    """What launches only read and yet changed, in either dump: a kernel wrote out of bounds, or the
-    wrapper says nothing of what it updates."""
+    """Pair arguments that launches only read and that changed in either dump: a kernel wrote out of
+    bounds, or the wrapper does not declare what it updates."""
     left, right = (_only_read(rows) for rows in (a, b))
     if [_form(row) for row in left] != [_form(row) for row in right]:
         return []
@@ -188,8 +188,8 @@ def pair_untouched(a: Sequence[EventRow], b: Sequence[EventRow]) -> list[Tensors
 
 
 def _only_read(rows: Sequence[EventRow]) -> list[TensorRow]:
-    """What a launch only reads, as it was afterwards: without rows from before it, those are what
-    it read."""
+    """The arguments that a launch only reads, as they were afterwards; without rows from before the
+    launch, they count as its inputs."""
     before = {row.name for row in rows if row.phase == "before"}
     after = (row for row in tensors(rows) if row.phase == "after" and row.role == "in")
     return [row for row in after if row.arg in before]
@@ -204,7 +204,7 @@ def _fits(a: TensorRow, b: TensorRow) -> bool:
 
 
 def _by_name(left: list[TensorRow], right: list[TensorRow]) -> Paired:
-    """By name where both have it, the rest in order if as many are left."""
+    """By name if both have it; the rest by order if equally many are left."""
     names = {row.arg: row for row in right}
     pairs = [(row, names[row.arg]) for row in left if row.arg in names]
     pairs, rest_a, rest_b = _with_rest(pairs, left, right)

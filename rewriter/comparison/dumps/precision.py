@@ -1,33 +1,35 @@
 """Tells rounding from faults between runs of different precision, launch by launch.
 
-Elements near 0 leave any relative tolerance when a sum is rounded, and errors add up along a model:
-between float32 and bfloat16 a fixed tolerance blames the first product of a correct model, and
-passes a constant that is off by 1 %. So a launch is judged by the error of its results as a whole,
-given the error of what it read. Errors are root mean squares, relative to that of the value in B.
+If a sum is rounded, elements near 0 exceed any relative tolerance, and errors add up along a model.
+Between float32 and bfloat16 a fixed tolerance would blame the first product of a correct model, and
+accept a constant that is off by 1 %. So a launch is judged by the error of its results as a whole,
+given the errors of its operands. Errors are root mean squares, relative to that of the value in B.
 
 **Size.** To first order, errors of operands add up: a product has the sum of the relative errors of
-its factors, a sum the absolute errors of its terms. What a launch may leave is
+its factors, a sum the absolute errors of its terms. A launch may leave an error of
 
     sum over operands of condition * error  +  unit * sqrt(1 + log2 length)
 
 - `condition` is how many times the function may multiply a relative error, learned from the values:
   how much larger the operand is than the result (a sum whose terms cancel keeps their absolute
-  error), how much larger it is than its own spread where a mean is subtracted (normalization),
-  and its largest absolute value under an exponential (whose relative error is the absolute error of
-  its argument). It is at least 1.
+  error), how much larger it is than its own spread if a mean is subtracted (normalization), and its
+  largest absolute value under an exponential (whose relative error is the absolute error of its
+  argument). It is at least 1.
 - `unit` is the unit roundoff of the coarsest type that the launch reads or writes.
-- `length` is how many terms an element of the result is summed from, by the sizes: kernels
+- `length` is the number of terms that an element of the result is a sum of, by the sizes: kernels
   accumulate in float32 and may add partial sums in the lower type, pairwise.
 
-**Direction.** Rounding has none: it makes a result neither larger nor smaller on the whole. A wrong
-factor does, and shows long before its size does. The share of the error along the result (`gain`)
-and along a constant (`shift`) may be what operands bring, and `1/2` of the rest of the error, or
-`3/sqrt(n)` for few elements: three times what n independent errors leave. Half, since what is added
-to many elements, such as the bias of a channel, was rounded once: of correct models, with 16
-channels and fewer, up to a quarter was seen. Where nearly nothing is left beside the direction,
-the values are few different ones, rounded alike, and `unit` is allowed.
+**Direction.** Rounding has no direction: it makes a result neither larger nor smaller as a whole. A
+wrong factor does, and its direction shows long before its size. The share of the error along the
+result (`gain`) and along a constant (`shift`) may be as large as the operands explain, plus `1/2`
+of the rest of the error, or `3/sqrt(n)` for few elements: three times what n independent errors
+leave. Half, because a value that is added to many elements, such as the bias of a channel, was
+rounded once: in correct models with up to 16 channels, up to a quarter was seen. If hardly any
+error remains besides the direction, the values are a few different ones, rounded alike, and `unit`
+is allowed.
 
-A launch whose results exceed this is named. Where all stay within, rounding explains all of it.
+A launch whose results exceed these limits is named. If all stay within, rounding explains the
+differences.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ _PRODUCT = re.compile(r"mm|conv|linear|attention|einsum|matmul")
 
 @dataclass(frozen=True)
 class Error:
-    """How far a value of A is from that of B: see above. `scale` is the root mean square of B,
+    """The error of a value of A relative to B, as above. `scale` is the root mean square of B,
     `peak` its largest absolute value, `spread` its standard deviation."""
 
     size: float
@@ -73,13 +75,13 @@ class Error:
 
     @property
     def rest(self) -> float:
-        """What has no direction."""
+        """The error without a direction."""
         return math.sqrt(max(0.0, self.size**2 - max(self.gain**2, self.shift**2)))
 
 
 def lower(launches: Iterable[LaunchComparison]) -> str:
-    """The coarsest type among floating-point values that have another one in the other dump; empty
-    if there is none: both runs compute in the same precision."""
+    """The coarsest type among floating-point values that have a different type in the other dump;
+    empty if there is none: then both runs compute in the same precision."""
     dtypes = {
         dtype
         for launch in launches
@@ -93,10 +95,10 @@ def lower(launches: Iterable[LaunchComparison]) -> str:
 def explain(
     launches: Sequence[LaunchComparison], nodes: Sequence[FlowNode], tolerances: Tolerances
 ) -> list[LaunchComparison]:
-    """The launches with states by what rounding explains, where the runs differ in precision.
+    """The launches, with states that account for rounding, if the runs differ in precision.
 
-    `nodes` are the steps of dump A. Saved values are judged; of the others not enough is known, and
-    where somebody said what is allowed, that counts.
+    `nodes` are the steps of dump A. Only saved values are judged, since too little is known about
+    others. A tolerance that the user gave takes precedence.
     """
     coarsest = ROUNDING.get(lower(launches), 0.0)
     if not coarsest or tolerances.rtol is not None or tolerances.atol is not None:
@@ -107,8 +109,8 @@ def explain(
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a value was made of: errors, the launches without a counterpart in between, and whether
-    one of the values is wrong."""
+    """What a value was computed from: errors, the launches without a counterpart in between, and
+    whether one of the values is wrong."""
 
     errors: tuple[Error, ...]
     between: tuple[RecordedLaunch, ...]
@@ -116,7 +118,7 @@ class _Origin:
 
 
 class _Judge:
-    """Goes through the launches in the order of A."""
+    """Judges the launches in the order of A."""
 
     def __init__(self, nodes: Sequence[FlowNode], coarsest: float, tolerances: Tolerances) -> None:
         self._nodes, self._coarsest, self._tolerances = nodes, coarsest, tolerances
@@ -161,7 +163,7 @@ class _Judge:
         places: Sequence[RecordedLaunch],
         wrong: bool,
     ) -> tuple[TensorComparison, str]:
-        """A value with its state, and why it is not what rounding leaves."""
+        """A value with its state, and why rounding does not explain it."""
         error = _error(tensor)
         if error is None or tensor.state not in ("equal", "numeric"):
             return tensor, ""
@@ -177,12 +179,12 @@ class _Judge:
             return replace(tensor, state="numeric", allowed=allowed), why
         if why := _directed(error, operands, unit):
             return replace(tensor, state="numeric"), why
-        # What is wrong already is not right because this launch did not make it worse.
+        # A wrong value does not become right because this launch did not make it worse.
         state: State = "numeric" if wrong and tensor.state in DIFFERS else "rounding"
         return replace(tensor, state=state, allowed=allowed), ""
 
     def _as_made(self, node: FlowNode, tensor: TensorComparison) -> TensorComparison:
-        """A value that was read, with the state that it was made with."""
+        """A value that was read, with the state that it had when it was made."""
         error = _error(tensor)
         if error is None or tensor.state not in ("equal", "numeric"):
             return tensor
@@ -195,7 +197,7 @@ class _Judge:
             was = [self._errors[source] for source in sources if source in self._errors]
             if made in DIFFERS or not was:
                 return replace(tensor, state=made) if made != "unknown" else tensor
-            # It may have been overwritten since, or be of another launch in the other run.
+            # It may have been overwritten since, or be from a different launch in the other run.
             if error.size > _allowed(error, was, _unit(tensor), ""):
                 return replace(tensor, state="numeric")
             return replace(tensor, state="rounding")
@@ -219,14 +221,14 @@ class _Judge:
                 self._errors[source] = error
 
     def _given(self, node: FlowNode, reads: Sequence[TensorComparison]) -> _Origin:
-        """What a launch read; where that was not compared, what it was made of."""
+        """A launch's inputs; for those that were not compared, what they were computed from."""
         compared = {tensor.a.arg: error for tensor in reads if (error := _error(tensor))}
         rest = [x for name, sources in node.given.items() if name not in compared for x in sources]
         behind = self._behind(rest)
         return replace(behind, errors=(*compared.values(), *behind.errors))
 
     def _behind(self, sources: Iterable[ValueOrigin]) -> _Origin:
-        """What values were made of, back through launches without a counterpart."""
+        """What values were computed from, back through launches without a counterpart."""
         seen = set(sources)
         waiting = sorted(seen, key=lambda source: (source.step, source.slot))
         errors, between, wrong = [], {}, False
@@ -245,13 +247,13 @@ class _Judge:
 
 
 def _allowed(error: Error, operands: Sequence[Error], unit: float, text: str) -> float:
-    """The size that operands and rounding leave."""
+    """The size of error that operands and rounding explain."""
     carried = sum(_condition(one, error, text) * one.size for one in operands)
     return carried + unit * math.sqrt(1 + math.log2(_length(error, operands, text)))
 
 
 def _directed(error: Error, operands: Sequence[Error], unit: float) -> str:
-    """Why an error has a direction that operands and rounding do not leave; empty if not so."""
+    """Why an error has a direction that operands and rounding do not explain; empty if not."""
     noise = max([error.rest, *(one.rest for one in operands)])
     part = max(_HALF, _SIGMAS / math.sqrt(error.numel)) * noise
     if error.rest < unit / 4:
@@ -283,7 +285,7 @@ def _condition(operand: Error, result: Error, text: str) -> float:
 
 
 def _length(result: Error, operands: Sequence[Error], text: str) -> float:
-    """How many terms an element of the result is a sum of, about."""
+    """The approximate number of terms that an element of the result is a sum of."""
     sizes = sorted((one.numel for one in operands), reverse=True)
     lengths = [1.0]
     if sizes and result.numel:
@@ -314,7 +316,7 @@ def _error(tensor: TensorComparison) -> Error | None:
 
 
 def _no_error(tensor: TensorComparison) -> Error | None:
-    """That of a value whose files were not read, since its digests are equal."""
+    """The error of a value whose files were not read, since its digests are equal."""
     row = tensor.b
     if not tensor.identical or not isinstance(row, TensorRow):
         return None
@@ -325,7 +327,7 @@ def _no_error(tensor: TensorComparison) -> Error | None:
 
 
 def _peak(row: ValueRow, metrics: Metrics) -> float:
-    """The largest absolute value; where it was not measured, what a normal distribution has."""
+    """The largest absolute value; if it was not measured, that of a normal distribution."""
     extremes = (finite(row.min), finite(row.max)) if isinstance(row, TensorRow) else ()
     sizes = [abs(float(x)) for x in extremes if x is not None]
     usual = metrics.rms_b * math.sqrt(2 * math.log(max(2, metrics.numel)))

@@ -1,4 +1,4 @@
-"""Compares the ranks of one dump: where replicas part first, and which of them are the odd ones."""
+"""Compares the ranks of one dump: where replicas first diverge, and which are the odd ones."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
 
-_SIZE = 1 << 18  # the work of a rank, for `parallel`
+_SIZE = 1 << 18  # the assumed work per rank, for `parallel`
 _APART = ("nothing-in-common", "nothing-to-compare")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a dump, each against `reference`.
+    """The ranks of a dump, each compared with `reference`.
 
-    `first` is where one parts from it first, as the reference ran. `groups` are the ranks by what
-    they have there, those of one group equal; a rank that was given something else there is in
-    none. `odd` are the ranks outside the largest group, if there is one that is largest.
+    `first` is the first divergence in the order of the reference. `groups` are the ranks grouped by
+    equal values there; a rank that had different inputs there is in no group. `odd` are the ranks
+    outside the largest group, if one is larger than all others.
     """
 
     path: Path
@@ -42,11 +42,11 @@ class Ranks:
 
     @property
     def in_full(self) -> Ranks:
-        """The same, each replica with a comparison of its own."""
+        """The same, with a separate comparison for each replica."""
         return replace(self, replicas=tuple(map(self.whole, self.replicas)))
 
     def whole(self, replica: Replica) -> Replica:
-        """A replica with a comparison of its own, which is made now where it shared one."""
+        """A replica with its own comparison, which is made now if it shared one."""
         if replica.alike is None or self.again is None:
             return replica
         return self.again(self, replica.rank)
@@ -57,7 +57,7 @@ class Ranks:
 
     @property
     def parted(self) -> Replica | None:
-        """The replica that parts first."""
+        """The replica that diverges first."""
         firsts = [
             (divergence.at, replica) for replica in self.replicas if (divergence := replica.first)
         ]
@@ -69,12 +69,12 @@ class Ranks:
 
     @property
     def given(self) -> tuple[Divergence, ...]:
-        """What made values differ without being a fault."""
+        """Divergences that are not a fault."""
         return tuple(divergence for replica in self.replicas for divergence in replica.given)
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Those that were made; that of the replica that parts first comes first."""
+        """The comparisons that were made, beginning with that of the first replica to diverge."""
         parted = self.parted
         ordered = sorted(self.replicas, key=lambda replica: replica is not parted)
         made = {id(x.comparison): x.comparison for x in ordered if x.comparison}
@@ -90,14 +90,14 @@ def compare_ranks(
     data: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Ranks:
-    """Compare ranks of a dump, all of them by default, with the first of them.
+    """Compare ranks of a dump, by default all of them, with the first one.
 
-    Where most of three or more ranks agree and the first one is not among them, they are compared
-    with the lowest of those instead. `data` are patterns of the names of those inputs of which each
-    rank has its own: others that differ are a fault. `progress` counts the launches of all ranks
-    but the reference. For the other arguments see `compare`.
+    If most of three or more ranks agree and the first is not among these, the lowest of these is
+    the reference instead. `data` are patterns of the names of inputs that each rank has its own
+    values of; differences in other inputs are a fault. `progress` counts the launches of all ranks
+    except the reference. For the other arguments see `compare`.
 
-    Raises `RewriterError` where there is no such rank, or only one, and as `compare` does.
+    Raises `RewriterError` if a rank does not exist or is the only one, and as `compare` does.
     """
     dump = dump if isinstance(dump, Dump) else open_dump(dump)
     tolerances = tolerances or Tolerances()
@@ -155,8 +155,8 @@ def compare_ranks(
 def _likenesses(
     dumps: Sequence[Dump], reference: Dump, tolerances: Tolerances
 ) -> list[Likeness | None]:
-    """For each rank what its comparison with the reference depends on, if that is known: ranks of
-    which it is the same compare alike."""
+    """The key for each rank's comparison with the reference, if known: ranks with equal keys
+    compare alike."""
     if len(dumps) < 2:
         return [None] * len(dumps)
     found = Reference(reference.runs, tolerances)
@@ -170,12 +170,12 @@ def _likenesses(
 
 
 def _fresh(dump: Dump) -> Dump:
-    """The same, with nothing kept of what was read: rows of a thousand ranks are too many."""
+    """The same dump without cached rows: those of a thousand ranks would be too many."""
     return replace(dump, runs=tuple(replace(run) for run in dump.runs))
 
 
 class _Counted:
-    """The progress of several comparisons, as that of one."""
+    """The progress of several comparisons, reported as that of one."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -238,7 +238,7 @@ def _replica(
 
 
 def _grouped(result: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ranks:
-    """With the groups of equal ranks at the place where one parts first."""
+    """The result with the groups of equal ranks at the first divergence."""
     first = result.first
     if first is None:
         return result
@@ -285,7 +285,7 @@ def _parting_of(result: Ranks, rank: int, first: Divergence) -> Divergence:
 
 
 def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
-    """The reference, and the ranks that have at this place what it has."""
+    """The reference, and the ranks with equal values at this place."""
     times = {
         id(comparison): sum(
             _is_at(launch.b, first) and _state(launch, first) == "equal"
@@ -307,7 +307,7 @@ def _key(place: RecordedLaunch) -> tuple[str, int]:
 
 
 def _is_equal(a: Dump, of_a: Divergence, b: Dump, of_b: Divergence, tolerances: Tolerances) -> bool:
-    """Whether two ranks that part from the reference at one place have the same there."""
+    """Whether two ranks that diverge from the reference at one place are equal there."""
     if of_a.launch.a is None or of_b.launch.a is None:
         return False
     compared = compare_runs(_run(a, of_a.run), _run(b, of_b.run), tolerances)
@@ -316,7 +316,7 @@ def _is_equal(a: Dump, of_a: Divergence, b: Dump, of_b: Divergence, tolerances: 
 
 
 def _state(launch: LaunchComparison, first: Divergence) -> State:
-    """Of what parts there: of the inputs of a call, some may be data and others not."""
+    """The state of what diverges; of a call's inputs, some may be data and others not."""
     if first.reason not in ("inputs", "parameters"):
         return launch.state
     return worst([tensor.state for tensor in launch.results if tensor.name in first.names])

@@ -1,9 +1,8 @@
-"""What the comparison of two ranks of one dump tells: where they part, and what they were given.
+"""Examines the comparison of two ranks of one dump: where they diverge, and which inputs differ.
 
-Replicas may have data of their own: then nearly all values differ, and no launch is to blame for
-it. What is left is a launch whose results differ though what it reads agrees, a collective that
-leaves other values on one rank, inputs that agreed at first and do not any more, and a record that
-ends early.
+Replicas may have different data: then nearly all values differ, and no launch is to blame. What
+remains are launches whose results differ though their inputs agree, collectives that leave other
+values on one rank, inputs that agreed at first and later differ, and records that end early.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ At = tuple[int, int, int]
 
 _SIDES = ("a", "b")
 
-# These leave the same values on every rank of their group; a scatter and an exchange do not.
+# Collectives that leave equal values on all ranks of their group; scatter and exchange do not.
 _AGREEING = re.compile(r"all_reduce|all_gather|broadcast")
 _WAIT = re.compile(r"wait_tensor")
-# Operators that draw random numbers, Inductor's draw of a seed (`randint`) among them.
+# Operators that draw random numbers, including Inductor's draw of a seed (`randint`).
 _RANDOM = re.compile(
     r"(?:prims_)?(?:inductor_seeds?|rand|randn|randint|randperm|bernoulli|multinomial|normal|uniform"
     r"|exponential|native_dropout)(?:_|$)"
@@ -47,16 +46,15 @@ _RANDOM = re.compile(
 class Divergence:
     """A place where a rank differs from the reference, and why.
 
-    `launch`: its results differ, and nothing that it reads. `collective`: it leaves other values
-    than on the reference. `inputs`: it was given others (`names`) than those that may differ.
-    `parameters`: inputs (`names`) that agreed in the first call of the wrapper. `ended`: the record
-    of `rank` ends where the other one goes on. `seen`: what produced the values was not compared.
-    The others are no fault, and the first of their kind. `data`: inputs that it was given.
-    `random`: it drew other random numbers. `received`: a collective gave it values of its own, as
-    a scatter does.
+    `launch`: its results differ, and none of its inputs. `collective`: it leaves other values than
+    on the reference. `inputs`: inputs (`names`) differ that may not. `parameters`: inputs (`names`)
+    differ that agreed in the first call of the wrapper. `ended`: the record of `rank` ends, and the
+    other one continues. `seen`: the producers of the values were not compared. The rest are not
+    faults, and the first of their kind. `data`: the rank has other inputs. `random`: it drew other
+    random numbers. `received`: a collective gave it different values, as a scatter does.
 
-    `run` is the call in the rank's own words, such as rank1/run0. `at` orders divergences as the
-    reference ran: its call and step, and 1 for what ran behind that on the other side alone.
+    `run` is the call as the rank names it, such as rank1/run0. `at` orders divergences as the
+    reference ran: its call and step, and 1 for what only the other side ran after that.
     """
 
     reason: Reason
@@ -70,12 +68,13 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Replica:
-    """One rank against the reference. `divergences` are in the order in which they happened,
-    `given` is what made values differ without being a fault.
+    """One rank compared with the reference. `divergences` are in the order in which they happened,
+    `given` are differences that are not a fault.
 
-    `comparison` is `None` where the two ranks have nothing in common, and `why` says it. Where
-    `alike` is given, it is the comparison of that other rank, which comes to the same launch by
-    launch: only the values differ, and the names of calls. So are the launches of the divergences.
+    `comparison` is `None` if the two ranks have nothing in common, and `why` says so. If `alike` is
+    given, it is the comparison of that other rank, which has the same result launch by launch: only
+    the values and the names of calls differ. The launches of the divergences are the other rank's,
+    too.
     """
 
     rank: int
@@ -91,8 +90,8 @@ class Replica:
 
 
 def like(other: Replica, rank: int, names: Mapping[str, str]) -> Replica:
-    """A rank whose values differ from those of the reference just as those of `other` do; `names`
-    has for each call of that one which call of this one it is."""
+    """A rank whose values differ from the reference just as those of `other` do; `names` maps the
+    calls of the other rank to those of this one."""
 
     def own(divergences: Sequence[Divergence]) -> tuple[Divergence, ...]:
         return tuple(
@@ -115,10 +114,10 @@ def examine(
     reference: Dump,
     data: Sequence[str] | None = None,
 ) -> Replica:
-    """Sort what differs between a rank (dump A) and the reference (dump B).
+    """Sort the differences between a rank (dump A) and the reference (dump B).
 
-    `data` are patterns of the names of those inputs of which each rank has its own; without it,
-    any that differs from the first call on may be one.
+    `data` are patterns of the names of inputs that each rank has its own values of; without it, any
+    input may be data that differs from the first call on.
     """
     search = _Search(rank, {run.name: run for run in (*ours.runs, *reference.runs)}, data)
     for run in comparison.runs:
@@ -156,7 +155,7 @@ class _Search:
                 self._read_culprit(launch, run, at, recorded)
 
     def seen(self, comparison: Comparison) -> Iterator[Divergence]:
-        """The first launch that differs, where nothing is to blame."""
+        """Yield the first launch that differs, if nothing is to blame."""
         for run in comparison.runs:
             for launch, at in self._in_order(run):
                 is_blank = launch.matched and not launch.blame and launch.place.kind != "collective"
@@ -176,7 +175,7 @@ class _Search:
             if tensor.state != "unknown":
                 self._firsts.setdefault((wrapper, tensor.name), tensor.state)
         wrong = [tensor.name for tensor in launch.results if tensor.state in DIFFERS]
-        # A backward graph is given gradients and what the forward one kept: they follow from it.
+        # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
         own = [
             x
@@ -187,7 +186,7 @@ class _Search:
         other = [x for x in wrong if x not in (*own, *agreed)]
         if self._data is None:
             own, other = [*own, *other], []
-        # Behind a fault, inputs of a later call may follow from it.
+        # After a fault, differing inputs of a later call may be its consequence.
         if own and not self.divergences:
             self._give(Divergence("data", self._rank, run.a, at, launch, tuple(own)))
         self._part_once(Divergence("inputs", self._rank, run.a, at, launch, tuple(other)))
@@ -198,21 +197,21 @@ class _Search:
     ) -> None:
         kernel = launch.place.kernel
         if kernel == OUTPUTS and self._is_short(run):
-            return  # it ended before all that the call returns was written
+            return  # the record ended before all outputs of the call were written
         if launch.place.kind == "collective":
             if not _AGREEING.search(kernel):
                 self._give(Divergence("received", self._rank, run.a, at, launch))
         elif _RANDOM.match(canonical(kernel)):
             self._give(Divergence("random", self._rank, run.a, at, launch))
         elif not recorded and launch.inputs != "equal":
-            # The inputs of the call were not recorded: it may have read one.
+            # The inputs of the call were not recorded; the launch may have read one.
             wrong = tuple(tensor.name for tensor in launch.reads if tensor.state in DIFFERS)
             self._give(Divergence("data", self._rank, run.a, at, launch, wrong))
         else:
             self.divergences.append(Divergence("launch", self._rank, run.a, at, launch))
 
     def _is_short(self, run: RunComparison) -> bool:
-        """Whether one side of a call has launches at the end that the other has not."""
+        """Whether one side of a call lacks the last launches of the other."""
         return any(_tail(run, side) or _is_stopped(run, side, self._runs) for side in _SIDES)
 
     def _part_once(self, divergence: Divergence) -> None:
@@ -224,10 +223,10 @@ class _Search:
 
 
 class _Collectives:
-    """Follows the results of collectives that have to agree, from their start to their end.
+    """Tracks the results of collectives that have to agree, from their start to their end.
 
-    They are there once they were waited for. What else a collective leaves follows from what other
-    ranks gave it, and tells nothing.
+    The results are complete once they were waited for. Results of other collectives depend on the
+    inputs of other ranks, and tell nothing.
     """
 
     def __init__(self) -> None:
@@ -235,7 +234,7 @@ class _Collectives:
         self._ended: dict[str, str] = {}
 
     def read(self, launch: LaunchComparison) -> str | None:
-        """The collective whose results a launch shows to differ, if it does."""
+        """The collective whose results a launch shows to differ, if there is one."""
         if launch.place.kind != "collective":
             return self._first_seen(launch, self._ended)
         if not _WAIT.search(launch.place.kernel):
@@ -259,7 +258,7 @@ class _Collectives:
 
 
 def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Divergence]:
-    """Where a rank stopped inside its last call; one with fewer calls may have had less to do."""
+    """Yield where a rank stopped in its last call; one with fewer calls may have had less work."""
     runs = {run.name: run for run in (*ours.runs, *reference.runs)}
     last = (ours.runs[-1].name, reference.runs[-1].name)
     for run in comparison.runs:
@@ -291,8 +290,7 @@ def _tail(run: RunComparison, side: str) -> list[LaunchComparison]:
 
 
 def _is_stopped(run: RunComparison, side: str, runs: Mapping[str, RunDump]) -> bool:
-    """Whether one side ends inside a launch, before anything was recorded after it, and the other
-    does not."""
+    """Whether one side, and not the other, ends inside a launch, with nothing recorded after it."""
     final = _final(run, side)
     if final is None or final.a is None or final.b is None or final.place.is_inputs:
         return False

@@ -1,9 +1,9 @@
 """Compares saved tensors, file by file, in bounded memory.
 
-A file is read block by block as it is measured, never mapped: a file that is cut short meanwhile
-is an error then, not a crash of the process. Of `torch.load` a dump of many small tensors would
-need more time than of everything else, so what a pickle says of its tensor is kept: tensors of one
-dtype and shape have the same pickle.
+A file is read block by block while it is measured, and never mapped: if it is truncated meanwhile,
+that is an error and not a crash. For a dump of many small tensors, `torch.load` would take longer
+than everything else, so the layout in a pickle is cached: tensors of one dtype and shape have the
+same pickle.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.core.errors import RewriterError
 from rewriter.dump.saved import load
 
-# Elements of what one thread does at a time of a large tensor: the longer, the fewer new maxima.
+# Elements that one thread takes at a time from a large tensor: longer parts have fewer new maxima.
 _PART = 256 * BLOCK
-# Files up to this size take more of the interpreter than of torch: threads would only take turns.
+# Files up to this size take more time in the interpreter than in torch, so threads do not help.
 _SMALL_FILE = 1 << 18
-# More threads than this wait for one another's hold of the interpreter.
+# More threads than this would wait for each other's hold of the interpreter.
 _MOST_WORKERS = 4
 
 Pair = tuple[Path, Path, Tolerance]
@@ -42,19 +42,19 @@ Pair = tuple[Path, Path, Tolerance]
 def compare_files(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
     """How the tensor saved in `a` differs from that in `b`, which has as many elements.
 
-    Where their shapes differ, one is a view of the other, and both are compared in row-major order.
-    Raises `RewriterError` where a file is damaged or has no tensor that can be compared.
+    If their shapes differ, one is a view of the other, and both are compared in row-major order.
+    Raises `RewriterError` if a file is damaged or has no tensor that can be compared.
     """
     return next(compare_many([(a, b, tolerance)]))
 
 
 def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
-    """Compare pairs of files, in their order, some of them ahead of the one that is asked for.
+    """Compare pairs of files in order, some of them ahead of the one that is needed next.
 
-    Raises `RewriterError` as `compare_files` does, in the place of the pair.
+    Raises `RewriterError` as `compare_files` does, at the position of the pair.
     """
     workers = min(_MOST_WORKERS, os.cpu_count() or 1)
-    # Each thread computes alone: torch's own threads would only wait for one another.
+    # Each thread computes alone: torch's own threads would only wait for each other.
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
         ahead: deque[Callable[[], Metrics]] = deque()
@@ -116,7 +116,7 @@ def _combine(parts: Iterable[Totals], shape: tuple[int, ...], order: tuple[int, 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What a pickle says of its tensor. `offset` is that of its first element in the storage."""
+    """The layout of a tensor by its pickle; `offset` is where it begins in the storage."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -125,7 +125,7 @@ class _Layout:
 
     @property
     def order(self) -> tuple[int, ...] | None:
-        """The dimensions in the order of memory; `None` where the elements do not fill it."""
+        """The dimensions in memory order; `None` if the elements do not fill the memory."""
         order = memory_order(self.shape, self.stride)
         step = 1
         for dimension in reversed(order):
@@ -182,7 +182,7 @@ def _load(path: Path) -> torch.Tensor:
 
 
 def _common_order(a: _Saved, b: _Saved) -> tuple[int, ...] | None:
-    """The order of the dimensions in memory, where it is one and the elements fill it."""
+    """The order of the dimensions in memory, if both have the same and their elements fill it."""
     if a.numel != b.numel:
         _corrupt(a.path, f"it is of shape {a.layout.shape}, {b.path} of {b.layout.shape}")
     if a.layout.shape != b.layout.shape:
@@ -193,7 +193,7 @@ def _common_order(a: _Saved, b: _Saved) -> tuple[int, ...] | None:
 
 @contextmanager
 def _reader(saved: _Saved) -> Iterator[Reader]:
-    """Reads into one buffer: what it gives is valid until it is called again."""
+    """Yield a function that reads into one buffer: its result is valid until the next call."""
     dtype = saved.layout.dtype
     buffer = bytearray(min(saved.numel, BLOCK) * dtype.itemsize)
     whole = torch.frombuffer(buffer, dtype=torch.uint8).view(dtype)

@@ -12,9 +12,9 @@ from rewriter.instrumentation.matching import matches
 _FLOAT32 = Tolerance(1.3e-6, 1e-5)
 
 # Those of `torch.testing.assert_close` (`_DTYPE_PRECISIONS` in torch/testing/_comparison.py), which
-# compares the 8-bit types bit by bit. They get their own eps, the step at 1: two results that were
-# rounded from values on both sides of a rounding boundary are one step apart, as the 1.6e-2 of
-# bfloat16 allow two of its steps of 7.8e-3.
+# compares 8-bit types bit by bit. Here these get their eps, the step at 1: two results that were
+# rounded from both sides of a rounding boundary are one step apart, and the 1.6e-2 of bfloat16 also
+# allows two of its steps of 7.8e-3.
 _BY_DTYPE = {
     "float16": Tolerance(1e-3, 1e-5),
     "bfloat16": Tolerance(1.6e-2, 1e-5),
@@ -33,7 +33,7 @@ _BY_DTYPE = {
     "float8_e5m2": Tolerance(0.25, 1e-5),
     "float8_e5m2fnuz": Tolerance(0.25, 1e-5),
 }
-# Also of float8_e8m0fnu: powers of 2, of which no relative tolerance allows a step in either way.
+# Also for float8_e8m0fnu, whose values are powers of 2: one step up doubles a value.
 _EXACT = Tolerance(0.0, 0.0)
 
 
@@ -56,9 +56,9 @@ class Override:
 
 
 def parse(text: str) -> Override:
-    """What `--tolerance` takes: `GLOB=RTOL,ATOL`.
+    """Parse the value of `--tolerance`: `GLOB=RTOL,ATOL`.
 
-    Raises `RewriterError` where the text is something else.
+    Raises `RewriterError` if the text has another form.
 
     >>> parse("extern_kernels.*=1e-3,1e-4")
     Override(kernels='extern_kernels.*', tolerance=Tolerance(rtol=0.001, atol=0.0001))
@@ -72,9 +72,9 @@ def parse(text: str) -> Override:
 
 
 def number(text: str, whole: str = "") -> float:
-    """A tolerance: a finite number, not negative. `whole` is the text that it is a part of.
+    """Parse a tolerance: a finite number, not negative. `whole` is the text that it is a part of.
 
-    Raises `RewriterError` where it is none.
+    Raises `RewriterError` if it is not one.
     """
     try:
         value = float(text)
@@ -89,8 +89,8 @@ def number(text: str, whole: str = "") -> float:
 class Tolerances:
     """The tolerance of every tensor of a comparison.
 
-    `rtol` and `atol`, where given, replace those of the dtypes, each on its own; the last override
-    whose glob matches a launch's kernel replaces everything.
+    `rtol` and `atol` replace those of the dtypes, each independently; the last override whose glob
+    matches a launch's kernel replaces both.
     """
 
     rtol: float | None = None
@@ -98,7 +98,7 @@ class Tolerances:
     overrides: tuple[Override, ...] = ()
 
     def is_asked(self, kernel: str) -> bool:
-        """Whether a tolerance was given for launches of this kernel."""
+        """Whether the user gave a tolerance for launches of this kernel."""
         given = self.rtol is not None or self.atol is not None
         return given or any(matches(kernel, [one.kernels]) for one in self.overrides)
 

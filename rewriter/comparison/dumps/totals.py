@@ -1,4 +1,4 @@
-"""What is known of two tensors when some of their elements were seen, and what follows from it."""
+"""What is known about two tensors after some of their elements, and what follows from that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ElementError:
 
 @dataclass
 class Totals:
-    """What is known of the elements seen so far. Sums are over the finite pairs."""
+    """The facts about the elements so far. Sums are over the finite pairs."""
 
     numel: int = 0
     finite: int = 0
@@ -36,14 +36,14 @@ class Totals:
     nan_b: int = 0
     inf: int = 0
     differ: int = 0  # blocks that are not the same bit for bit
-    unscaled: int = 0  # blocks where b is 0 and a is not
+    unscaled: int = 0  # blocks in which b is 0 and a is not
     ulp: int | None = None
     max_abs: ElementError | None = None
     max_rel: ElementError | None = None
     nonfinite: ElementError | None = None
 
     def add(self, later: Totals) -> None:
-        """Add what is known of elements that come after these."""
+        """Add the facts about elements that come after these."""
         mine, other = vars(self), vars(later)
         for name in _ADDED:
             mine[name] += other[name]
@@ -54,7 +54,7 @@ class Totals:
             self.ulp = later.ulp
 
     def metrics(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Metrics:
-        """The metrics of a tensor whose dimensions lie in this order in memory."""
+        """The metrics of a tensor with its dimensions in this memory order."""
         count = self.finite or math.nan
 
         def extreme(element: ElementError | None) -> Extreme | None:
@@ -100,8 +100,8 @@ class Totals:
             return 1.0 if a == b else 0.0
         if self.square_error > self.square_b / 4:
             return min(1.0, max(-1.0, self.product / a / b))
-        # By the law of cosines: the product of nearly equal vectors would leave nothing of what
-        # tells the cosine from 1.
+        # By the law of cosines: for nearly equal vectors, the product loses the digits in which the
+        # cosine differs from 1.
         return 1 - max(0.0, self.square_error - (a - b) ** 2) / (2 * a * b)
 
     def _gain(self) -> float:
@@ -120,7 +120,7 @@ class Totals:
         if self.square_b == 0:
             return -math.inf
         quotient = self.square_b / self.square_error
-        # Of very large numbers the squares are infinite, and tell nothing.
+        # The squares of very large numbers are infinite, and tell nothing.
         return 10 * math.log10(quotient) if 0 < quotient < math.inf else math.nan
 
 

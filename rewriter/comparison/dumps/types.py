@@ -1,4 +1,4 @@
-"""The values of a comparison of two dumps. Nothing here does I/O or imports torch."""
+"""The types that describe how two dumps differ. No I/O; imports no torch."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ class Extreme:
 class Metrics:
     """How two tensors of one shape differ, element by element; errors are over finite pairs.
 
-    `max_rel` is relative to b and over its elements other than 0; both maxima are `None` where
-    there is no such element. `mean_abs` and `rms` are of the error, `mean_a` and `mean_b` of the
-    values. `cosine` is of the angle between the two as vectors, `snr` is
+    `max_rel` is relative to b and over its elements other than 0; both maxima are `None` if there
+    is no such element. `mean_abs` and `rms` are of the error, `mean_a` and `mean_b` of the values.
+    `cosine` is of the angle between the two as vectors. `snr` is
     `10 log10(sum b**2 / sum (a - b)**2)` in dB: it rises as the error falls, and is infinite for
     equal tensors. `ulp` is the largest distance in units of the last place, of the coarser of the
     two floating-point types; `None` for other types. `rms_b` is the root mean square of b. `gain`
-    is how much larger a is than b on the whole, `sum (a - b) b / sum b**2`: rounding leaves it near
-    0, a wrong factor does not; NaN where b is 0 and a is not.
+    is how much larger a is than b as a whole, `sum (a - b) b / sum b**2`: rounding leaves it near
+    0, a wrong factor does not; NaN if b is 0 and a is not.
 
-    `mismatched` counts the elements outside the tolerance, non-finite ones that differ among them.
-    `nan_a` counts NaN in a alone, `nan_b` in b alone, `inf` infinities that the other side lacks;
+    `mismatched` counts the elements outside the tolerance, including non-finite ones that differ.
+    `nan_a` counts NaN only in a, `nan_b` only in b, `inf` infinities that the other side lacks;
     `nonfinite` is the first such element. NaN equals NaN, an infinity itself.
 
     `atol_needed` is the smallest absolute tolerance under which the finite elements pass without a
-    relative one, `rtol_needed` the other way round (infinite where b is 0 and a is not).
+    relative one, `rtol_needed` the reverse (infinite if b is 0 and a is not).
     """
 
     numel: int
@@ -88,10 +88,10 @@ class Metrics:
 class TensorComparison:
     """One argument of a launch in both dumps. `a` and `b` are its rows of the events files.
 
-    `basis` says what was compared, `note` why nothing was, or what it cannot tell. `metrics` come
-    with the basis "tensors" alone. Between runs of different precision `allowed` is the error, as a
-    root mean square in proportion to that of b, that rounding and what the launch read explain; see
-    `rewriter.comparison.dumps.precision`.
+    `basis` says what was compared, `note` why nothing was, or what the comparison cannot tell.
+    Only the basis "tensors" has `metrics`. Between runs of different precision, `allowed` is the
+    error (root mean square relative to that of b) that rounding and the inputs of the launch
+    explain; see `rewriter.comparison.dumps.precision`.
     """
 
     phase: RowPhase
@@ -111,18 +111,18 @@ class TensorComparison:
 
     @property
     def tensors(self) -> tuple[TensorRow, TensorRow] | None:
-        """Both rows, where both are of tensors."""
+        """Both rows, if both are of tensors."""
         a, b = self.a, self.b
         return (a, b) if isinstance(a, TensorRow) and isinstance(b, TensorRow) else None
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes of both, as far as they are tensors."""
+        """The dtypes of both, if they are tensors."""
         return tuple(row.dtype for row in (self.a, self.b) if isinstance(row, TensorRow))
 
     @property
     def identical(self) -> bool:
-        """Whether both are known to be equal bit for bit; a scalar that is equal is."""
+        """Whether both are known to be equal bit for bit, as equal scalars are."""
         if self.metrics is not None:
             return self.metrics.identical
         is_scalar = not isinstance(self.a, TensorRow)
@@ -138,11 +138,11 @@ class TensorComparison:
 class LaunchComparison:
     """One launch of both dumps, or of one: then `a` or `b` is `None`.
 
-    `reads` are what it was given; `results` what it left in what it writes, and in what it was only
-    to read, if that changed. `state` is the worst of the results, `inputs` that of the reads.
-    `blame` tells a launch that went wrong itself from one that was given wrong values, by
-    `producers`: launches of dump A. `reasons` are sentences for people. `unmatched` are results, or
-    inputs of the call, that one side alone has, such as "A buf3".
+    `reads` are its inputs; `results` are what it writes, and arguments that it should only read, if
+    these changed. `state` is the worst of the results, `inputs` that of the reads. `blame` tells a
+    launch that went wrong itself from one whose inputs were wrong, because of `producers`: launches
+    of dump A. `reasons` are sentences for people. `unmatched` are results, or inputs of the call,
+    that only one side has, such as "A buf3".
     """
 
     a: RecordedLaunch | None
@@ -187,7 +187,7 @@ class Comparison:
     """Two dumps. `unpaired` are runs of one dump without a counterpart, such as "A rank0/run1";
     `cut` are those whose record ends within a line.
 
-    `a` and `b` are the dumps' paths, `manifest_a` and `manifest_b` what they say of themselves.
+    `a` and `b` are the dumps' paths, `manifest_a` and `manifest_b` their manifests.
     """
 
     a: Path
@@ -210,7 +210,7 @@ class Comparison:
 
     @cached_property
     def unmatched(self) -> tuple[LaunchComparison, ...]:
-        """The launches of one dump that stand for none of the other."""
+        """The launches of one dump without a counterpart in the other."""
         return tuple(launch for launch in self.launches if not launch.matched)
 
     @cached_property
@@ -226,6 +226,6 @@ class Comparison:
 
     @cached_property
     def rounded(self) -> bool:
-        """Whether runs of different precision are equal, and not without what rounding explains."""
+        """Whether runs of different precision are equal only with what rounding explains."""
         states = {state for x in self.launches if x.matched for state in (x.state, x.inputs)}
         return self.equal and "rounding" in states

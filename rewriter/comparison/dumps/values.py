@@ -1,4 +1,4 @@
-"""Compares one value in both dumps: by the tensors saved, or by what else was recorded of them."""
+"""Compares one value in both dumps, by saved tensors or by whatever else was recorded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
 from rewriter.locate.declarations import never_written
 
-# Types whose elements have no numeric value of their own; these have hashes at best.
+# Types whose elements have no numeric value; there may be hashes of them.
 _PACKED = ("quint", "qint", "bits", "float4")
 
-# What `torch/distributed/_functional_collectives.py` calls returns before it has communicated.
+# Calls in `torch/distributed/_functional_collectives.py` that return before they communicated.
 _COLLECTIVE = re.compile(r"c10d_functional(?:_autograd)?[._]")
 
-# Rows of earlier versions have it where the probe was `hash`.
+# Rows of earlier versions have it if the probe was `hash`.
 _SHA256 = "sha256"
 
 BY_STATISTICS = "by statistics alone: another order of the same values would look equal"
@@ -38,8 +38,8 @@ BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
 class RecordedValue:
     """A row of one dump, and the directory that its `file` is relative to.
 
-    `fingerprint` says what the fingerprints of that dump are; `is_hashed` tells that its values are
-    to be told apart byte for byte, as the probe `hash` does.
+    `fingerprint` is the kind of the dump's fingerprints. `is_hashed`: values have to be equal byte
+    for byte, as with the probe `hash`.
     """
 
     row: ValueRow
@@ -55,7 +55,7 @@ class RecordedValue:
 
     @property
     def digest(self) -> tuple[Hashable, str]:
-        """Which digest of the elements the row has, and that; both empty where it has none."""
+        """The kind of digest that the row has, and the digest; both empty if it has none."""
         row = self.row
         if not isinstance(row, TensorRow):
             return "", ""
@@ -78,7 +78,7 @@ class RecordedValue:
 
     @property
     def is_missing(self) -> bool:
-        """Whether its file is not there: the program was killed before that was written."""
+        """Whether its file is missing: the program was killed before it was written."""
         return self.file is not None and not os.path.lexists(self.file)
 
 
@@ -87,8 +87,8 @@ def compare(
 ) -> TensorComparison:
     """Compare one argument of a launch, by its rows.
 
-    What was saved on both sides is not read: it comes back with the basis "tensors" and without
-    metrics, for `finish`.
+    Saved tensors are not read: the result has the basis "tensors" and no metrics, which `finish`
+    adds.
     """
     blank = TensorComparison(a.row.phase, "unknown", "none", a.row, b.row)
     if (both := blank.tensors) is None:
@@ -113,8 +113,8 @@ def compare(
     if digest and b.digest[0] == of and x.dtype == y.dtype:
         is_equal = b.digest[1] == digest
         is_exact = of == _SHA256 or (a.is_hashed and b.is_hashed)
-        # Every value that was measured has a fingerprint. Where only the bytes are known to differ,
-        # and nobody asked for that, statistics tell by how much.
+        # Every measured value has a fingerprint. If all that is known is that bytes differ, and the
+        # user did not ask for that, statistics tell by how much.
         if is_equal or is_exact or not (x.is_measured and y.is_measured):
             return _hashes(result, x, y, is_equal=is_equal)
     if x.is_measured and y.is_measured:
@@ -123,7 +123,7 @@ def compare(
 
 
 def finish(comparison: TensorComparison, metrics: Metrics) -> TensorComparison:
-    """The comparison of two saved tensors with what was found of them."""
+    """Complete the comparison of two saved tensors with their metrics."""
     state: State = "equal" if metrics.passes else "numeric"
     if metrics.nan_a or metrics.nan_b or metrics.inf:
         state = "non-finite"
@@ -166,7 +166,7 @@ def _measured(row: TensorRow) -> Measured:
 
 
 def statistics_state(a: Measured, b: Measured, tolerance: Tolerance) -> State:
-    """Every statistic within what the tolerance of the elements allows it to differ by."""
+    """Whether every statistic is within what the tolerance of the elements allows."""
     if (a.nan, a.inf) != (b.nan, b.inf):
         return "non-finite"
     largest = max((abs(x) for one in (a, b) if (x := _largest(one)) is not None), default=0.0)
@@ -209,7 +209,7 @@ def _same_number(a: Any, b: Any) -> bool:
 
 
 def _not_alike(a: TensorRow, b: TensorRow) -> str:
-    """Why two tensors cannot be compared element by element; empty where they can."""
+    """Why two tensors cannot be compared element by element; empty if they can."""
     if a.size != b.size or (
         a.shape != b.shape
         and sorted(_long(a.shape)) == sorted(_long(b.shape))
@@ -232,7 +232,7 @@ def _family(dtype: str) -> str:
 
 
 def _uninitialised(kernel: str, row: TensorRow) -> str:
-    """Why a value was never written, where it is known not to be."""
+    """Why a value is known never to have been written; empty if it is not."""
     if row.phase == "before" and row.role == "out":
         return "a pure output holds nothing before its launch"
     if row.role == "in":
@@ -247,7 +247,7 @@ def _uninitialised(kernel: str, row: TensorRow) -> str:
 
 
 def _unfinished(kernel: str, row: TensorRow) -> str:
-    """Why a value may still be on its way, where a collective was started and not waited for."""
+    """Why a value may be incomplete: a collective was started and not waited for."""
     if not _COLLECTIVE.search(kernel):
         return ""
     waits = "wait_tensor" in kernel
@@ -257,5 +257,5 @@ def _unfinished(kernel: str, row: TensorRow) -> str:
 
 
 def _operator(kernel: str) -> str:
-    """`empty` of `torch.ops.aten.empty.memory_format`."""
+    """The operator's name, such as `empty` for `torch.ops.aten.empty.memory_format`."""
     return kernel.removeprefix("torch.ops.").removeprefix("aten.").partition(".")[0]

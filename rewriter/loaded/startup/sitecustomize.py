@@ -1,8 +1,8 @@
-"""Has `rewriter attach` find this program: Python imports this file when it starts.
+"""Lets `rewriter attach` find this program: Python imports this file when it starts.
 
-`rewriter live` puts the folder of it in front of `PYTHONPATH`. Nothing happens before the program
-imports what compiles with Inductor; then `rewriter.live` is imported. It needs the standard library
-only, and hands over to the `sitecustomize` that would have been imported.
+`rewriter live` puts this folder at the front of `PYTHONPATH`. Nothing happens until the program
+imports something that compiles with Inductor; then `rewriter.live` is imported. This file uses only
+the standard library, and imports the `sitecustomize` that it displaced.
 """
 
 import os
@@ -17,7 +17,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class Waiting:
-    """Stands in `sys.meta_path`, finds nothing, and sees what is imported."""
+    """An entry of `sys.meta_path` that finds nothing, and sees what is imported."""
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> None:
         if name != _COMPILER:
@@ -30,7 +30,7 @@ class Waiting:
 
 
 def _listen() -> None:
-    """Import `rewriter.live`, which may be installed for another Python alone."""
+    """Import `rewriter.live`, which may not be installed for this Python."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(_FOLDER)))
     sys.path.append(package)
     try:
@@ -40,12 +40,12 @@ def _listen() -> None:
 
 
 def begin() -> None:
-    """Wait for the compiler, and import what would have been imported in the place of this file."""
+    """Wait for the compiler, and import the module that this file displaced."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _FOLDER]
     sys.path_importer_cache.pop(_FOLDER, None)
     sys.meta_path.insert(0, Waiting())
     del sys.modules[__name__]
-    # Where there is none, the error tells Python so, as without this file.
+    # If there is none, the error tells Python so, as without this file.
     __import__(__name__)
 
 

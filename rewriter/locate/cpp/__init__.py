@@ -1,1 +1,1 @@
-"""Launches of wrappers in C++, which may stand in a string of a Python file."""
+"""Finds launches in C++ wrappers, including those inside a string of a Python file."""

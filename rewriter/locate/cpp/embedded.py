@@ -1,8 +1,8 @@
-"""The C++ that stands in a string of a Python file: what `cpp_wrapper=True` leaves.
+"""Reads the C++ in a string of a Python file, as `cpp_wrapper=True` generates it.
 
 Edits are made to the file, so offsets into the C++ are translated to offsets into the file. Since
-torch 2.7 the string is raw and they differ by a constant. Before, it was not: a backslash in the
-file is an escape, and what goes in has to be escaped.
+torch 2.7 the string is raw, and the two differ by a constant. Before, it was not raw: a backslash
+in the file begins an escape, and inserted text has to be escaped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BACKSLASH = ord("\\")
 _STRING = re.compile(EMBEDDED.pattern + rb"[ \t]*\(?\s*[rRuU]?(?P<quote>'''|\"\"\")", re.MULTILINE)
 _OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
-# A backslash and a newline join two lines; the other escapes stand for one character.
+# A backslash and a newline join two lines; every other escape means one character.
 _ESCAPE = re.compile(
     rb"\\(?:\r\n|[\n\r]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}\\]{1,100}\}"
     rb"|[0-7]{1,3}|.)",
@@ -34,11 +34,11 @@ _ESCAPE = re.compile(
 
 @dataclass(frozen=True)
 class Embedded:
-    """C++ as its compiler sees it, and where it stands in the file.
+    """C++ as its compiler sees it, and its place in the file.
 
-    `start` is the offset of the string's first byte in the file, 0 for a file of C++, `raw` whether
-    backslashes stand for themselves, `quote` what ends it. `steps` are pairs of offsets, into
-    `data` and into the file, from which on the two run in parallel.
+    `start` is the offset of the string's first byte in the file, 0 for a C++ file. `raw` is
+    whether backslashes have no special meaning, `quote` the delimiter that ends the string. `steps`
+    are pairs of offsets, into `data` and into the file; from each pair on both advance in parallel.
     """
 
     data: bytes
@@ -57,7 +57,7 @@ class Embedded:
         return outer + offset - inner
 
     def encode(self, text: str) -> str:
-        """`text` as it has to be written in the file."""
+        """`text` as it has to be written into the file."""
         if self.raw:
             if self.quote in text:
                 raise ValueError(f"{self.quote} would end the string: {text!r}")
@@ -66,9 +66,9 @@ class Embedded:
 
 
 def extract(source: Source) -> Embedded:
-    """The C++ of a file: a string in it, or all of it.
+    """Extract the C++ of a file: one of its strings, or all of it.
 
-    Raises `RewriterError` where the file names such a string, but no such string is bound.
+    Raises `RewriterError` if the file names such a string but does not define it.
     """
     if source.name.endswith(SUFFIXES) or not EMBEDDED.search(source.data):
         return Embedded(source.data, 0, True, "\0", ((0, 0),))
@@ -81,7 +81,7 @@ def extract(source: Source) -> Embedded:
         raise _refused(source, literal.lineno, "is no string in triple quotes, or more than one")
     start, quote = match.end(), match["quote"]
     raw = b"r" in match["prefix"].lower()
-    # Python ends lines at a carriage return, too, and hands a line feed to the compiler.
+    # Python treats a carriage return as the end of a line, and the compiler gets a line feed.
     text = _CARRIAGE_RETURN.sub(b"\n", source.data[start : end - 3])
     if raw or b"\\" not in text:
         return Embedded(text, start, raw, quote.decode(), ((0, start),))
@@ -89,7 +89,7 @@ def extract(source: Source) -> Embedded:
 
 
 def _literal(source: Source) -> ast.Constant:
-    """What the module binds to `cpp_wrapper_src`; the text alone does not tell strings apart."""
+    """What the module binds to `cpp_wrapper_src`. Needs the tree: other strings may look alike."""
     bound = [
         statement
         for statement in _parse(source).body
@@ -135,10 +135,10 @@ def _refused(source: Source, line: int, problem: str) -> RewriterError:
 
 
 def _end(data: bytes, start: int, quote: bytes) -> int:
-    """Where the string ends that starts at `start`; -1 if nowhere. An escaped quote is none."""
+    """The offset where the string that starts at `start` ends; -1 if it does not end."""
     found = data.find(quote, start)
     while found >= 0:
-        first = found  # of the backslashes before it, which escape one another in pairs
+        first = found  # the first of the backslashes before it, which escape each other in pairs
         while first > start and data[first - 1] == _BACKSLASH:
             first -= 1
         if (found - first) % 2 == 0:
@@ -149,11 +149,11 @@ def _end(data: bytes, start: int, quote: bytes) -> int:
 
 @cache
 def _meant(escape: bytes) -> bytes:
-    """What an escape means; the escape itself where Python knows none, as for `\\d`."""
+    """The meaning of an escape; the escape itself if Python does not know it, such as `\\d`."""
     try:
         text: str = ast.literal_eval(f"'''{escape.decode()}'''")
         return text.encode()
-    except (SyntaxError, ValueError):  # the file does not parse: who parses it says so
+    except (SyntaxError, ValueError):  # the file does not parse, which the caller reports
         return escape
 
 

@@ -1,4 +1,4 @@
-"""Reads one expression of a C++ wrapper: which variable it hands over, and how to see it again."""
+"""Reads one expression of a C++ wrapper: which variable it passes, and how to read that again."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _ARRAY = re.compile(r"(std::array|std::vector)<(const )?AtenTensorHandle\b")
 
 @dataclass(frozen=True)
 class CppValue:
-    """`name` is the variable that is read, empty for none, `expr` what may be evaluated again.
+    """`name` is the variable that is read, empty for none; `expr` can be evaluated again safely.
 
-    A `view` looks at the variable's memory. `taken` says that whoever evaluates the expression as
-    written owns, or empties, the variable: it may not be used afterwards. `address` says that the
-    variable is handed over to be written, or that it may be absent. `const` is that of a cast.
+    `view`: the expression is a view of the variable's memory. `taken`: evaluating the expression as
+    written takes ownership of the variable or empties it, so it cannot be used afterwards.
+    `address`: the variable is passed by address, to be written or because it may be absent.
+    `const` is that of a cast.
     """
 
     kind: Literal["variable", "view", "number", "arithmetic", "other"]
@@ -93,7 +94,7 @@ class ValueReader:
             case "owner" if arguments:
                 return replace(self.read(arguments[0]), taken=True)
             case "view" if arguments:
-                # As it stands it returns a handle that somebody has to own.
+                # Evaluated as written, it would return a new handle that somebody has to free.
                 base = self.read(arguments[0])
                 return CppValue("view", base.name, f"{_WRAPPER}({text})")
             case "scalar":
@@ -119,7 +120,7 @@ class ValueReader:
         yield node
 
     def callee(self, node: tree_sitter.Node) -> str:
-        """What a call calls, without template arguments and white space."""
+        """The name of the called function, without template arguments and white space."""
         return without_templates("".join(self._outline.read(node).split()))
 
     def _first_name(self, node: tree_sitter.Node) -> str:

@@ -1,7 +1,7 @@
 """Loads the declarations under `grammars/cpp/`: launch shapes, known calls, data flow, scopes.
 
-What is to be found is written as tree-sitter queries. A launch shape is one TOML file, as for
-Python, and its `query` captures the call as `@launch` and what it calls as `@callee`.
+Tree-sitter queries say what to find. A launch shape is one TOML file, as for Python; its `query`
+captures the call as `@launch` and the called function as `@callee`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rewriter.locate.vocabulary import check_kind, expand
 
 ROLES = ("signature", "shim", "proxy", "block", "encoder")
 
-# What a known call does to the data flow. The first group that a callee is in counts.
+# The effects of known calls on the data flow. A callee in several groups belongs to the first.
 GROUPS = (
     "cast",
     "owner",
@@ -38,22 +38,22 @@ GROUPS = (
     "plumbing",
 )
 
-# What a statement does to a name, as `data_flow.scm` says it.
+# The effects of statements on names, as in `data_flow.scm`.
 EFFECTS = ("bind", "declare", "free")
 
-# What the other queries have to capture.
+# The captures that the other queries need.
 _QUERIES = {
     "scopes": frozenset({"name", "body"}),
     "calls": frozenset({"call", "callee", "arguments"}),
     "data_flow": frozenset({"name", "type", "value"}),
 }
 
-# tree-sitter takes a predicate that it does not know for one that always holds, and `not-any-of?`
-# for one that holds wherever one text differs.
+# Tree-sitter takes an unknown predicate as one that always holds, and `not-any-of?` as one that
+# holds if any of the texts differs.
 _PREDICATES = frozenset({"eq?", "not-eq?", "match?", "not-match?", "any-of?", "set!"})
 _PREDICATE = re.compile(r"\(#([\w-]+[?!]?)")
 _CAPTURE = re.compile(r"@(\w+)")
-# py-tree-sitter 0.26.1 corrupts memory when it frees a query with these in this order.
+# py-tree-sitter 0.26.1 corrupts memory when it frees a query with these two in this order.
 _CRASHES = re.compile(r"\(#(?!set!)[^()]*\)\s*\(#set!")
 
 LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
@@ -68,7 +68,7 @@ class CppShape(Shape):
     sources: tuple[tuple[str, str], ...]
 
     def kind_of(self, kernel: str, source: str) -> str:
-        """The kind of a launch of `kernel`, whose own source, if known, is `source`."""
+        """The kind of a launch of `kernel`. `source` is its source text if that is known."""
         for text, kind in self.sources:
             if text in source:
                 return kind
@@ -79,7 +79,7 @@ class CppShape(Shape):
 
 
 class CppGrammar(Grammar[CppShape]):
-    """The shapes and the known calls of C++ wrappers, and the queries made of them."""
+    """The shapes and the known calls of C++ wrappers, and the queries made from them."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class CppGrammar(Grammar[CppShape]):
             str(data_flow.pattern_settings(pattern)["effect"])
             for pattern in range(data_flow.pattern_count)
         ]
-        # One query for all shapes: a body is searched once, and it takes a tenth of the time to
-        # compile that the queries of the shapes do. Its patterns belong to their shapes.
+        # One query for all shapes searches a body once, and compiles ten times faster than a query
+        # for each shape. Its patterns are in the order of the shapes.
         texts = [shape.query for shape in self.shapes]
         self.launches = tree_sitter.Query(LANGUAGE, "\n".join(texts))
         starts = list(accumulate((len(text.encode()) + 1 for text in texts), initial=0))
@@ -112,7 +112,7 @@ class CppGrammar(Grammar[CppShape]):
 def load() -> CppGrammar:
     """Read and check every declaration for C++.
 
-    Raises `RewriterError` naming the file and what is wrong in it.
+    Raises `RewriterError`, naming the file and the mistake.
     """
     shapes, known_calls = read_folder("cpp", GROUPS, _read_shape)
     root = folder() / "cpp"
@@ -122,21 +122,21 @@ def load() -> CppGrammar:
     try:
         return CppGrammar(shapes, known_calls, scopes, calls, data_flow)
     except ValueError:
-        read_folder("cpp", GROUPS, _compile_shape)  # tells in which file it is
+        read_folder("cpp", GROUPS, _compile_shape)  # its error names the file
         raise
 
 
 def query(text: str) -> tree_sitter.Query:
-    """Compile a query, in which `{devices}` is the names of all devices.
+    """Compile a query, in which `{devices}` stands for the names of all devices.
 
-    Raises `ValueError` for another placeholder, and for a predicate that tree-sitter would ignore,
-    or crash at.
+    Raises `ValueError` for other placeholders, and for predicates that tree-sitter would ignore or
+    that would crash it.
     """
     return tree_sitter.Query(LANGUAGE, _checked(text))
 
 
 def _checked(text: str) -> str:
-    """The text of a query with its placeholders filled in, as tree-sitter may have it."""
+    """Fill in the placeholders of a query, and refuse what tree-sitter mishandles."""
     for predicate in _PREDICATE.findall(text):
         if predicate not in _PREDICATES:
             raise ValueError(
@@ -175,7 +175,7 @@ def _require_all(present: Collection[str], captures: frozenset[str]) -> None:
 
 
 def _compile_shape(declared: dict[str, Any]) -> CppShape:
-    """As `_read_shape`; what tree-sitter refuses is an error here."""
+    """As `_read_shape`. Raises if tree-sitter refuses the query."""
     query(declared["query"])
     return _read_shape(declared)
 

@@ -1,10 +1,10 @@
-"""What a C++ wrapper was made for.
+"""Reads which inputs a C++ wrapper was compiled for.
 
-AOTInductor's wrappers hold checks of their inputs since torch 2.7, which they run only where
-`AOTI_RUNTIME_CHECK_INPUTS` says so (`generate_input_output_runtime_checks` in
-torch/_inductor/codegen/cpp_wrapper_cpu.py): no symbolic sizes, no index of the device. Since 2.12
-both kinds of wrapper assert sizes and strides where an input is first used. Before, there are the
-types that pointers are cast to, and in the Python around a JIT wrapper its harness.
+Since torch 2.7 AOTInductor's wrappers have checks of their inputs, which run only if
+`AOTI_RUNTIME_CHECK_INPUTS` is set (`generate_input_output_runtime_checks` in
+torch/_inductor/codegen/cpp_wrapper_cpu.py); they cover neither symbolic sizes nor the device index.
+Since 2.12 both kinds of wrapper assert sizes and strides where an input is first used. In earlier
+releases there are only the types in pointer casts, and the harness of a JIT wrapper in Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SYMBOL = re.compile(r"\b(?P<symbol>\w+) = (?P<name>\w+?)(?:_size\[(?P<place>\d{
 _ITEM = re.compile(r"\baoti_torch_item_(?P<type>\w+)\(\s*inputs\[\d+\],\s*&(?P<name>\w+)\)")
 _POINTER = re.compile(r"\((?:const )?(?P<type>[\w:<>]+)\s*\*\)\((?P<name>\w+)\.data_ptr\(\)\)")
 
-# In `check_input_N`, which calls the input by its name.
+# In `check_input_N`, which refers to the input by its name.
 _EQUAL = re.compile(
     r"\bif \((?P<value>\d+)L* != (?P<name>\w+)_(?P<of>size|stride)\[(?P<place>\d{1,3})\]\)"
 )
@@ -40,10 +40,10 @@ _DEVICE = re.compile(r"\b(?P<name>\w+)_expected_device_type = (?P<number>\d+);")
 def input_specs(
     checks: str, body: str, names: Sequence[str], example: Mapping[str, InputSpec]
 ) -> tuple[InputSpec, ...]:
-    """What is known of each input of an entry.
+    """The known facts about each input of an entry.
 
-    `checks` is the text in which `check_input_N` are defined, `body` that of the entry, `example`
-    what the harness of a JIT wrapper makes.
+    `checks` is the text that defines `check_input_N`, `body` the text of the entry, `example` the
+    inputs that the harness of a JIT wrapper makes.
     """
     asserted = {known.name: known for known in _checked(checks)}
     inputs = frozenset(names)
@@ -62,7 +62,7 @@ def input_specs(
             place = f"[{match['place']}]" if match["place"] else ""
             symbols.setdefault(match["name"] + place, match["symbol"])
     return tuple(
-        # Where sizes have names, one of no limits is not seen in the checks.
+        # If sizes have names, a size without limits is missing from the checks.
         replace(known, open=known.open and bool(symbols))
         for known in combine(names, example, asserted, symbols)
     )
@@ -87,7 +87,7 @@ def _numbers(body: str) -> Iterator[InputSpec]:
 def _merged(before: InputSpec | None, known: InputSpec) -> InputSpec:
     """Combine the checks with an assertion; of several assertions the first counts, as in Python.
 
-    An assertion names sizes, the checks have their limits.
+    Assertions have the names of sizes, checks have their limits.
     """
     if before is None or known.kind != "tensor":
         return known
@@ -97,16 +97,16 @@ def _merged(before: InputSpec | None, known: InputSpec) -> InputSpec:
         return before
     limits = ["".join(size.partition(":")[1:]) for size in before.size or ()]
     if len(limits) > len(known.size):
-        limits = []  # of a tensor with more dimensions: not the one that is asserted
+        limits = []  # of a tensor with more dimensions, so not the asserted one
     limits += [""] * (len(known.size) - len(limits))
     size = tuple(text + limit for text, limit in zip(known.size, limits, strict=True))
     return replace(before, size=size, stride=known.stride, open=False)
 
 
 def _checked(checks: str) -> Iterator[InputSpec]:
-    """What `check_input_N` compare. A dimension that is not compared may follow the last."""
+    """The facts that `check_input_N` compare. More dimensions may follow the last compared one."""
     devices = {match["name"]: match["number"] for match in _DEVICE.finditer(checks)}
-    # A backend of its own has another name in a program than that of its number.
+    # Programs call a custom backend by its own name, not by the one that belongs to its number.
     names = {str(n): name for name, n in vocabulary().devices.items() if name != "privateuse1"}
     sizes: dict[str, dict[int, str]] = {}
     strides: dict[str, dict[int, str]] = {}

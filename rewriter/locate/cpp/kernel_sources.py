@@ -1,9 +1,9 @@
-"""The sources of kernels in a C++ wrapper.
+"""Finds the sources of kernels in a C++ wrapper.
 
-It defines `cpp_fused_*` functions, or leaves them to another file, and quotes Triton sources: in a
-comment of the kernel's `call_` function (AOTInductor), in a string named `<kernel>_source` (since
-torch 2.12), or in the Python around the C++ (just in time; up to torch 2.11 in its docstring, with
-the code that tuned them). See torch/_inductor/codegen/cpp_wrapper_gpu.py.
+The wrapper defines `cpp_fused_*` functions, or leaves them to another file. Triton sources are
+quoted in a comment of the kernel's `call_` function (AOTInductor), in a string named
+`<kernel>_source` (since torch 2.12), or in the Python around the C++ (JIT; up to torch 2.11 in its
+docstring, with the code that tuned them). See torch/_inductor/codegen/cpp_wrapper_gpu.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FUNCTION_END = b"\n}"
 _TRITON = re.compile(
     rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
 )
-# What gives a quoted kernel the name by which it is launched: a variable, a string, a function.
+# What names a quoted kernel: a variable, a string, or a function.
 _VARIABLE = re.compile(rb"^(?P<name>\w+)\s*=\s*(?=async_compile\.triton\()", re.MULTILINE)
 _STRING = re.compile(rb'\b(?P<name>\w+)_source\s*=\s*R"TRITON\(')
 _STRING_END = re.compile(rb'\)TRITON"')
@@ -43,9 +43,9 @@ _Span = tuple[re.Match[bytes], re.Match[bytes]]
 
 @dataclass(frozen=True)
 class CFunction:
-    """A function of C linkage. `start` and `end` are its bytes, `end` -1 where it does not end.
+    """A function with C linkage. `start` and `end` are its bytes; `end` is -1 if it does not end.
 
-    `body` is the text from its opening brace on, without the last one; empty for a declaration.
+    `body` is the text after its opening brace, without the closing one; empty for a declaration.
     """
 
     name: str
@@ -56,12 +56,12 @@ class CFunction:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether its name is that of a kernel; there are other functions of C linkage."""
+        """Whether its name is that of a kernel: other functions have C linkage, too."""
         return "_fused" in self.name or self.name == "kernel"
 
 
 def c_functions(data: bytes) -> Iterator[CFunction]:
-    """The functions of C linkage that are declared or defined, in the order of the file."""
+    """Yield the functions with C linkage that are declared or defined, in file order."""
     heads = list(spans(_FUNCTION, _CLOSED, data))
     limits = [*(head.start() for head, _ in heads[1:]), len(data)]
     for (head, closed), limit in zip(heads, limits, strict=False):
@@ -75,7 +75,7 @@ def c_functions(data: bytes) -> Iterator[CFunction]:
 
 
 def kernels(source: Source) -> Iterator[KernelSource]:
-    """The kernels in the order of the file; of two with one name the first is what is launched."""
+    """Yield the kernels in file order; of two with one name, the first is the one launched."""
     yield from functions(source.data)
     yield from triton_kernels(source.data)
     yield from metal_kernels(source.data)
@@ -87,14 +87,14 @@ def defined(data: bytes) -> tuple[str, ...]:
 
 
 def functions(data: bytes) -> Iterator[KernelSource]:
-    """The C++ kernels that are defined here."""
+    """Yield the C++ kernels that are defined here."""
     for one in c_functions(data):
         if one.is_kernel and one.body and one.end >= 0:
             yield KernelSource(one.name, _text(data[one.start : one.end]), one.start, one.end)
 
 
 def triton_kernels(data: bytes) -> Iterator[KernelSource]:
-    """The Triton kernels that are quoted here, under the names by which they are launched."""
+    """Yield the quoted Triton kernels, under the names by which they are launched."""
     variables = {match.end(): match for match in _VARIABLE.finditer(data)}
     strings = list(spans(_STRING, _STRING_END, data))
     functions = launchers(data)
@@ -109,14 +109,14 @@ def triton_kernels(data: bytes) -> Iterator[KernelSource]:
 
 
 def metal_kernels(data: bytes) -> Iterator[KernelSource]:
-    """The Metal kernels that are quoted here, by the names of their libraries."""
+    """Yield the quoted Metal kernels, by the names of their libraries."""
     for head, end in spans(_METAL, _METAL_END, data):
         span = head.end(), end.start()
         yield KernelSource(head["name"].decode(), _text(data[slice(*span)]), *span)
 
 
 def launchers(data: bytes) -> list[_Span]:
-    """The heads of the functions `call_<kernel>`: from their names to the opening braces."""
+    """The headers of the functions `call_<kernel>`, from their names to the opening braces."""
     return list(spans(_LAUNCHER, _LAUNCHER_BODY, data))
 
 

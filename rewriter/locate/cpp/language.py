@@ -1,6 +1,6 @@
-"""C++, as a language of wrappers: see `rewriter/locate/languages.py`.
+"""C++ as a language of wrappers: see `rewriter/locate/languages.py`.
 
-AOTInductor writes files of it; with `cpp_wrapper` just in time it stands in a Python file.
+AOTInductor writes C++ files; a JIT wrapper with `cpp_wrapper` has the C++ inside a Python file.
 """
 
 from __future__ import annotations

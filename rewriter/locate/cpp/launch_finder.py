@@ -1,8 +1,8 @@
-"""Walks through the entry bodies of a C++ wrapper and sorts every call that stands in them.
+"""Walks through the entry bodies of a C++ wrapper, and classifies every call in them.
 
-What to look for is declared in `grammars/cpp/`: the queries run once over each body, and the walk
-goes through the statements in order, with what was found in each. It keeps track of what the
-statements do to names, so that a launch is met together with what its arguments hold.
+`grammars/cpp/` declares what to find: the queries run once over each body, and the walk goes
+through the statements in order with the matches in each. It tracks what statements do to names, so
+that at each launch it is known what the arguments hold.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _HANDLE = "_handle"
 
 @dataclass(frozen=True)
 class CppLaunch:
-    """A launch, at the moment of the walk at which it runs.
+    """A launch, at the moment when the walk reaches it.
 
-    `inside` are the calls in the block that was made for it, if there is one, and `local` the names
-    that this block declares. `outputs` are handles with the names that take them over, `assigned`
-    the names that the block gives values to.
+    If Inductor made a block for it, `inside` are the calls in the block, `local` the names that it
+    declares, and `assigned` those outside that it gives values to. `outputs` maps handles that the
+    launch fills to the names of the buffers that take them over.
     """
 
     call: ClassifiedCall
@@ -54,12 +54,12 @@ class CppLaunch:
 
 
 class CppLaunchFinder:
-    """Walks through the body of one entry. What is known of names is known within one body.
+    """Walks through the body of one entry. Names are known within one body only.
 
-    `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:
-    `names`, `stream_actions`, `memory` (events, and the variables that their memory was made for),
-    `other_uses` of memory, and `inputs_end`, the offset of the line where all inputs have values,
-    if there is one; `weights_end` is that of the weights of a package.
+    `unrecognised` are the calls that are neither launches nor known. These are complete after the
+    walk: `names`, `stream_actions`, `memory` (events, and the variables that their memory was
+    allocated for), `other_uses` of memory, and `inputs_end`, the offset of the line where all
+    inputs have values, if there is one; `weights_end` is the same for the weights of a package.
     """
 
     def __init__(self, body: Body, outline: CppOutline, grammar: CppGrammar) -> None:
@@ -77,9 +77,9 @@ class CppLaunchFinder:
         self._inputs_used = False
         self._inputs_known = 0
         self._weights_known = 0
-        self._last_line = 0  # of the statement above
+        self._last_line = 0  # of the previous statement
         self._scope = body.name
-        self._loops = 0  # how many the walk is in
+        self._loops = 0  # the number of enclosing loops
         self._branches = 0
         self._comments: list[bytes] = []  # since the last launch
         self._calls = self._sorted_calls(body.node)
@@ -89,17 +89,17 @@ class CppLaunchFinder:
         self._change_starts = [change.start for change in self._changes]
 
     def launches(self) -> Iterator[tuple[CppLaunch, Flow]]:
-        """Walk, once: the launches, each with its variables as they are just before it."""
+        """Walk once, and yield the launches, each with its variables just before it."""
         yield from self._block(self._body, Flow(frozenset(), frozenset()), top=True)
         end = self.outline.position(self._body.end_byte)
         self.stream_actions = self._streams.tracker.end(self.outline.source.line_of(end))
 
     def calls_above(self, call: ClassifiedCall) -> Iterator[ClassifiedCall]:
-        """The calls that stand before one, the nearest first."""
+        """Yield the calls before this one, the nearest first."""
         first = bisect.bisect_left(self._call_starts, call.node.start_byte)
         return map(self._calls.__getitem__, range(first - 1, -1, -1))
 
-    # What the queries find.
+    # The matches of the queries.
 
     def _sorted_calls(self, body: tree_sitter.Node) -> list[ClassifiedCall]:
         launches: dict[tuple[int, int], tuple[CppShape | None, Captures]] = {}
@@ -195,10 +195,10 @@ class CppLaunchFinder:
             self._comments.append(text)
 
     def _is_made_for(self, call: ClassifiedCall, statement: tree_sitter.Node) -> bool:
-        """Whether a statement with one launch in it is there for that launch alone.
+        """Whether a statement contains its one launch only to carry it out.
 
-        It is if it is no block; and so is a block that profiles it, boxes its arguments, or skips
-        an empty grid, but not the body of a subgraph.
+        This holds for a statement that is not a block, and for a block that profiles the launch,
+        boxes its arguments, or skips an empty grid; not for the body of a subgraph.
         """
         if statement.type == "compound_statement":
             return not _SUBGRAPH.search(self.outline.data, statement.start_byte, statement.end_byte)
@@ -215,7 +215,7 @@ class CppLaunchFinder:
             yield from self._head(condition, flow)
         calls = self._calls_in(statement)
         if not self._changes_in(statement) and not any(call.shape for call in calls):
-            # A check: copying what is known of every name for each of them would be quadratic.
+            # A check. Copying all known names for each of them would be quadratic.
             self.names.apply(calls, (), flow)
             self.other_uses.nested(statement, calls, flow)
             return
@@ -251,7 +251,7 @@ class CppLaunchFinder:
                 )
 
     def _nested(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
-        """The statement, or the block, that depends on a condition."""
+        """Walk through a statement or block that runs under a condition."""
         if node.type == "else_clause":
             for child in node.named_children:
                 if child.type != "comment":
@@ -308,7 +308,7 @@ class CppLaunchFinder:
         boxed = statement.type in ("compound_statement", "if_statement")
         inside = tuple(self._calls_in(statement)) if boxed else (call,)
         changes = self._changes_in(statement) if boxed else []
-        # The others in it are there for the launch, such as those that box its arguments.
+        # The other calls are part of the launch, such as those that box its arguments.
         writes = (other for other in self._calls_in(statement) if other.effect == "write")
         self.other_uses.calls(statement, writes, flow)
         start = call.node.start_byte
@@ -353,7 +353,7 @@ class CppLaunchFinder:
             flow.forget(name)
 
     def _bound(self, changes: Iterable[NameChange], launch: int) -> tuple[set[str], list[str]]:
-        """The names that a block declares, and those of others that it binds behind its launch."""
+        """The names that a block declares, and the other names that it binds after its launch."""
         local: set[str] = set()
         assigned = []
         for change in changes:
@@ -367,9 +367,9 @@ class CppLaunchFinder:
     def _taken_over(
         self, call: ClassifiedCall, statement: tree_sitter.Node, rest: Iterable[tree_sitter.Node]
     ) -> tuple[dict[str, str], int]:
-        """`{handle: name}` for the handles that the launch fills and that are taken over behind it.
+        """`{handle: name}` for the handles that the launch fills and buffers take over after it.
 
-        Values are there under these names only. Also the offset behind the last of them.
+        The values can be read under these names only. Also the offset after the last of them.
         """
         handles = set()
         if call.arguments is not None:
@@ -399,7 +399,7 @@ class CppLaunchFinder:
     def _insertion_point(
         self, statement: tree_sitter.Node, end: int, obstacle: str, *, shares: bool = False
     ) -> InsertionPoint:
-        """Where lines can stand; with `shares`, also behind others that follow on its line."""
+        """Where lines can go; with `shares`, also after other statements on the same line."""
         outline, source = self.outline, self.outline.source
         first, last = outline.position(statement.start_byte), outline.position(end)
         start = source.line_start(source.line_of(first))
@@ -414,9 +414,9 @@ class CppLaunchFinder:
         return InsertionPoint(start, stop, before if not before.strip() else b"", obstacle)
 
     def _find_inputs_end(self, statement: tree_sitter.Node, uses: bool) -> None:
-        """Put the end of the inputs behind the last of them, on a line of its own.
+        """Set `inputs_end` to the line after the last input.
 
-        What asserts something of them comes next, and must not come first.
+        Assertions about the inputs come later: lines of probes have to run before them.
         """
         known, line = self._inputs_known, self.outline.line(statement)
         if not self._inputs_used and len(self.names.inputs) > known and line > self._last_line:

@@ -1,7 +1,7 @@
-"""Finds the definitions of the entries in C++, by its tokens alone.
+"""Finds the definitions of the entries in C++ by its tokens alone.
 
-A wrapper never parses without errors: it is full of macros. So tree-sitter is given the entries
-only, and what stands elsewhere, before or after probes went in, cannot change how they parse.
+A wrapper never parses without errors, since it is full of macros. So tree-sitter gets only the
+entries, and text elsewhere, with or without probes, cannot change how they parse.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-# What begins a directive, and is over with its line; a comment in it is one by itself.
+# A directive without its first character. It ends with its line; a comment in it is a token itself.
 _DIRECTIVE = rb"[ \t]*\#(?:[^\\\r\n/]+|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*"
 _FIRST_LINE = re.compile(_DIRECTIVE)
-# First what hides braces (comments, literals), and parentheses around nothing that counts, as those
-# of most calls. Then what counts. In one pattern, so that each token is read once, from its start;
-# that begins with a set of bytes, all others are passed over at once. A string that does not end is
-# over at the end of its line.
+# First come tokens that may hide braces (comments, literals) and parentheses without relevant
+# content, as in most calls; then the relevant tokens. One pattern reads each token once from its
+# start. It begins with a set of bytes, so that all others are skipped at once. A string that does
+# not end is taken to end with its line.
 _TOKEN = re.compile(
     rb"[\n/\"'(){};](?:"
     rb"(?<=\n)" + _DIRECTIVE + rb"|(?<=/)(?:"
-    rb"/(?:[^\\\r\n]+|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash goes on with it on the next line
+    rb"/(?:[^\\\r\n]+|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash continues it on the next line
     rb"|\*(?:[^*]+|\*(?!/))*(?:\*/)?)"
     rb"|(?:(?<=(?<!\w)R\")|(?<=(?<!\w)[uUL]R\")|(?<=(?<!\w)u8R\"))(?P<delimiter>[^()\\\s\"]{0,16})\("
     rb"|(?<=\")(?:[^\"\\\r\n]+|\\(?:\r\n|[\s\S]))*\"?"
@@ -29,10 +29,10 @@ _TOKEN = re.compile(
     rb"|(?<=\()[^(){};\"'/#]{0,400}\)"
     rb"|(?P<sign>(?<=[(){};])))"
 )
-# A quote in a number (1'000) begins no character, but one behind a prefix (u8'x') does.
+# A quote inside a number (1'000) begins no character literal; after a prefix (u8'x') it does.
 _DIGITS = re.compile(rb"[\w.']*")
 _CHARACTER = re.compile(rb"(?:[^'\\\r\n]+|\\(?:\r\n|[\s\S]))*'?")
-# All names of entries have the first in them.
+# Every entry name contains this.
 _IN_NAMES = b"_impl"
 _NAMES = frozenset(
     (
@@ -50,9 +50,9 @@ _WORD = re.compile(rb"\w+")
 
 @dataclass(frozen=True)
 class EntryDefinition:
-    """A definition of an entry: from the end of what is before it to its closing brace.
+    """The definition of an entry: from the end of the preceding text to its closing brace.
 
-    `name` is the offset of the function's name. `end` is -1 where there is no closing brace.
+    `name` is the offset of the function's name. `end` is -1 if the closing brace is missing.
     """
 
     start: int
@@ -60,13 +60,13 @@ class EntryDefinition:
     end: int
 
 
-@lru_cache(maxsize=2)  # what is verified when it was instrumented is located next
+@lru_cache(maxsize=2)  # a text that is verified after instrumenting is located next
 def definitions(data: bytes) -> tuple[EntryDefinition, ...]:
     """The definitions of entries in a text, in order."""
     entries: list[EntryDefinition] = []
     braces = parentheses = 0
-    start = 0  # of the declaration that the walk is in
-    name: tuple[int, int] | None = None  # an entry's, and how many braces are open
+    start = 0  # of the current declaration
+    name: tuple[int, int] | None = None  # of an entry, and how many braces are open
     inside: tuple[int, int, int] | None = None
     for offset, sign in _tokens(data):
         if sign == _OPEN:
@@ -88,7 +88,7 @@ def definitions(data: bytes) -> tuple[EntryDefinition, ...]:
             if inside is None:
                 start, name = offset + 1, None
         elif inside is not None or parentheses:
-            # A name in parentheses is a call's, one in a body of another function is, too.
+            # A name inside parentheses or inside another function's body is a call.
             pass
         elif sign == _NAME:
             name = offset, braces
@@ -104,7 +104,7 @@ def _tokens(data: bytes) -> Iterator[tuple[int, int]]:
     names = _names(data)
     name = next(names)
     first = _FIRST_LINE.match(data)
-    position = end = first.end() if first else 0  # where the last token ends
+    position = end = first.end() if first else 0  # the end of the previous token
     while position >= 0:
         tokens, position = _TOKEN.finditer(data, position), -1
         for match in tokens:
@@ -121,7 +121,7 @@ def _tokens(data: bytes) -> Iterator[tuple[int, int]]:
                 yield start, data[start]
             elif kind == "delimiter":
                 position = data.find(b")" + match["delimiter"] + b'"', end)
-                end = position  # -1 where it does not end: then nothing follows
+                end = position  # -1 if it does not end: then nothing follows
                 break
             else:
                 rest = _DIGITS if _is_in_a_number(data, start) else _CHARACTER
@@ -137,7 +137,7 @@ def _is_in_a_number(data: bytes, quote: int) -> bool:
 
 
 def _names(data: bytes) -> Iterator[int]:
-    """Where a word is the name of an entry, be it in code or not; at last, a place behind all."""
+    """Yield the offsets of entry names, in code or not; finally, an offset after everything."""
     found = data.find(_IN_NAMES)
     while found >= 0:
         start = found

@@ -1,4 +1,4 @@
-"""Finds the launches of a C++ wrapper, and what their arguments are."""
+"""Finds the launches of a C++ wrapper, and their arguments."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from rewriter.locate.types import (
     Unrecognised,
 )
 
-# Names that Inductor gives to what only hands a buffer on.
+# Names that Inductor gives to temporaries, which only pass a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
-# A tensor that stays undefined: the operator takes it for an absent one.
+# A tensor that stays undefined: to the operator it is an absent argument.
 _UNDEFINED = re.compile(r"var_\d+$")
 _OUTPUT = re.compile(
     r"\boutput_handles\[(?P<position>\d{1,5})\] = "
@@ -48,7 +48,7 @@ _OUTPUT = re.compile(
 )
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
-# Kinds of launches that neither keep what they are given nor return it under another name.
+# Kinds of launches that neither keep their arguments nor return them under another name.
 _LETS_GO = {
     "cpp", "cuda", "combo", "extern_alloc", "extern_out", "metal", "multi_kernel", "triton",
     "triton_template", "triton_user",
@@ -58,12 +58,12 @@ _LETS_GO = {
 def locate(source: Source, operators: Operators = ()) -> Located:
     """Locate every launch. Reads text only; nothing is compiled or run.
 
-    `operators` are the nodes of the `.wrapper.json` beside it. Raises `RewriterError` where the
-    C++ in the source does not end, or an entry does not parse.
+    `operators` are the nodes of the `.wrapper.json` beside the wrapper. Raises `RewriterError` if
+    the C++ in the source does not end, or an entry does not parse.
     """
     text = embedded.extract(source)
     harness = read_harness(_require_module(source)) if text.start else NO_HARNESS
-    # Triton kernels stand in the Python above the C++, too.
+    # Some Triton kernels are in the Python above the C++.
     sources = {kernel.name: kernel.text for kernel in triton_kernels(source.data[: text.start])}
     shapes = grammars.load()
     outline = CppOutline(source, text, shapes)
@@ -108,8 +108,8 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 def _held(
     events: Iterable[tuple[MemoryEvent, str]], launches: Iterable[Launch]
 ) -> Iterator[MemoryEvent]:
-    """The events of a body, of which those are held whose memory a launch before may have kept."""
-    kept: dict[str, int] = {}  # the line of the first launch
+    """Yield the events of a body, marked as held if an earlier launch may have kept the memory."""
+    kept: dict[str, int] = {}  # the line of the first launch with a buffer
     for launch in launches:
         for argument in launch.args if launch.kind not in _LETS_GO else ():
             if argument.type == "tensor":
@@ -121,7 +121,7 @@ def _held(
 
 
 def count(source: Source) -> int:
-    """The number of launches alone. Raises as `locate` does."""
+    """Only the number of launches. Raises as `locate` does."""
     grammar = grammars.load()
     outline = CppOutline(source, embedded.extract(source), grammar)
     starts = set()
@@ -155,11 +155,11 @@ class _Builder:
         made = (*candidate.outputs.values(), *candidate.assigned)
         arguments += [Argument(name, name, name, "out", "tensor") for name in made]
         if called.kernel.startswith("torch.ops."):
-            # What it is handed over in a list, it may write: nothing says so.
+            # The launch may write the members of a list, which nothing declares.
             arguments = [replace(one, hazard="") for one in arguments]
         settled = unify_roles(arguments, flow)
         for name, view in used:
-            # Whatever was handed to a launch holds values now: it did before, or was written.
+            # Every argument has a value now: it had one before, or the launch wrote it.
             flow.write(name, view)
         origins, nodes = provenance.read(candidate.comments)
         return Launch(
@@ -180,9 +180,9 @@ class _Builder:
     def _members(
         self, node: tree_sitter.Node, within: frozenset[str] = frozenset()
     ) -> Iterator[CppValue]:
-        """What one argument hands over: itself, or the tensors of a list.
+        """Yield what one argument passes: itself, or the tensors of a list.
 
-        `within` are the lists that it is a member of.
+        `within` are the lists around it.
         """
         finder = self.context.finder
         for member in finder.reader.elements(node):
@@ -199,7 +199,7 @@ class _Builder:
     def _argument(
         self, value: CppValue, declared: DeclaredArgument, candidate: CppLaunch, flow: Flow
     ) -> Argument | None:
-        """One argument; `None` for a handle that the launch fills: it has a name of its own."""
+        """One argument; `None` for a handle that the launch fills, which becomes a result."""
         name = value.name
         if declared.type == "other":
             return Argument(value.expr, value.expr, "", "in", "other")
@@ -226,7 +226,7 @@ class _Builder:
         hazard = flow.hazard(name, "in" if value.const else declared.role)
         shown = self._lasting(name, candidate)
         if name in candidate.local:
-            # Around its block there is only what it was made from.
+            # Outside of the block only the variable that it was made from exists.
             if shown in candidate.local:
                 return Argument(name, name, "", "in", "other")
             expr = self.context.finder.names.made.get(name, shown)
@@ -239,12 +239,12 @@ class _Builder:
         return Argument(shown, value.expr, known.root, role, "tensor", later, hazard)
 
     def _lasting(self, name: str, candidate: CppLaunch) -> str:
-        """The variable behind a name that only hands it on, or that ends with its block."""
+        """The variable behind a temporary name, or behind one that is local to its block."""
         bases = self.context.finder.names.bases
         seen = set()
         while name in bases and (name in candidate.local or _TEMPORARY.match(name)):
             if name in seen:
-                break  # made from itself: no compiler takes that
+                break  # defined by itself, which does not compile
             seen.add(name)
             name = bases[name]
         return name
@@ -253,7 +253,7 @@ class _Builder:
 def _entry(
     outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
 ) -> EntryPoint | None:
-    """The entry that a body is; `flow` are its variables at its end."""
+    """The entry with this body; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
     if not statements:
@@ -282,7 +282,7 @@ def _entry(
 
 
 def _line_at(outline: CppOutline, place: int | None) -> int | None:
-    """The offset of the line of a statement, where another line can go in front of it."""
+    """The offset of a statement's line, if another line can go before it."""
     if place is None:
         return None
     line = outline.source.line_start(outline.source.line_of(outline.position(place)))
@@ -290,7 +290,8 @@ def _line_at(outline: CppOutline, place: int | None) -> int | None:
 
 
 def _unreachable(launch: Launch) -> Launch:
-    """A launch that cannot have probes: no line can begin its entry and declare their handle."""
+    """A launch that cannot have probes: no line can be put at the start of its entry, where their
+    handle is declared."""
     assert launch.insertion_point is not None
     obstacle = (
         launch.insertion_point.obstacle or "no line can be put at the beginning of its function"
@@ -314,13 +315,13 @@ def _outputs(
 ) -> tuple[tuple[str, Hazard], ...]:
     """The buffers in `output_handles[0] = buf3.release();`, and what is wrong with their memory.
 
-    What is returned twice is `output_handles[1] = output_handles[0];`.
+    A buffer that is returned twice has `output_handles[1] = output_handles[0];`.
     """
     bases = finder.names.bases
     buffers: dict[int, tuple[str, Hazard]] = {}
     for match in _OUTPUT.finditer(outline.read(body.node)):
         if name := match["name"]:
-            # Handing it out is what ends it there.
+            # `release` itself ended the variable.
             is_bare = flow.gone.get(name) is Content.NOTHING and name not in flow.empty
             unwritten: Hazard = "unwritten" if is_bare else ""
             buffer = flow.get(bases.get(name, name)).root, unwritten
@@ -333,7 +334,7 @@ def _outputs(
 
 
 def _require_module(source: Source) -> Module:
-    """The tree of a Python file. Refuses what could not be imported, or has no `call`."""
+    """The tree of a Python file. Raises if the file could not be imported or has no `call`."""
     module = python.parse(source)
     if not _CALL.search(source.data):
         raise RewriterError(

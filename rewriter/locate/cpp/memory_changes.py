@@ -1,4 +1,4 @@
-"""What the statements of a C++ wrapper do to memory: who has it, and who else."""
+"""Follows what the statements of a C++ wrapper do to memory, and which names share it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from rewriter.locate.types import MemoryAction
 
 _ALLOCATIONS = ("aoti_torch_empty_strided", "aoti_torch__alloc_from_pool")
 _HANDLE = "_handle"
-# Cut into parts by their places in it: it has to begin its storage. Each part is a buffer.
+# Inductor cuts a pool into parts by their offsets, so it must begin its storage and stay as it is.
+# Each part is a buffer.
 _POOL = re.compile(r"pool\d+$")
 
 
 @dataclass(frozen=True)
 class MemoryChange:
-    """As `MemoryEvent`; `root` is the variable that the memory was made for."""
+    """As `MemoryEvent`; `root` is the variable that the memory was allocated for."""
 
     action: MemoryAction
     buffer: str
@@ -27,19 +28,19 @@ class MemoryChange:
 
 
 class MemoryChanges:
-    """Fed in the order of the file, each time before the flow of variables knows of it, but for
+    """Gets the changes in file order, each before the flow of variables is updated, except for
     `shared` and `moved`."""
 
     def __init__(self) -> None:
         self._waiting: list[MemoryChange] = []
-        self._allocated: set[str] = set()  # handles of new memory, which no buffer has yet
-        self._given: set[str] = set()  # names of what came from outside
+        self._allocated: set[str] = set()  # handles of new memory that no buffer has yet
+        self._given: set[str] = set()  # names of memory from outside
         self._own: set[str] = set()  # buffers that the wrapper allocated
         self._empty: set[str] = set()  # variables without a value
-        self._holders: dict[str, set[str]] = {}  # by root, the names of that memory
+        self._holders: dict[str, set[str]] = {}  # by root, the names for its memory
 
     def take(self) -> list[MemoryChange]:
-        """What came since the last time."""
+        """The changes since the last call of this method."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
@@ -55,13 +56,13 @@ class MemoryChanges:
         self._empty.add(name)
 
     def shared(self, name: str, flow: Flow) -> None:
-        """`name` has become a view of something."""
+        """`name` became a view of something."""
         root = flow.get(name).root
         self._holders.setdefault(root, {root}).add(name)
         self._empty.discard(name)
 
     def moved(self, name: str, old: str, flow: Flow) -> None:
-        """`name` has what `old` had, which is gone."""
+        """`name` has the value of `old`, which no longer exists."""
         self._empty.discard(name)
         if old in self._allocated:
             self._allocated.discard(old)
@@ -75,7 +76,7 @@ class MemoryChanges:
         holders.add(name)
 
     def reused(self, name: str, base: str, flow: Flow, *, through: str = "") -> None:
-        """`name` takes over the memory of `base`, maybe through another name."""
+        """`name` takes over the memory of `base`, possibly through another name."""
         known = flow.get(base)
         if known.content is not Content.NOTHING and known.root not in self._given:
             held = self._is_held(known.root, name, base, through)
@@ -95,6 +96,6 @@ class MemoryChanges:
         self._empty.add(name)
 
     def _is_held(self, root: str, *names: str) -> bool:
-        """Whether others may have the memory: by the text, or since a kernel made it."""
+        """Whether others may use the memory: by the text, or since a kernel allocated it."""
         others = self._holders.get(root, set()).difference(names)
         return root not in self._own or bool(others)

@@ -1,7 +1,7 @@
-"""Follows the names of a C++ wrapper: what declares, moves, views and frees them.
+"""Tracks the names of a C++ wrapper: what declares, moves, views and frees them.
 
-What the statements are is declared in `grammars/cpp/data_flow.scm`, what calls do in
-`known_calls.toml`. The buffers behind the names are in `rewriter/locate/flow.py`.
+`grammars/cpp/data_flow.scm` declares the statements, `known_calls.toml` what calls do;
+`rewriter/locate/flow.py` has the buffers behind the names.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Captures = dict[str, list[tree_sitter.Node]]
 _SCALARS = re.compile(
     r"(const )?(u?int\d*(_t)?|long|float|double|bool|size_t|half|bfloat16|c10::Sym\w+)$"
 )
-# What an entry is given: a handle; in arrayref mode a member of a tuple, or of an array of structs.
+# An input of an entry: a handle; in arrayref mode a member of a tuple, or of an array of structs.
 _INPUT = re.compile(
     r"std::move\(inputs\[|std::get<\d+>\(inputs\)|torch::aot_inductor::c_to_arrayref_tensor\b"
 )
-# Handles that are made to be taken over by a buffer: of an allocation, or of a place in a pool.
+# Handles that a buffer will take over: of an allocation, or of a part of a pool.
 _MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
 _TEMPORARY = re.compile(r"tmp_\w+$")
 
 
 @dataclass(frozen=True)
 class ClassifiedCall:
-    """A call as it is written, with its launch shape, or its effect on the data flow."""
+    """A call with its launch shape, or its effect on the data flow."""
 
     node: tree_sitter.Node
     callee: str
@@ -46,7 +46,7 @@ class ClassifiedCall:
 
 @dataclass(frozen=True)
 class NameChange:
-    """Something that a statement does to a name: see `grammars/cpp/data_flow.scm`."""
+    """A change of a name by a statement: see `grammars/cpp/data_flow.scm`."""
 
     start: int
     effect: str
@@ -57,13 +57,12 @@ _BUFFER = re.compile(r"buf\d+_handle$")
 
 
 class NameTracker:
-    """The names of one body, besides their data flow.
+    """The names of one body, apart from their data flow.
 
-    `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
-    tensors. `made` gives an expression that makes a taken handle again, `bases` the variable that
-    a name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds,
-    `weights` what a package holds.
-    `memory` is what was done to memory.
+    `pointers` and `lists` say how a name was made: a pointer into a tensor's memory, a list of
+    tensors. `made` has an expression that makes a taken handle again, `bases` the variable that a
+    name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds,
+    `weights` what a package holds. `memory` has the changes of memory.
     """
 
     def __init__(self, outline: CppOutline, reader: ValueReader) -> None:
@@ -81,7 +80,7 @@ class NameTracker:
     def apply(
         self, calls: Iterable[ClassifiedCall], changes: Iterable[NameChange], flow: Flow
     ) -> None:
-        """Apply known calls and changes of names, in the order of the file."""
+        """Apply known calls and changes of names, in file order."""
         steps: list[tuple[int, ClassifiedCall | NameChange]] = [
             (call.node.start_byte, call) for call in calls
         ]
@@ -117,7 +116,7 @@ class NameTracker:
                 self.memory.made_by(call.callee, name)
             elif call.effect == "view":
                 base = self._reader.read(arguments[0])
-                # `aoti_torch_new_tensor_handle(buf3, &tmp_var_0)` is for one call.
+                # The handle of `aoti_torch_new_tensor_handle(buf3, &tmp_var_0)` is for one call.
                 whole = len(arguments) == 2 and _BUFFER.match(name) is not None
                 flow.alias(name, base.name, reuse=False, whole=whole)
                 self.memory.shared(name, flow)
@@ -158,7 +157,7 @@ class NameTracker:
             self._bind(name, change, flow)
 
     def _method(self, change: NameChange) -> str:
-        """By which method a name gives up what it has: `reset` or `release`."""
+        """The method by which a name gives up its value: `reset` or `release`."""
         methods = change.captures.get("method")
         return self._outline.read(methods[0]) if methods else ""
 
@@ -207,7 +206,7 @@ class NameTracker:
         elif held.kind == "variable" and known is not None:
             self._rename(name, held.name, "reuse" in self._line_after(value), flow)
             if node.parent is not None and node.parent.type == "assignment_expression":
-                # `buf1 = std::move(true_graph_0_buf1)`: what it was called in there is gone.
+                # `buf1 = std::move(true_graph_0_buf1)`: the inner name no longer exists.
                 flow.variables[name] = replace(flow.variables[name], root=name)
             if held.name in self.made:
                 self.made[name] = self.made[held.name]
@@ -217,12 +216,13 @@ class NameTracker:
             flow.compute(name, "other")
 
     def _is_optional(self, change: NameChange) -> bool:
-        """Whether the variable is declared as maybe unused: the frozen weights of a JIT wrapper."""
+        """Whether the variable is declared as maybe unused, as the frozen weights of a JIT wrapper
+        are."""
         declaration = change.captures["type"][0].parent if "type" in change.captures else None
         return declaration is not None and self._outline.read(declaration).startswith("[[maybe_")
 
     def _rename(self, name: str, old: str, reuse: bool, flow: Flow) -> None:
-        """`name` takes over what `old` held: a handle, or a moved buffer."""
+        """`name` takes over the value of `old`: a handle, or a moved buffer."""
         root = flow.get(old).root
         if reuse:
             self.memory.reused(name, self.lasting(old), flow, through=old)
@@ -237,7 +237,7 @@ class NameTracker:
             self.bases[name] = old
 
     def lasting(self, name: str) -> str:
-        """The variable behind a name that only hands it on."""
+        """The variable behind a name that only passes it on."""
         seen = set()
         while name in self.bases and _TEMPORARY.match(name) and name not in seen:
             seen.add(name)
@@ -252,7 +252,7 @@ class NameTracker:
         flow.compute(name, "other")
 
     def _line_after(self, node: tree_sitter.Node) -> str:
-        """What follows a node on its line: `// reuse` or `// alias`."""
+        """The rest of the line after a node, such as `// reuse` or `// alias`."""
         data = self._outline.data
         end = data.find(b"\n", node.end_byte)
         return data[node.end_byte : end if end >= 0 else len(data)].decode("utf-8", "replace")

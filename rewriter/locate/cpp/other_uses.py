@@ -1,7 +1,7 @@
-"""What the statements of a C++ wrapper that are no launches may write.
+"""Finds what other statements of a C++ wrapper than launches may write.
 
-Inductor writes hardly any such statement. One that is not known to write nothing counts as a write:
-the buffers in it are measured before it (`rewriter/instrumentation/together.py`).
+Inductor writes hardly any such statement. A statement counts as a write unless it is known to write
+nothing: its buffers are measured before it (`rewriter/instrumentation/together.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.flow import Flow
 from rewriter.locate.types import OtherUse
 
-# Known calls that write nothing, and of whose results it is known whose memory they show.
+# Known calls that write nothing, and whose results are known to show the memory of known variables.
 _HARMLESS = frozenset({"allocation", "view", "copy", "check", "scalar", "cast", "owner"})
-# Those that only stand around others, or give up what they are called on (`NameTracker`).
+# Calls that only wrap other calls, or release what they are called on (`NameTracker`).
 _AROUND = re.compile(r"AOTI_TORCH_ERROR_CODE_CHECK$|RECORD_FUNCTION$|\[&\]|.*\.reset$")
 _BLOCKS = frozenset(
     {"compound_statement", "else_clause", "if_statement", "while_statement", "for_statement"}
     | {"do_statement", "for_range_loop"}
 )
-# Statements, and parts of blocks, that write no memory but by the calls in them.
+# Statements and parts of blocks that write no memory except by the calls in them.
 _READS = frozenset(
     {"comment", "declaration", "return_statement", "throw_statement", "condition_clause"}
     | {"parenthesized_expression", "alias_declaration", "using_declaration", "type_definition"}
@@ -33,8 +33,7 @@ _HANDLE = "_handle"
 
 
 class OtherUses:
-    """Collects in `found` what the statements of a body may write. They have to come in the order
-    of the file."""
+    """Collects in `found` what the statements of a body may write. Needs them in file order."""
 
     def __init__(self, outline: CppOutline, names: NameTracker) -> None:
         self.found: list[OtherUse] = []
@@ -44,7 +43,7 @@ class OtherUses:
     def nested(
         self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
     ) -> None:
-        """A statement of blocks that have no launches and change no names."""
+        """Read a statement with blocks that have no launches and change no names."""
         self.calls(statement, calls, flow)
         for child in statement.named_children:
             if child.type in _BLOCKS:
@@ -55,7 +54,7 @@ class OtherUses:
     def read(
         self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
     ) -> None:
-        """A statement without a launch, and the calls in it, before it is added to `flow`."""
+        """Read a statement without a launch, and the calls in it, before it is added to `flow`."""
         self.calls(statement, calls, flow)
         inside = statement
         if statement.type == "expression_statement" and statement.named_children:
@@ -72,7 +71,7 @@ class OtherUses:
     def calls(
         self, statement: tree_sitter.Node, calls: Iterable[ClassifiedCall], flow: Flow
     ) -> None:
-        """The calls in a statement that are no launches."""
+        """Read the calls of a statement that are not launches."""
         for call in calls:
             if call.effect is None or call.effect in _HARMLESS or _AROUND.match(call.callee):
                 continue
@@ -81,8 +80,8 @@ class OtherUses:
     def unfollowed(
         self, statement: tree_sitter.Node, changes: Iterable[NameChange], flow: Flow
     ) -> None:
-        """Names that a statement gave values to, if it is not known whose memory these are; after
-        it was added to `flow`."""
+        """Read a statement that gave values to names, after it was added to `flow`: it may be
+        unknown whose memory these values are."""
         for change in changes:
             if change.effect != "bind":
                 continue
@@ -94,15 +93,14 @@ class OtherUses:
     def _may_write(
         self, statement: tree_sitter.Node, inside: tree_sitter.Node, flow: Flow, *, lasts: bool
     ) -> None:
-        """Each buffer that is named inside of a statement may be written; if it `lasts`, also
-        later."""
+        """Each buffer named in a statement may be written; if it `lasts`, also later."""
         source = self._outline.source
         start = source.line_start(source.line_of(self._outline.position(statement.start_byte)))
         for name in self._owners(inside, flow, set()):
             self.found.append(OtherUse(start, name, lasts))
 
     def _owners(self, node: tree_sitter.Node, flow: Flow, seen: set[str]) -> set[str]:
-        """The names below a node, and those that own the memory which they show."""
+        """The names below a node, and the variables that own the memory behind them."""
         if node.type != "identifier":
             below = (self._owners(child, flow, seen) for child in node.named_children)
             return set().union(*below)

@@ -1,4 +1,4 @@
-"""The frame of a C++ wrapper: its entries, its kernels' declarations, its includes."""
+"""The skeleton of a C++ wrapper: its entries, the declarations of its kernels, its includes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rewriter.locate.cpp.kernel_sources import c_functions, launchers, metal_ker
 from rewriter.locate.cpp.tokens import require_parsable
 from rewriter.locate.kernels import Parameter
 
-# Lines behind which another may go: none that goes on, by a backslash or in a comment.
+# Lines after which another may go: not those that continue, by a backslash or in a comment.
 _INCLUDES = re.compile(
     rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)(?:[^\r\n/]|/(?!\*))*|//[^\r\n]*)?"
     rb"(?<!\\)\r?\n)*"
 )
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
-# `static constexpr int64_t int_array_0[] = {0L, 4L};`: as a size that of a tensor without elements.
+# `static constexpr int64_t int_array_0[] = {0L, 4L};`, the size of a tensor without elements.
 _EMPTY_SIZE = re.compile(
     rb"\bint64_t (?P<name>\w{1,64})\[\] = \{(?=[^{};]{0,999}\b0L*\s*[,}])[^{};]{0,999}\}"
 )
-# `\blong(?=\()`, which `re` finds slowly: see EMBEDDED.
+# `\blong(?=\()`, which `re` would find slowly: see EMBEDDED.
 _LONG = re.compile(rb"long(?<=\blong)(?=\()")
-# Runs before the model, to fold its constants; often there is nothing in it.
+# Runs before the model, to fold its constants; often it is empty.
 _FOLDING = "_const_run_impl"
 _CONTINUED = re.compile(rb"\\(?:\r\n|\r|\n)\Z")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
@@ -45,7 +45,7 @@ _SPACES = re.compile(rf"(?:{_SPLICE.pattern}|\s)+")
 
 @dataclass(frozen=True)
 class Body:
-    """The body of an entry. `name` is the function's, without its class."""
+    """The body of an entry. `name` is that of the function, without its class."""
 
     name: str
     node: tree_sitter.Node
@@ -65,9 +65,9 @@ class CppOutline:
     def bodies(self) -> tuple[Body, ...]:
         """The bodies of the entries, in file order.
 
-        Raises `RewriterError` where one does not parse, or does not end, or where there is none.
-        Each is parsed by itself: the rest of a wrapper never parses without errors, and what goes
-        in elsewhere must not change what is found here.
+        Each is parsed separately: the rest of a wrapper never parses without errors, and lines that
+        are inserted elsewhere must not change what is found here. Raises `RewriterError` if a body
+        does not parse or does not end, or if there is none.
         """
         bodies: list[Body] = []
         if alone := _CARRIAGE_RETURN.search(self.data):
@@ -77,7 +77,7 @@ class CppOutline:
                 f"{self.source.name}:{line}: a carriage return alone, which ends no line in C++",
                 hint="Expected a wrapper as Inductor wrote it; convert its line ends.",
             )
-        # tree-sitter knows casts such as `bool(x)`, but not `long(x)`, as torch 2.6 writes.
+        # tree-sitter parses casts such as `bool(x)`, but not `long(x)`, which torch 2.6 writes.
         data = _LONG.sub(b"bool", self.data)
         for definition in lexer.definitions(self.data):
             if definition.end < 0:
@@ -101,12 +101,12 @@ class CppOutline:
             yield Body(without_templates(self.read(name)).split("::")[-1].strip(), body)
 
     def _point(self, offset: int) -> tuple[int, int]:
-        """A place as tree-sitter has it: the line, from 0, and the column in bytes."""
+        """An offset as tree-sitter gives it: the line, from 0, and the column in bytes."""
         line_start = self.data.rfind(b"\n", 0, offset) + 1
         return self.data.count(b"\n", 0, offset), offset - line_start
 
     def _require_shallow(self, body: tree_sitter.Node) -> None:
-        """Refuse what is nested too deeply to recurse into; short nodes cannot be deep."""
+        """Raise if nodes are nested too deeply for recursion. Short nodes cannot be."""
         level = [body]
         for _ in range(limits.CPP_NESTING):
             level = [
@@ -142,7 +142,7 @@ class CppOutline:
             )
 
     def read(self, node: tree_sitter.Node) -> str:
-        """The text of a node, on one line however a formatter broke it."""
+        """The text of a node on one line, even if a formatter broke it."""
         text = self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
         return _SPACES.sub(_unbroken, text) if "\n" in text or "\r" in text else text
 
@@ -151,16 +151,16 @@ class CppOutline:
         return self.text.position(offset)
 
     def is_continued(self, start: int) -> bool:
-        """Whether a backslash joins the line that starts at an offset in the file to one above."""
+        """Whether a backslash joins the line at an offset of the file to the line above."""
         return bool(_CONTINUED.search(self.source.data, max(0, start - 3), start))
 
     def line(self, node: tree_sitter.Node) -> int:
-        """The line of the file that a node starts in."""
+        """The line of the file on which a node starts."""
         return self.source.line_of(self.position(node.start_byte))
 
     @cached_property
     def header(self) -> int:
-        """The offset in the file behind the includes at its top."""
+        """The offset in the file after the includes at its top."""
         leading = _INCLUDES.match(self.data)
         assert leading is not None
         included = list(_LAST_INCLUDE.finditer(self.data, 0, leading.end()))
@@ -168,15 +168,15 @@ class CppOutline:
 
     @cached_property
     def empty_sizes(self) -> frozenset[str]:
-        """The names of arrays with the size of a tensor that has no elements."""
+        """The names of arrays that are the size of a tensor without elements."""
         return frozenset(one["name"].decode() for one in _EMPTY_SIZE.finditer(self.data))
 
     @cached_property
     def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:
-        """The parameters of the kernels that are declared or defined here, written in C++."""
+        """The parameters of the C++ kernels that are declared or defined here."""
         by_name = {}
         for function in c_functions(self.data):
-            # Of a declaration and a definition the latter tells more.
+            # If a kernel is declared and defined, the definition says more.
             parameters = kernels.cpp(f"void kernel({function.parameters})\n{function.body}")
             if parameters is not None and (function.body or function.name not in by_name):
                 by_name[function.name] = parameters
@@ -194,7 +194,7 @@ class CppOutline:
 
     @cached_property
     def triton_sources(self) -> dict[str, str]:
-        """The Triton sources that the C++ quotes, by the name that the wrapper calls them."""
+        """The Triton sources that the C++ quotes, by the names of the kernels in the wrapper."""
         return {kernel.name: kernel.text for kernel in triton_kernels(self.data)}
 
     @cached_property
@@ -213,7 +213,7 @@ class CppOutline:
 
 
 def without_templates(text: str) -> str:
-    """`text` without its template arguments; the arrow of `a->b` ends none."""
+    """`text` without its template arguments; the arrow of `a->b` does not end one."""
     if "<" not in text:
         return text
     kept = []
@@ -227,7 +227,7 @@ def without_templates(text: str) -> str:
 
 
 def _unbroken(spaces: re.Match[str]) -> str:
-    """White space as it is on one line."""
+    """White space as it would be on one line."""
     text = _SPLICE.sub("", spaces[0])
     is_broken = text != spaces[0] or "\n" in text or "\r" in text
     return " " if is_broken and text else text

@@ -1,4 +1,4 @@
-"""What tells a C++ wrapper from other files."""
+"""Patterns that tell a C++ wrapper from other files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 SUFFIXES = (".cpp", ".cc", ".cxx")
 # The entry of a wrapper of AOTInductor.
 ENTRY = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
-# Names the string of a Python file that holds C++, perhaps: it may stand in another string. That
-# it begins a line is checked behind it: `re` finds a pattern that begins with a word much faster.
+# Names the string of a Python file that holds C++, unless this text is itself in a string. A
+# lookbehind checks that it begins a line: `re` finds patterns that begin with a word much faster.
 EMBEDDED = re.compile(
     rb"cpp_wrapper_src(?:(?<=^cpp_wrapper_src)|(?<=\rcpp_wrapper_src))\s*=(?!=)", re.MULTILINE
 )
-# The entry of what a Python file gave to the compiler.
+# The entry in C++ that a Python file gives to the compiler.
 JIT_ENTRY = re.compile(rb"\binductor_entry_impl\s*\(")

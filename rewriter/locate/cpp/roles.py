@@ -1,6 +1,6 @@
-"""The arguments of a launch, with the roles that its kernel declares for them.
+"""The arguments of a launch with the roles that its kernel declares.
 
-One resolver for each value of `roles` in the grammar.
+There is one resolver for each value of `roles` in the grammar.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rewriter.locate.kernels import Parameter
 from rewriter.locate.names import shim
 
 Operators = Sequence[Json]
-"""The nodes of a `.wrapper.json`, in order: what the proxy executor can be asked for."""
+"""The nodes of a `.wrapper.json`, in order: the operators that the proxy executor can run."""
 
 _IN_PLACE = re.compile(r"[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
 # Calls that put one value into a box for the dispatcher or for Python.
@@ -40,7 +40,7 @@ _BOXES = (
 )
 
 
-# What begins the arguments of a Metal kernel, and what gives it one.
+# Starts the encoding of a Metal kernel's arguments.
 _ENCODING = "aoti_torch_mps_start_encoding"
 _LIBRARY = re.compile(r"get_(?P<name>\w+)_handle\b")
 _ENCODED = "aoti_torch_mps_set_arg_"
@@ -48,9 +48,9 @@ _ENCODED = "aoti_torch_mps_set_arg_"
 
 @dataclass(frozen=True)
 class ResolvedCall:
-    """A kernel, its own source where that is known, its arguments and what it declares of them.
+    """A kernel, its source if that is known, and its arguments with what it declares about each.
 
-    `literals` are numbers that the launch does not spell out.
+    `literals` are numbers that the launch does not pass explicitly.
     """
 
     kernel: str
@@ -60,7 +60,7 @@ class ResolvedCall:
 
 
 class KernelTable:
-    """The Triton kernels of one wrapper; `sources` are those outside of its C++."""
+    """The Triton kernels of one wrapper; `sources` are those outside its C++."""
 
     def __init__(self, outline: CppOutline, sources: Mapping[str, str]) -> None:
         self._outline = outline
@@ -68,7 +68,7 @@ class KernelTable:
         self._read: dict[str, tuple[str, tuple[Parameter, ...]]] = {}
 
     def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
-        """A kernel's source and parameters, as far as known; each source is read once."""
+        """The source and parameters of a kernel, as far as known; each source is read once."""
         if kernel not in self._read:
             source = self._outline.triton_sources.get(kernel) or self._sources.get(kernel, "")
             self._read[kernel] = source, kernels.triton(source) or ()
@@ -77,7 +77,7 @@ class KernelTable:
 
 @dataclass(frozen=True)
 class Context:
-    """What resolvers look things up in."""
+    """What resolvers need for their lookups."""
 
     outline: CppOutline
     finder: CppLaunchFinder
@@ -104,7 +104,7 @@ def by_signature(candidate: CppLaunch, context: Context) -> ResolvedCall:
         if parameter := declared.get(name):
             arguments.append((node, DeclaredArgument(parameter.role, parameter.type)))
         elif name.endswith("_"):
-            # `device_idx_`, `stream_`, `kernels_`, `cubin_dir_` are no arguments of the kernel.
+            # `device_idx_`, `stream_`, `kernels_`, `cubin_dir_` are not arguments of the kernel.
             arguments.append((node, DeclaredArgument("in", "other")))
         else:
             arguments.append((node, DeclaredArgument(kernels.role_by_name(name), None)))
@@ -112,14 +112,14 @@ def by_signature(candidate: CppLaunch, context: Context) -> ResolvedCall:
 
 
 def _inline(call: ClassifiedCall, nodes: list[tree_sitter.Node], context: Context) -> ResolvedCall:
-    """`launchKernel(kernels.k, …, kernel_args_var_0, stream0)`: pointers to what is handed over."""
+    """`launchKernel(kernels.k, …, kernel_args_var_0, stream0)`: pointers to the values."""
     kernel = context.outline.read(call.captures["kernel"][0]).removeprefix("kernels.")
     source, parameters = context.kernels.triton(kernel)
     handed: tuple[tree_sitter.Node, ...] = ()
     for node in nodes:
         handed = handed or context.finder.names.lists.get(context.outline.read(node), ())
     if len(parameters) != len(handed):
-        # Arguments that are 1 are compiled in, and the source does not say which.
+        # Arguments equal to 1 are compiled in, and the source does not say which these are.
         parameters = ()
     return ResolvedCall(kernel, _paired(list(handed), parameters), source)
 
@@ -135,10 +135,11 @@ def _paired(
 def by_shim(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """From the C shim's conventions: `_out` writes its first argument, and `op_` mutates it.
 
-    What neither returns nor is named so still does something: to which argument, data flow says.
+    An operator with neither such a name nor a result still does something: data flow has to say to
+    which argument.
     """
     call = candidate.call
-    # mkldnn's operators have names that begin with an underscore: `mkldnn::_linear_pointwise`.
+    # Names of mkldnn's operators begin with an underscore: `mkldnn::_linear_pointwise`.
     operator = shim().sub("", call.callee).removeprefix("mkldnn_")
     nodes = _arguments(call)
     returns = any(node.type == "pointer_expression" for node in nodes)
@@ -158,7 +159,7 @@ def by_shim(candidate: CppLaunch, context: Context) -> ResolvedCall:
 def by_proxy(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """`aoti_torch_proxy_executor_call_function(executor, NUMBER, n, ints, m, tensors)`.
 
-    The tensors are the operator's inputs and then its outputs, which hold nothing yet.
+    The tensors are the operator's inputs and then its outputs, which have no values yet.
     """
     nodes = _arguments(candidate.call)
     number = context.outline.read(nodes[1]).rstrip("Ll") if len(nodes) > 1 else ""
@@ -170,7 +171,7 @@ def by_proxy(candidate: CppLaunch, context: Context) -> ResolvedCall:
     tensors = list(context.finder.reader.elements(nodes[-1])) if nodes else []
     returns = bool(node.get("outputs")) if node else False
     literals = tuple(
-        json_text.encode(value)  # as C++ writes it, too: `true`
+        json_text.encode(value)  # as C++ writes it: `true`
         for given in node.get("inputs", ())
         for kind, value in given.get("arg", {}).items()
         if kind in ("as_int", "as_float", "as_bool") and _is_number(value)
@@ -186,14 +187,14 @@ def by_proxy(candidate: CppLaunch, context: Context) -> ResolvedCall:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a number is one that C++ writes as Python does."""
+    """Whether a value is a number that C++ writes as Python does."""
     if isinstance(value, int):
         return abs(value) < 1 << 64
     return isinstance(value, float) and math.isfinite(value)
 
 
 def _tensors_in(given: Json) -> int:
-    """How many tensors the executor gets for one input; absent ones are left out."""
+    """How many tensors the executor gets for one input; absent ones are skipped."""
     (kind, value), *_ = [*given.items(), ("", None)]
     if kind in ("as_tensors", "as_optional_tensors"):
         return sum("as_none" not in one for one in value)
@@ -203,7 +204,7 @@ def _tensors_in(given: Json) -> int:
 
 
 def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
-    """From the block that boxes the arguments, one after the other, and hands over all of them."""
+    """From the block that boxes the arguments one by one and passes all of them."""
     read, lists = context.outline.read, context.finder.names.lists
     boxes: dict[str, list[tree_sitter.Node]] = {}
     for call in candidate.inside:
@@ -251,7 +252,7 @@ def by_encoder(candidate: CppLaunch, context: Context) -> ResolvedCall:
 
 
 def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
-    """What a box holds, or a box in a box."""
+    """The value in a box, or in a box inside a box."""
     function = node.child_by_field_name("function")
     arguments = node.child_by_field_name("arguments")
     if (
@@ -265,7 +266,7 @@ def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
 
 
 def _named_in(call: ClassifiedCall, read: Callable[[tree_sitter.Node], str]) -> str:
-    """The operator that a call names by strings: `"corp::scale", "out"` or `"torch.ops.…"`."""
+    """The operator that strings in a call name: `"corp::scale", "out"` or `"torch.ops.…"`."""
     strings = [read(node).strip('"') for node in _arguments(call) if node.type == "string_literal"]
     if call.callee == "PyUnicode_FromString" and strings and strings[0].startswith("torch.ops."):
         return strings[0]

@@ -1,4 +1,4 @@
-"""Which functions that a library of AOTInductor wants are launches, by the grammar of C++."""
+"""Tells which functions that an AOTInductor library imports are launches, by the C++ grammar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rewriter.locate.cpp.grammar import LANGUAGE
 
 
 def kind_of(name: str) -> str:
-    """The kind of the launches by a function of the C shim; empty where it launches nothing."""
+    """The kind of launches by a function of the C shim; empty if it launches nothing."""
     grammar = grammars.load()
     if grammar.effect(name) is not None:
         return ""

@@ -1,7 +1,7 @@
-"""Reads the lines of a C++ wrapper that make streams, enter them and have them wait.
+"""Reads the lines of a C++ wrapper that create streams, enter them, and make them wait.
 
-AOTInductor of torch 2.15 writes them: a guard of the current stream, and calls of CUDA's runtime
-with streams and events out of caches (`_emit_stream_op_inline` in
+AOTInductor of torch 2.15 writes a guard of the current stream, and calls of the CUDA runtime with
+streams and events from caches (`_emit_stream_op_inline` in
 torch/_inductor/codegen/cpp_wrapper_gpu.py).
 """
 
@@ -22,14 +22,14 @@ _GUARD = "_aoti_current_stream_guard"
 
 
 class StreamCalls:
-    """Gives a tracker what the calls of a body do. They are seen in the order of the file."""
+    """Tells a tracker what the calls of a body do. Needs them in file order."""
 
     def __init__(self, tracker: StreamTracker, outline: CppOutline) -> None:
         self.tracker = tracker
         self._outline = outline
 
     def read(self, calls: Iterable[ClassifiedCall], statement: tree_sitter.Node) -> None:
-        """The calls of one statement."""
+        """Read the calls of one statement."""
         for call in calls:
             if call.callee == f"{_GUARD}.reset":
                 self.tracker.enter(DEFAULT, self._outline.line(call.node))
@@ -40,7 +40,7 @@ class StreamCalls:
                 self._read(call, statement)
 
     def launched_on(self, call: ClassifiedCall) -> str:
-        """The stream of a launch: the one that it is given, or the one that it stands in."""
+        """The stream of a launch: the one that it is passed, or else the current one."""
         if self.tracker.variables:
             for text in self._arguments(call):
                 if text in self.tracker.variables or _NUMBERED.match(text):

@@ -1,4 +1,4 @@
-"""C++ as a sequence of tokens, in time linear in it: enough to tell code from what is none."""
+"""Splits C++ into tokens in linear time: enough to tell code from comments and literals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 from rewriter.core import limits
 
-# Comments and literals. One that does not end goes on to the end of the text, or of its line, as
-# it would otherwise be looked through once for each that begins in it.
+# Comments and literals. One that does not end extends to the end of the text or line: otherwise the
+# rest would be searched again for each one that begins in it.
 _COMMENTS_AND_LITERALS = re.compile(
     r"//(?:\\\r?\n|[^\n])*"
     r"|/\*(?:.*?\*/|.*)"
@@ -21,15 +21,15 @@ _ENDS = re.compile(rb"[>;{}]+")
 
 
 def code(text: str) -> str:
-    """C++ with an empty string for each comment and literal.
+    """C++ with an empty string in place of each comment and literal.
 
-    They hold kernels, commands and texts of the model, in which nothing is to be found.
+    They contain kernels, commands and texts of the model, in which nothing should be found.
     """
     return _COMMENTS_AND_LITERALS.sub('""', text)
 
 
 def require_parsable(name: str, data: bytes) -> None:
-    """Raise where the parser's time would grow with the square of the text: see `limits.ANGLES`."""
+    """Raise if the parser would take quadratic time: see `limits.ANGLES`."""
     if _open_angles(data) <= limits.ANGLES:
         return
     angles = _open_angles(code(data.decode("utf-8", "replace")).encode())
@@ -38,5 +38,5 @@ def require_parsable(name: str, data: bytes) -> None:
 
 
 def _open_angles(data: bytes) -> int:
-    """The most `<` in a row that nothing closes before the statement ends."""
+    """The largest number of successive `<` that nothing closes before the statement ends."""
     return max(map(len, _ENDS.split(data.translate(None, _NO_ANGLES))))

@@ -1,1 +1,1 @@
-"""Launches of wrappers in Python."""
+"""Finds launches in Python wrappers."""

@@ -1,4 +1,4 @@
-"""Reads the calls that launch something, exactly as they are written."""
+"""Reads the arguments of calls that launch something, exactly as they are written."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _LITERALS = (*_NUMBERS, str, bytes)
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _SPACES = b" \t\r\n\f"
 _OPEN = ord("(")
-# What stands in front of brackets that are not those of a call, seen from so many bytes before.
+# Text before a bracket that is not one of a call; it is searched for in this many bytes.
 _WINDOW = 32
 _AWAITS_OPERAND = re.compile(
     rb"(?:^|[(\[{,=+\-*/%&|^<>~:@]|\b(?:in|is|not|and|or|if|else|await))\s*$"
 )
-_FORMS = 10_000  # that are kept
+_FORMS = 10_000  # the most forms of calls that are kept
 _CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
 
 
 @dataclass(frozen=True, slots=True)
 class PythonValue:
-    """How a probe may read an argument a second time: `expr` has no side effect.
+    """How a probe may read an argument a second time: evaluating `expr` has no side effect.
 
-    `base` is the variable that the value hangs on; `kind` says whether the expression is a plain
-    name, a view of it, an element of it, a number or another literal, or arithmetic; it is empty
-    where nothing is known. `view` is a view in the spacing of `ast.unparse`, as data flow has it.
+    `base` is the variable that the value depends on. `kind` says whether the expression is a plain
+    name, a view of it, an element of it, a number or another literal, or arithmetic; it is empty if
+    that is not known. `view` is a view in the spacing of `ast.unparse`, as data flow uses it.
     """
 
     expr: str
@@ -45,8 +45,8 @@ class PythonValue:
 class WrittenArgument:
     """One argument as written. `keyword` is empty for a positional one.
 
-    `values` are the members of a list, or the argument itself; `is_number` says that it is written
-    as a number.
+    `values` are the members of a list, or the argument itself; `is_number`: it is written as a
+    number.
     """
 
     keyword: str
@@ -55,11 +55,11 @@ class WrittenArgument:
 
 
 class UnreadableCallError(Exception):
-    """What is no call, or one that is nested too deeply."""
+    """The text is not a call, or is nested too deeply."""
 
 
 class CallReader:
-    """Reads calls. Those that differ in variables and numbers alone are parsed once."""
+    """Reads calls. Calls that differ only in variables and numbers are parsed once."""
 
     def __init__(self, grammar: PythonGrammar) -> None:
         self._grammar = grammar
@@ -92,7 +92,7 @@ class CallReader:
 
 
 class _ArgumentTemplate:
-    """An argument of a form of calls."""
+    """An argument of calls of one form."""
 
     __slots__ = ("_argument", "_values")
 
@@ -130,7 +130,7 @@ def _on_one_line(text: str) -> str:
     if "\n" not in text:
         return text
     if "#" in text or "\\" in text or "'''" in text or '"""' in text:
-        # A comment would swallow the rest of the line, and a string may go over several.
+        # Joining the lines as text would extend a comment, or change a string over several lines.
         read = python_syntax.expression(f"({text})")
         return text if read is None else ast.unparse(read)
     return " ".join(text.split())
@@ -149,7 +149,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _written(call: ast.Call) -> list[tuple[str, ast.expr]]:
-    """The arguments of a call in the order in which they are written, with their keywords."""
+    """The arguments of a call in written order, with their keywords."""
     starred = (one.value if isinstance(one, ast.Starred) else one for one in call.args)
     found = [("", one) for one in starred]
     found += ((one.arg or "", one.value) for one in call.keywords)
@@ -157,7 +157,7 @@ def _written(call: ast.Call) -> list[tuple[str, ast.expr]]:
 
 
 class _ValueReader:
-    """Reads values in one text, which they are quoted from exactly."""
+    """Reads values of one text, and quotes them exactly."""
 
     def __init__(self, source: str, grammar: PythonGrammar) -> None:
         self._grammar = grammar
@@ -165,7 +165,7 @@ class _ValueReader:
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(self._data))]
 
     def arguments(self, call: ast.Call) -> Iterator[WrittenArgument]:
-        """The arguments of the call that is the text, but for its brackets."""
+        """Read the arguments of a call that is the whole text."""
         for keyword, node in _written(call):
             yield WrittenArgument(
                 keyword,
@@ -194,16 +194,16 @@ class _ValueReader:
                 right += 1
             if left < 0 or data[left] != _OPEN or data[right : right + 1] != b")":
                 break
-            # The brackets of a call stand behind what is called.
+            # The brackets of a call follow the called function.
             if not _AWAITS_OPERAND.search(data[max(0, left - _WINDOW) : left]):
                 break
             start, end = left, right + 1
         return _on_one_line(data[start:end].decode())
 
     def read(self, node: ast.expr) -> PythonValue | None:
-        """How to read `node` again without running anything, or `None` where that is not known.
+        """How to read `node` again without running anything, or `None` if that is not known.
 
-        `x.item()` and `c_void_p(x.data_ptr())` hand a kernel what is in `x`, so `x` is read.
+        `x.item()` and `c_void_p(x.data_ptr())` pass the content of `x` to a kernel, so `x` is read.
         """
         if isinstance(node, ast.Name):
             if node.id in _CONSTANTS:
@@ -257,7 +257,7 @@ class _ValueReader:
         else:
             viewed = self.read(given[0][1]) if given else None
         expr = self._code(node)
-        # A comment inside would swallow the rest of a probe's line.
+        # A comment inside would swallow the rest of the probe's line.
         return (
             PythonValue(expr, viewed.base, "view")
             if viewed and viewed.base and "#" not in expr
@@ -266,7 +266,7 @@ class _ValueReader:
 
 
 def _elements(value: ast.expr) -> tuple[ast.expr, ...]:
-    """The members of a list or tuple display, or the value itself."""
+    """The members of a list or tuple display, or else the value itself."""
     if isinstance(value, (ast.List, ast.Tuple)):
         return tuple(
             inner

@@ -1,4 +1,4 @@
-"""Tells what a call in a Python wrapper is: a launch, a known call, or neither."""
+"""Classifies a call in a Python wrapper: a launch, a known call, or neither."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
 
 class CallClassifier:
-    """Sorts the calls of one wrapper; calls that are written alike are sorted once."""
+    """Classifies the calls of one wrapper; calls with the same text are classified once."""
 
     def __init__(self, outline: PythonOutline, grammar: PythonGrammar) -> None:
         self._outline = outline
@@ -21,7 +21,7 @@ class CallClassifier:
         self._known: dict[tuple[str, frozenset[str | None]], PythonShape | str | None] = {}
 
     def classify(self, path: str, call: ast.Call) -> PythonShape | str | None:
-        """A launch shape, the group of a known call, or `None`; `path` is the callee's text."""
+        """A launch shape, the group of a known call, or `None`. `path` is the callee's text."""
         key = path, frozenset(keyword.arg for keyword in call.keywords)
         if key not in self._known:
             self._known[key] = (
@@ -32,14 +32,14 @@ class CallClassifier:
         return self._known[key]
 
     def is_view(self, call: ast.Call) -> bool:
-        """Whether a call gives a tensor over the memory of another one."""
+        """Whether a call returns a tensor over the memory of another one."""
         return self._grammar.effect(callee(call)) == "view"
 
 
 def match_shape(
     path: str, call: ast.Call, outline: PythonOutline, grammar: PythonGrammar
 ) -> PythonShape | None:
-    """The first launch shape that the call has."""
+    """The first launch shape that the call matches."""
     definition = outline.definitions.get(head(path))
     factory = definition.factory if definition else ""
     if path in outline.functions and grammar.effect(path) is None:
@@ -61,7 +61,7 @@ def match_shape(
 
 
 def view_base(call: ast.Call) -> str:
-    """The variable that a call of a view function looks at."""
+    """The variable that a call of a view function shows."""
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     if isinstance(receiver, ast.Name) and receiver.id not in _VIEWS:
         return receiver.id

@@ -1,4 +1,4 @@
-"""Finds where a scope takes elements out of the results of calls."""
+"""Finds where a scope takes elements from the results of calls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rewriter.locate.python.nodes import names, subscripted
 
 
 class Elements:
-    """Where a scope takes the elements out of results: `buf8 = buf7[0]` after `buf7 = op(…)`."""
+    """Where a scope takes elements from results: `buf8 = buf7[0]` after `buf7 = op(…)`."""
 
     def __init__(self) -> None:
         self._events: dict[str, list[tuple[int, str, str]]] = {}
         self._ordered: set[str] = set()
 
     def read(self, node: ast.AST) -> None:
-        """One statement of the scope."""
+        """Read one statement of the scope."""
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             self._add(target.id, node.lineno, "end", "")
             if isinstance(node.value, ast.Subscript) and (base := subscripted(node.value)):
@@ -32,7 +32,7 @@ class Elements:
     def of(self, name: str, last_line: int) -> tuple[tuple[str, str], ...]:
         """`(variable, expression)` per element of the result that a statement binds to `name`.
 
-        `last_line` is that of the statement; the scope has to be read to its end.
+        `last_line` is that of the statement. All statements of the scope have to be read before.
         """
         events = self._events.get(name, [])
         if name not in self._ordered:

@@ -1,6 +1,6 @@
-"""Loads the declarations under `grammars/python/`.
+"""Loads the declarations in `grammars/python/`.
 
-Patterns match the callee's text, in which a call is written `()` and a subscript `[]`, as in
+Patterns match the callee's text, in which a call is written `()` and a subscript `[]`, such as
 `reinterpret_tensor().copy_` and `self.partitions[]`.
 """
 
@@ -18,12 +18,12 @@ from rewriter.runtime.host.harness import HARNESSES
 
 ROLES = ("signature", "out", "schema")
 
-# As `defined_by`: a function of the wrapper's own.
+# A value of `defined_by`: a function that the wrapper defines.
 FUNCTION = "def"
 
-# What a known call does to the data flow.
+# The effects of known calls on the data flow.
 GROUPS = ("allocation", "view", "write", "copy", "check", "device", "scalar", "plumbing")
-# Names whole functions instead.
+# Another group, which names whole functions.
 _FUNCTIONS = "functions"
 
 
@@ -31,8 +31,8 @@ _FUNCTIONS = "functions"
 class CallPattern:
     """One way to recognise a shape; every condition that is given must hold.
 
-    `defined_by` is the callee that made the module-level name at the head of this callee, or `def`
-    where that name is a function, `source` a text that the definition contains, `keyword` a keyword
+    `defined_by` is the callee that made the module-level name at the start of this callee, or `def`
+    if that name is a function. `source` is text that the definition contains, `keyword` a keyword
     argument of the call.
     """
 
@@ -44,7 +44,7 @@ class CallPattern:
 
 @dataclass(frozen=True)
 class PythonShape(Shape):
-    """A launch shape: a call that one of `patterns` fits, and whose callee is not `excluded`."""
+    """A launch shape: a call that matches one of `patterns`, and whose callee is not `excluded`."""
 
     patterns: tuple[CallPattern, ...]
     excluded: tuple[re.Pattern[str], ...]
@@ -60,7 +60,7 @@ class PythonGrammar(Grammar[PythonShape]):
         self._functions = known_calls[_FUNCTIONS]
 
     def is_helper(self, function: str) -> bool:
-        """Whether a function of this name is part of a wrapper's frame, not of a call."""
+        """Whether a function of this name belongs to the wrapper's frame, and not to a call."""
         return function in HARNESSES or self._functions.fullmatch(function) is not None
 
 
@@ -68,7 +68,7 @@ class PythonGrammar(Grammar[PythonShape]):
 def load() -> PythonGrammar:
     """Read and check every declaration for Python.
 
-    Raises `RewriterError` naming the file and the key where a declaration is wrong.
+    Raises `RewriterError`, naming the file and the key, if a declaration is wrong.
     """
     return PythonGrammar(*read_folder("python", (*GROUPS, _FUNCTIONS), _read_shape))
 

@@ -1,8 +1,8 @@
-"""What a Python wrapper was made for: what it asserts of its inputs, and its harness.
+"""The inputs that a Python wrapper was compiled for, from its assertions and its harness.
 
 `codegen_input_size_asserts` and `codegen_input_symbol_assignment` in
-torch/_inductor/codegen/wrapper.py write what is read here; since torch 2.13 an input is asserted
-where it is first used, since 2.15 several at once.
+torch/_inductor/codegen/wrapper.py write the statements. Since torch 2.13 an input is asserted where
+it is first used, since 2.15 several at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rewriter.locate.types import InputSpec
 
 
 class InputFacts:
-    """What the statements of one function say of inputs, as they are gone through in order."""
+    """The facts about inputs in the statements of one function, which are read in order."""
 
     def __init__(self) -> None:
         self._asserted: dict[str, InputSpec] = {}
         self._symbols: dict[str, str] = {}
 
     def read(self, statement: ast.stmt) -> None:
-        """A simple statement that runs in every call: it may stand under a `with`."""
+        """Read a simple statement that runs in every call; it may be inside a `with`."""
         if isinstance(statement, ast.Assign):
             for place, symbol in _symbol(statement):
                 self._symbols.setdefault(place, symbol)
@@ -33,13 +33,13 @@ class InputFacts:
                 self._assert(known)
 
     def add(self, other: InputFacts) -> None:
-        """What a later function says: a partition has the graph's own names."""
+        """Add the facts of a later function: a partition uses the graph's names."""
         for known in other._asserted.values():
             self._assert(known)
         self._symbols = other._symbols | self._symbols
 
     def specs(self, names: Sequence[str], harness: Harness) -> tuple[InputSpec, ...]:
-        """What is known of each of these inputs."""
+        """The known facts about each of these inputs."""
         inputs = set(names)
         return combine(
             names,
@@ -58,7 +58,7 @@ class InputFacts:
 
 
 def read_facts(module: Module, function: ast.FunctionDef) -> InputFacts:
-    """What a function says of inputs."""
+    """Read the facts about inputs in a function."""
     facts = InputFacts()
 
     def read(block: Sequence[ast.stmt]) -> None:
@@ -97,7 +97,7 @@ def _of_sizes(name: ast.expr, size: ast.expr, stride: ast.expr) -> Iterator[Inpu
 
 
 def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
-    """The first assertion counts: a later one may be of what took over the name."""
+    """The first assertion counts: at a later one, another value may have taken over the name."""
     return replace(
         before,
         size=known.size if before.size is None else before.size,
@@ -107,7 +107,7 @@ def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
 
 
 def _symbol(statement: ast.Assign) -> Iterator[tuple[str, str]]:
-    """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, which is the symbol of `arg0_1[0]`."""
+    """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, where `s0` is the symbol of `arg0_1[0]`."""
     target, value = statement.targets[0], statement.value
     if not (isinstance(target, ast.Name) and SYMBOL.match(target.id)):
         return

@@ -1,4 +1,4 @@
-"""The sources of kernels in a Python wrapper: strings that are given to `async_compile`."""
+"""Finds the sources of kernels in a Python wrapper: strings that are passed to `async_compile`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rewriter.core.source import Source
 from rewriter.locate.python.outline import callee, parse
 from rewriter.locate.types import KernelSource
 
-# Metal of torch 2.11 and before is compiled by itself.
+# Torch 2.11 and before compile Metal without `async_compile`.
 _COMPILED = ("async_compile.", "compile_mps_shader")
 
 
 def kernels(source: Source) -> Iterator[KernelSource]:
-    """The kernels in the order of the file. Of two with one name the last is what is launched."""
+    """Yield the kernels in file order; of two with one name, the last is the one launched."""
     for node in parse(source, divided=True).body:
         if (
             isinstance(node, ast.Assign)
@@ -22,7 +22,7 @@ def kernels(source: Source) -> Iterator[KernelSource]:
             and isinstance(call := node.value, ast.Call)
             and callee(call).startswith(_COMPILED)
         ):
-            # The kernel's name and its source; a multi-kernel is a list of other kernels.
+            # A name and a source. A multi-kernel has no source: it is a list of other kernels.
             inside, text = range(0), source.text_of(call)
             for given in call.args:
                 if (

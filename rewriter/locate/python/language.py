@@ -1,4 +1,4 @@
-"""Python, as a language of wrappers: see `rewriter/locate/languages.py`."""
+"""Python as a language of wrappers: see `rewriter/locate/languages.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recognises(suffix: str, data: bytes) -> bool:
 def explain(source: Source) -> str:
     from rewriter.locate.python.outline import parse
 
-    parse(source)  # a file that does not parse is better told so, with the line
+    parse(source)  # if the file does not parse, the error with the line is the better answer
     if b"@triton.jit" in source.data and not _ENTRY.search(source.data):
         return "it holds Triton kernels but no function `call`: a kernel file of the cache"
     if _INDUCTOR in source.data:
@@ -48,7 +48,7 @@ def locate(source: Source, operators: Sequence[Json]) -> Located:
 
 
 def count(source: Source) -> int | None:
-    return None  # that the result parses is enough: lines only go in between statements
+    return None  # not needed if the result parses: lines are only inserted between statements
 
 
 def kernels(source: Source) -> Iterable[KernelSource]:

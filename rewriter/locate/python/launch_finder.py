@@ -1,8 +1,8 @@
-"""Walks through the scopes of a Python wrapper and sorts every call that stands in them.
+"""Walks through the scopes of a Python wrapper, and classifies every call in them.
 
-Each call is a launch, a known non-launch, or unrecognised. Along the way the walk keeps track of
-what each statement does to the variables, so that a launch is found together with what its
-variables hold at that point.
+Each call is a launch, a known call that launches nothing, or unrecognised. The walk also tracks
+what each statement does to the variables, so that at each launch it is known what its variables
+hold.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from rewriter.locate.types import (
     Unrecognised,
 )
 
-# What the known non-launches return, where that is always the same.
+# The types that known calls without launches return, if that is always the same one.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
 
 
 @dataclass(frozen=True)
 class PythonLaunch:
-    """A launch before its arguments were read; `text` is its call. It holds nothing of the tree.
+    """A launch whose arguments are not read yet; `text` is its call. Refers to no syntax tree.
 
-    `kept` tells whether anything is done with its result, `targets` what it is assigned to. `flow`
-    holds its variables as they are just before it. `last_line` is that of its statement.
+    `kept`: its result is used; `targets` is what the result is assigned to. `flow` has its
+    variables just before it. `last_line` is that of its statement.
     """
 
     text: str
@@ -67,12 +67,12 @@ class PythonLaunch:
 
 @dataclass
 class WalkedScope:
-    """What a walk through a scope leaves beside launches, all in the order of the walk.
+    """What a walk through a scope collects besides launches, all in the order of the walk.
 
-    `returned` are the buffers that it returns, its names for them and what is wrong with them,
-    `received` the statement that gives names to what it was called with, `facts` what it says of
+    `returned` has the buffers that the scope returns, their names there, and what is wrong with
+    their memory; `received` is the statement that names its inputs, `facts` what it says about
     inputs, `elements` where it takes parts of results, `stream_actions` what it does to streams,
-    `memory` what it does to memory, `other_uses` what else may write it.
+    `memory` what it does to memory, `other_uses` what else may write memory.
     """
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
@@ -86,9 +86,9 @@ class WalkedScope:
 
 
 class PythonLaunchFinder:
-    """Walks through one scope: finds its launches, what it returns, and calls nobody knows.
+    """Walks through one scope: finds its launches, its outputs, and unrecognised calls.
 
-    `found` gets each launch before the walk goes on: `launch.flow` is of no use later.
+    `found` gets each launch before the walk goes on: `launch.flow` is invalid later.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class PythonLaunchFinder:
         self._reader = reader
         self._found = found
         self._walked = WalkedScope()
-        self._loops = 0  # how many the walk is in
+        self._loops = 0  # the number of enclosing loops
         self._branches = 0
-        self._last = scope.function.lineno  # the line behind the last launch
+        self._last = scope.function.lineno  # the line after the last launch
         self._flow = Flow(outline.harness.tensors, outline.harness.constants)
         self._other_uses = OtherUses(source)
         self._streams = StreamCalls(StreamTracker(scope.function.lineno))
-        self._given: set[str] = set()  # names of what the scope was called with
+        self._given: set[str] = set()  # names of the scope's inputs
 
     def walk(self) -> WalkedScope:
-        """Go through the scope, once."""
+        """Walk through the scope, once."""
         for statement in self._module.statements(self._scope.function.body):
             if self._walked.received is None and _receives(statement):
                 self._walked.received = statement
@@ -157,7 +157,7 @@ class PythonLaunchFinder:
             headers = [statement.iter]
         elif isinstance(statement, ast.With):
             headers = [item.context_expr for item in statement.items]
-        # The head of a `while` runs each time, that of a `for` once.
+        # The condition of a `while` is evaluated each time, the iterable of a `for` once.
         repeats = isinstance(statement, ast.While)
         self._loops += repeats
         for header in headers:
@@ -189,7 +189,7 @@ class PythonLaunchFinder:
         self._branches -= branches
 
     def _context(self, statement: ast.With, flow: Flow) -> None:
-        """The body of a `with`, which may stand for a stream."""
+        """Walk through the body of a `with`, which may enter a stream."""
         tracker = self._streams.tracker
         before = tracker.current
         for item in statement.items:
@@ -213,14 +213,14 @@ class PythonLaunchFinder:
             for name in names(statement):
                 self._release(statement, name, flow)
                 flow.forget(name)
-        # Whatever was handed to a launch holds values now: it did before, or was written.
+        # Every argument has a value now: it had one before, or the launch wrote it.
         for call in launches:
             for name, view in self._uses(call):
                 if name in flow.variables:
                     flow.write(name, view)
 
     def _uses(self, node: ast.AST) -> Iterator[tuple[str, str]]:
-        """The variables under `node`, each with the view of it that is used, if it is one."""
+        """Yield the variables in `node`, each with the view of it that is used, if any."""
         if isinstance(node, ast.Name):
             yield node.id, ""
         elif isinstance(node, ast.Call) and self._classifier.is_view(node):
@@ -289,7 +289,7 @@ class PythonLaunchFinder:
     def _reuse(self, statement: ast.Assign, name: str, base: str, flow: Flow) -> None:
         if flow.get(base).root in self._given or not self._is_reuse(statement):
             return
-        if flow.get(base).content is not Content.NOTHING:  # else nothing was left there
+        if flow.get(base).content is not Content.NOTHING:  # else there was no value to lose
             self._note_memory(statement, "reuse", name, base)
 
     def _release(self, statement: ast.stmt, name: str, flow: Flow) -> None:
@@ -308,15 +308,16 @@ class PythonLaunchFinder:
         self._walked.memory.append(MemoryEvent(0, scope, action, buffer, of, line, point))
 
     def _is_reuse(self, statement: ast.stmt) -> bool:
-        """Inductor frees what it reuses on the same line, or says so: `make_buffer_reuse`."""
+        """Whether `base` is reused: Inductor frees it on the same line, or has a comment there
+        (`make_buffer_reuse`)."""
         rest = self._rest(statement)
         return "del " in rest or "# reuse" in rest
 
     def _rest(self, statement: ast.stmt) -> str:
-        """What follows a statement on its line.
+        """The rest of the line after a statement.
 
-        `# alias` there marks a part of a larger buffer, such as an operand of a concatenation,
-        before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
+        The comment `# alias` there marks a part of a larger buffer, such as an operand of a
+        concatenation, before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
         """
         last = statement.end_lineno or statement.lineno
         offset = self._source.position(last, statement.end_col_offset or 0)
@@ -325,7 +326,7 @@ class PythonLaunchFinder:
     def _calls(
         self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, obstacle: str
     ) -> list[ast.Call]:
-        """Sort the calls under `inside`; returns the launches among them."""
+        """Classify the calls in `inside`; returns the launches among them."""
         if isinstance(inside, ast.Delete):
             return []
         launches = []
@@ -382,7 +383,7 @@ class PythonLaunchFinder:
     def _insertion_point(
         self, statement: ast.stmt, obstacle: str, *, shares: bool = False
     ) -> InsertionPoint:
-        """Where lines can stand; with `shares`, also behind others that follow on its line."""
+        """Where lines can go; with `shares`, also after other statements on the same line."""
         source = self._source
         last = statement.end_lineno or statement.lineno
         start, end = source.line_start(statement.lineno), source.line_end(last)
@@ -404,7 +405,7 @@ class PythonLaunchFinder:
     def _comments(self, statement: ast.stmt) -> tuple[bytes, ...]:
         """The comment lines between the previous launch and this one."""
         if self._last > statement.lineno:
-            # They share a line, which may be the last of the file.
+            # Two launches share a line, which may be the last of the file.
             return ()
         start = self._source.line_start(self._last)
         between = self._source.data[start : self._source.line_start(statement.lineno)]
@@ -413,12 +414,12 @@ class PythonLaunchFinder:
 
 
 def _runs_once(scope: ScopeNode) -> bool:
-    """A subgraph may be called again in the same run; the entry and graph partitions are not."""
+    """Whether one call of the wrapper runs the scope at most once: not so for a subgraph."""
     return scope.entry or is_partition(scope.name)
 
 
 def _targets(statement: ast.stmt) -> tuple[str, ...]:
-    """The variables, or elements of variables, that keep the statement's result."""
+    """The variables, or elements of variables, that the statement's result is assigned to."""
     if not isinstance(statement, ast.Assign):
         return ()
     target = statement.targets[0]
@@ -427,7 +428,7 @@ def _targets(statement: ast.stmt) -> tuple[str, ...]:
 
 
 def _has_no_elements(call: ast.Call) -> bool:
-    """`empty_strided_cpu((0, 4), (4, 1), torch.float32)`"""
+    """Such as `empty_strided_cpu((0, 4), (4, 1), torch.float32)`."""
     size = call.args[0] if call.args else None
     return isinstance(size, ast.Tuple) and any(
         isinstance(one, ast.Constant) and one.value == 0 for one in size.elts
@@ -435,7 +436,7 @@ def _has_no_elements(call: ast.Call) -> bool:
 
 
 def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:
-    """`arg0_1, arg1_1 = args`"""
+    """Such as `arg0_1, arg1_1 = args`."""
     return (
         isinstance(statement, ast.Assign)
         and isinstance(statement.value, ast.Name)

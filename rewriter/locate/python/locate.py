@@ -1,7 +1,7 @@
-"""Finds the launches of a Python wrapper, and what their arguments are.
+"""Finds the launches of a Python wrapper, and their arguments.
 
-`launch_finder.py` walks through the scopes; `call.py` then reads all launches, each way of writing
-one once. The roles that their kernels declare are combined with what data flow knows of their
+`launch_finder.py` walks through the scopes. Then `call.py` reads all launches, parsing each form of
+call once. The roles that the kernels declare are combined with what data flow knows about the
 buffers.
 """
 
@@ -38,7 +38,7 @@ from rewriter.locate.types import Argument, EntryPoint, Launch, Located
 def locate(source: Source) -> Located:
     """Locate every launch. Reads text only; nothing is imported or run.
 
-    Raises `RewriterError` where the source does not parse.
+    Raises `RewriterError` if the source does not parse.
     """
     grammar = grammars.load()
     with garbage.paused():
@@ -54,7 +54,7 @@ def locate(source: Source) -> Located:
         except RewriterError:
             if len(source.data) <= python_pieces.LARGE:
                 raise
-        # What is wrong with a file is said of its first fault: only its whole tree knows that.
+        # An error has to be about the first mistake of the file, which only the whole tree shows.
         return _locate(source, outlines.read(source, grammar, whole=True), grammar)
 
 
@@ -83,7 +83,7 @@ def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> L
 
 @dataclass(frozen=True, slots=True)
 class _Incomplete:
-    """A launch that only the end of its scope completes: where its results are used is there."""
+    """A launch that is complete at the end of its scope, when the uses of results are known."""
 
     launch: Launch
     arguments: list[Argument]
@@ -93,7 +93,7 @@ class _Incomplete:
 
 
 class _Builder:
-    """Turns what the walk finds into launches."""
+    """Makes launches of what the walk finds."""
 
     def __init__(
         self, source: Source, signatures: Signatures, grammar: PythonGrammar, reader: CallReader
@@ -113,11 +113,11 @@ class _Builder:
         except UnreadableCallError:
             self._unreadable.append((found.offset, found.line))
         except RecursionError:
-            # What Python parses is deeper than what it can walk through.
+            # Python can parse deeper nesting than it can walk through.
             self._too_deep.append((found.offset, found.line))
 
     def end_scope(self, elements: Elements) -> None:
-        """Complete the launches of a scope that was walked through."""
+        """Complete the launches of a scope after the walk through it."""
         for offset, one in self._incomplete:
             arguments = one.arguments + list(_results(one, elements))
             args = distinct_names(unify_roles(arguments, one.flow))
@@ -125,7 +125,7 @@ class _Builder:
         self._incomplete.clear()
 
     def launches(self) -> tuple[Launch, ...]:
-        """All launches, in the order of the file. Raises where the arguments of one are unknown."""
+        """All launches, in file order. Raises if the arguments of one are unknown."""
         if self._unreadable:
             _, line = min(self._unreadable)
             raise RewriterError(
@@ -154,7 +154,7 @@ class _Builder:
         arguments = [
             _argument(value, hint, found.flow)
             for argument, hint in zip(written, declared, strict=True)
-            # A list of tensors is several arguments of the launch.
+            # A list of tensors makes several arguments of the launch.
             for value in argument.values
         ]
         is_complete = any(argument.role == "out" for argument in arguments)
@@ -199,7 +199,7 @@ def _type(value: PythonValue, flow: Flow) -> Type:
 
 
 def _results(launch: _Incomplete, elements: Elements) -> Iterator[Argument]:
-    """What the statement keeps of the launch's result, by the names it is used under later."""
+    """Yield what the statement keeps of the launch's result, under the names used later."""
     targets = launch.targets
     taken = elements.of(targets[0], launch.last_line) if len(targets) == 1 else ()
     for name, expr in taken or ((target, target) for target in targets):
@@ -235,7 +235,7 @@ def _entries(
 def _facts_of_partitions(
     outline: PythonOutline, walked: Sequence[WalkedScope]
 ) -> Iterator[InputFacts]:
-    """What the partitions of a graph say of inputs, which they call as the graph does."""
+    """What the partitions of a graph, which use the graph's names, say about its inputs."""
     known = {
         id(scope.function): one.facts for scope, one in zip(outline.scopes, walked, strict=True)
     }
@@ -245,7 +245,7 @@ def _facts_of_partitions(
 
 
 def _inputs(received: ast.Assign | None, source: Source) -> tuple[tuple[str, ...], int | None]:
-    """The names in `arg0_1, arg1_1 = args`, and the offset of the line behind."""
+    """The names in `arg0_1, arg1_1 = args`, and the offset of the line after it."""
     if received is None:
         return (), None
     end = received.end_lineno or received.lineno

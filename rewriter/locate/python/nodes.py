@@ -1,7 +1,7 @@
-"""Walks over Python's syntax trees, of which a large wrapper has millions of nodes.
+"""Walks over Python's syntax trees, in which a large wrapper has millions of nodes.
 
-As `ast.walk`, in its order, but without operators and contexts, which nobody asks for; and three
-times as fast, since what a class of nodes may hold is looked up once.
+The order is that of `ast.walk`, but operators and contexts, which we never need, are left out. It
+is three times as fast, since the fields of a class of nodes that may hold nodes are cached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NO_CHILDREN = frozenset({"id", "attr", "arg", "kind", "type_comment", "level", 
 
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of a class of nodes that may hold nodes, looked up once."""
+    """The fields of a class of nodes that may hold nodes, cached."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         is_leaf = issubclass(kind, (ast.Constant, ast.Name))
@@ -26,9 +26,9 @@ _FIELDS = _Fields()
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all below it, level by level."""
+    """Yield a node and all nodes below it, level by level."""
     found = [node]
-    for one in found:  # which grows meanwhile
+    for one in found:  # the list grows in the loop
         yield one
         for name in _FIELDS[one.__class__]:
             value = getattr(one, name, None)
@@ -39,7 +39,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes directly below one."""
+    """Yield the nodes directly below one."""
     for name in _FIELDS[node.__class__]:
         value = getattr(node, name, None)
         if value.__class__ is list:
@@ -49,7 +49,7 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def names(node: ast.AST) -> Iterator[str]:
-    """The names that stand in an expression or statement."""
+    """Yield the names in an expression or statement."""
     for inner in walk(node):
         if inner.__class__ is ast.Name:
             yield inner.id
@@ -63,6 +63,6 @@ def subscripted(node: ast.expr) -> str:
 
 
 def is_partition(function: str) -> bool:
-    """Whether a function of a wrapper, by its name, is a part of the graph: Inductor may capture
-    such a part into a CUDA graph, and runs it once in a call."""
+    """Whether a function of a wrapper is a partition of the graph, by its name. Inductor may
+    capture a partition into a CUDA graph, and runs it once in a call."""
     return function.startswith("partition_")

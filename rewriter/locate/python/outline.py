@@ -1,9 +1,9 @@
-"""The skeleton of a Python wrapper: its kernel definitions, its scopes, and where they stand.
+"""The skeleton of a Python wrapper: its kernel definitions and scopes, with their places.
 
-The standard library's `ast` gives it: it parses a whole wrapper seven times faster than libcst,
-and its positions are exact byte columns, where libcst's cost more than its parse and are wrong
-under a BOM. The body of a large function is read in pieces: whoever goes through it asks
-`PythonOutline.module` for its statements.
+It is made with the standard library's `ast`, which parses a wrapper seven times faster than libcst.
+Its positions are exact byte columns; those of libcst cost more than its parse, and are wrong after
+a BOM. The body of a large function is parsed in pieces: use `PythonOutline.module` to get its
+statements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KernelDefinition:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The string literals among the arguments: kernel names and sources."""
+        """The string literals among the arguments: names and sources of kernels."""
         return tuple(
             arg.value
             for arg in self.call.args
@@ -45,7 +45,7 @@ class KernelDefinition:
 
 @dataclass(frozen=True)
 class ScopeNode:
-    """A function in which launches may stand. `entry` marks the one that a caller runs."""
+    """A function that may contain launches. `entry` marks the one that callers run."""
 
     name: str
     function: Function
@@ -54,7 +54,7 @@ class ScopeNode:
 
 @dataclass(frozen=True)
 class PythonOutline:
-    """`functions` are those of the module that are no scope: kernels that come as Python."""
+    """`functions` are those that are not scopes, such as kernels that are Python functions."""
 
     definitions: dict[str, KernelDefinition]
     scopes: tuple[ScopeNode, ...]
@@ -68,7 +68,7 @@ class PythonOutline:
 def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> PythonOutline:
     """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error.
 
-    With `whole` nothing is left out of the tree, and errors are those of the first fault.
+    With `whole` the tree has everything, so that an error is about the first mistake.
     """
     tree = parse(source, divided=not whole)
     definitions: dict[str, KernelDefinition] = {}
@@ -76,7 +76,7 @@ def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> Pyth
     functions: dict[str, ast.FunctionDef] = {}
     header = 0
     loader_globals = []
-    above = 0  # the last line of the statement above
+    above = 0  # the last line of the previous statement
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             if isinstance(node.value, ast.Call):
@@ -103,12 +103,12 @@ def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> Pyth
 
 
 def parse(source: Source, *, divided: bool = False) -> Module:
-    """Parse, turning a syntax error into one that shows the line and a caret.
+    """Parse a source. A syntax error becomes one that shows the line and a caret.
 
-    With `divided`, what is large may be left to whoever reads it: it is not parsed before.
+    With `divided`, large functions may be left unparsed until their statements are read.
     """
     try:
-        # As text: a coding cookie is then ignored, and columns are those of the UTF-8 bytes.
+        # As text, so that a coding cookie is ignored, and columns are those of the UTF-8 bytes.
         return python_pieces.parse(source.data.decode("utf-8-sig"), divided=divided)
     except SyntaxError as error:
         raise _syntax_error(source, error) from error
@@ -136,9 +136,9 @@ def _syntax_error(source: Source, error: SyntaxError) -> RewriterError:
 
 
 def _check_complete(source: Source, tree: Module, scopes: list[ScopeNode]) -> None:
-    """Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
+    """Refuse a file that was cut off between two statements: it parses, but lacks its end.
 
-    A file cut between two statements parses, but lacks them.
+    Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
     """
     for scope in scopes:
         if scope.entry and not isinstance(_last(scope.function), ast.Return):
@@ -148,7 +148,7 @@ def _check_complete(source: Source, tree: Module, scopes: list[ScopeNode]) -> No
 
 
 def _last(block: Function | ast.With | ast.Try) -> ast.stmt:
-    """The last statement; profiling puts a whole call under a `with`."""
+    """The last statement; with profiling, the one inside the `with` around the whole call."""
     last = block.body[-1]
     return _last(last) if isinstance(last, (ast.With, ast.Try)) else last
 
@@ -175,7 +175,7 @@ def _assigned(tree: Module) -> set[str]:
 
 
 def callee(call: ast.Call) -> str:
-    """The text of what is called, with arguments and subscripts left out: `a().b[].c`."""
+    """The text of the called function, without arguments and subscripts: `a().b[].c`."""
     return _path(call.func)
 
 
@@ -206,10 +206,10 @@ def _functions(node: ast.stmt) -> Iterator[tuple[Function, str]]:
 
 
 def _is_scope(module: Module, function: Function) -> bool:
-    """Inductor hands a scope its inputs as one list that the scope empties, named `args`.
+    """Whether a function is a scope: Inductor passes its inputs in a list named `args`, which it
+    empties (`write_args` in torch/_inductor/codegen/wrapper.py).
 
-    `write_args` in torch/_inductor/codegen/wrapper.py. A function that launches by a name only a
-    wrapper uses is one too, whatever its parameters are called.
+    A function that launches under a name that only wrappers use is a scope, too.
     """
     names = [arg.arg for arg in function.args.args if arg.arg != "self"]
     if names == ["args"]:
@@ -223,7 +223,7 @@ def _is_scope(module: Module, function: Function) -> bool:
 
 
 def _line_above(source: Source, line: int, above: int) -> int:
-    """The offset of a line that others may go before: a backslash may join it to an empty one."""
+    """The offset of a line before which lines can go: a backslash may join an empty line to it."""
     while line - 1 > above and source.is_continued(line):
         line -= 1
     return source.line_start(line)

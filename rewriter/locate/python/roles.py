@@ -1,7 +1,7 @@
-"""Which arguments a launch reads and which it writes, before data flow has its say.
+"""Tells which arguments a launch reads and writes, as far as the call and its kernel declare it.
 
-One resolver for each value of `roles` in the grammar. A resolver returns, per argument as written,
-the declared role (`None`: not known) and the declared type (`None`: not known).
+There is one resolver for each value of `roles` in the grammar. A resolver returns, for each
+argument as written, the declared role and the declared type; `None` if these are not known.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rewriter.locate.python.call import WrittenArgument
 from rewriter.locate.python.outline import head
 from rewriter.locate.python.signature import Signatures
 
-# Keyword arguments of a launch that are no argument of the kernel; the last three are Metal's.
+# Keyword arguments of a launch that are not passed to the kernel; the last three are Metal's.
 _LAUNCH_KEYWORDS = frozenset({"stream", "grid", "threads", "group_size", "error_buf_idx"})
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A launch as its resolver sees it; `returns` tells whether the statement keeps a result."""
+    """A launch as its resolver sees it; `returns`: the statement keeps a result."""
 
     callee: str
     arguments: Sequence[WrittenArgument]
@@ -30,7 +30,7 @@ class KernelCall:
 
 
 def by_signature(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
-    """From the kernel's parameters; nothing is known where the arguments do not fit them."""
+    """From the kernel's parameters; if the arguments do not fit them, nothing is known."""
     parameters = signatures.of(head(called.callee))
     positional = [argument for argument in called.arguments if not argument.keyword]
     if parameters is None or not _fits(positional, parameters):
@@ -50,7 +50,7 @@ def by_signature(called: KernelCall, signatures: Signatures) -> list[DeclaredArg
 
 
 def _fits(arguments: Sequence[WrittenArgument], parameters: Sequence[Parameter]) -> bool:
-    """A literal number cannot be a pointer, and every parameter needs an argument."""
+    """Whether no number is passed as a pointer, and every parameter gets an argument."""
     return len(arguments) >= len(parameters) and not any(
         parameter.type == "tensor" and argument.is_number
         for argument, parameter in zip(arguments, parameters, strict=False)
@@ -58,7 +58,7 @@ def _fits(arguments: Sequence[WrittenArgument], parameters: Sequence[Parameter])
 
 
 def by_out(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
-    """`out=`, `out0=`, … are written, everything else is read."""
+    """`out=`, `out0=`, … are written, all others are read."""
     return [
         DeclaredArgument("out", "tensor") if argument.keyword.startswith("out") else INPUT
         for argument in called.arguments
@@ -66,10 +66,11 @@ def by_out(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]
 
 
 def by_schema(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
-    """From the operator's schema where it mutates, else from how operators are named.
+    """From the operator's schema if it mutates, or else from its name: `op_` mutates its first
+    argument.
 
-    `op_` mutates its first argument. An operator that nobody ships a schema for and whose result
-    nobody keeps runs for its mutations: data flow decides which arguments those may be.
+    If an operator has no known schema and its result is not kept, it runs for its mutations: data
+    flow decides which arguments these may be.
     """
     name = called.callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
     written = operators.written(name)

@@ -12,7 +12,7 @@ from rewriter.locate.python.outline import KernelDefinition
 
 _Reader = Callable[[str], tuple[Parameter, ...] | None]
 
-# How to read the source that is given to what defines a kernel; C++ unless it stands here.
+# How to read the source of a kernel, by the function that defines it; the default is C++.
 _READERS: Mapping[str, _Reader] = {
     "async_compile.triton": kernels.triton,
     "async_compile.pallas": kernels.python_main,
@@ -36,7 +36,7 @@ class Signatures:
         self._read: dict[str, tuple[Parameter, ...] | None] = {}
 
     def of(self, name: str) -> tuple[Parameter, ...] | None:
-        """The parameters of the kernel bound to `name`; `None` where its source does not tell."""
+        """The parameters of the kernel bound to `name`; `None` if its source does not say."""
         if name not in self._read:
             definition, function = self._definitions.get(name), self._functions.get(name)
             if definition is not None:
@@ -49,7 +49,7 @@ class Signatures:
 
     def _parameters(self, definition: KernelDefinition) -> tuple[Parameter, ...] | None:
         if definition.factory.endswith("multi_kernel") or definition.factory == "MultiKernelCall":
-            # All choices take the same arguments.
+            # All candidates take the same arguments.
             choices = (node.id for node in ast.walk(definition.call) if isinstance(node, ast.Name))
             return next(filter(None, map(self.of, choices)), None)
         if definition.factory == _HALIDE:
@@ -58,13 +58,14 @@ class Signatures:
         return next(filter(None, map(parse, definition.texts)), None)
 
     def _of_function(self, function: ast.FunctionDef) -> Iterator[Parameter]:
-        """A function of the wrapper's own returns what it computes; it may also write arguments."""
+        """A function in the wrapper returns what it computes; it may also write arguments."""
         written = self._written(function)
         for parameter in function.args.args:
             yield Parameter(parameter.arg, "inout" if parameter.arg in written else "in", None)
 
     def _written(self, function: ast.FunctionDef) -> set[str]:
-        """What is written by an element, by a method such as `copy_`, by `out=`, or by a kernel."""
+        """Parameters that are written by element, by methods such as `copy_`, by `out=`, or by a
+        kernel."""
         written: set[str] = set()
         for node in ast.walk(function):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
@@ -98,7 +99,7 @@ class Signatures:
 def _halide(call: ast.Call) -> Iterator[Parameter]:
     """`HalideMeta(argtypes=[HalideInputSpec(ctype='float*', name='in_ptr0', …), …], …)`.
 
-    An alias of another argument is not handed over.
+    An alias of another argument is not passed.
     """
     for node in ast.walk(call.args[0]) if call.args else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "HalideInputSpec":

@@ -1,8 +1,8 @@
-"""Reads the lines of a Python wrapper that make streams, enter them and have them wait.
+"""Reads the lines of a Python wrapper that create streams, enter them, and make them wait.
 
 `with stream1:` around `torch.ops.streams.record_event.default(2, 0)` and the like, as
-torch/_inductor/codegen/wrapper.py and torch/_dynamo/variables/streams.py write them, and what one
-writes by hand: `event.record(stream1)`, `stream1.wait_stream(stream2)`.
+torch/_inductor/codegen/wrapper.py and torch/_dynamo/variables/streams.py write them, and calls that
+people write: `event.record(stream1)`, `stream1.wait_stream(stream2)`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _CURRENT = (".current_stream", ".default_stream")
 
 
 class StreamCalls:
-    """Gives a tracker what the calls of a scope do. They are seen in the order of the file."""
+    """Tells a tracker what the calls of a scope do. Needs them in file order."""
 
     def __init__(self, tracker: StreamTracker) -> None:
         self.tracker = tracker
 
     def context(self, expression: ast.expr) -> str | None:
-        """The stream that `with expression:` enters, if it does enter one."""
+        """The stream that `with expression:` enters, if it enters one."""
         if isinstance(expression, ast.Call) and callee(expression).endswith(".stream"):
             expression = expression.args[0] if expression.args else expression
         return self._stream(expression)
 
     def launched_on(self, call: ast.Call) -> str:
-        """The stream of a launch: that of the handle that it is given, or the one it stands in."""
+        """The stream of a launch: that of the handle that it is passed, or else the current one."""
         if self.tracker.variables:
             for value in (*(k.value for k in call.keywords if k.arg == "stream"), *call.args[1:]):
                 if isinstance(value, ast.Call) and callee(value) == "c_void_p" and value.args:
@@ -40,7 +40,7 @@ class StreamCalls:
         return self.tracker.current
 
     def read(self, path: str, call: ast.Call, target: str) -> None:
-        """One call of the group `device`; `target` is the variable that its result goes to."""
+        """Read a call of the group `device`; `target` is the variable that gets its result."""
         tracker, line = self.tracker, call.lineno
         name = path.rpartition(".")[2]
         if path.startswith(_OPERATORS):
@@ -83,7 +83,7 @@ class StreamCalls:
             self.tracker.variables[target] = stream
 
     def _method(self, path: str, call: ast.Call) -> None:
-        """A method of an event or a stream."""
+        """Read a call of a method of an event or a stream."""
         tracker, line = self.tracker, call.lineno
         receiver, _, name = path.rpartition(".")
         stream = tracker.current if "current_stream()" in receiver else tracker.of(receiver)

@@ -1,9 +1,9 @@
-"""What a text is but for its variables and numbers: what is read of one is known of all alike.
+"""The form of a text: the text without its variables and numbers, so that each form is read once.
 
-The thousands of launches of a wrapper are written in a few ways: other buffers, other numbers. A
-parse of one takes a millisecond, so each way is parsed once, with placeholders for variables and
-numbers, and what was read is filled in again. Placeholders are of the kind that they stand for, so
-that the parse is that of the text itself.
+A wrapper has thousands of launches in a few forms, which differ in buffers and numbers. Parsing one
+takes a millisecond, so each form is parsed once, with placeholders for variables and numbers, and
+the results are filled with the values of each launch. A placeholder is of the same kind as what it
+replaces, so that it does not change the parse.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A variable ends in a digit, as all that Inductor numbers. What a dot, a call, a subscript or a
-# keyword makes more than a variable stays: what it is called decides how it is read. So does all
-# in quotes, and what are digits of something else.
+# A variable ends in a digit, as all names that Inductor numbers do. Names before a dot, a bracket
+# or an equals sign are kept, since they decide how the text is read. Strings are kept too, and
+# digits that belong to something else.
 _REPLACED = re.compile(
     r"'[^'\\]*'|\"[^\"\\]*\""
     r"|(?<![\w.])(?P<name>[A-Za-z_]\w*\d)(?!\w|\s*[.(\[=])"
     r"|(?<![\w.])(?P<number>0|[1-9]\d{0,17})(?![\w.])"
 )
 _UNUSUAL = re.compile(r"\\|'''|\"\"\"|\n|(?<!\d)7077\d{6}7707(?!\d)")
-# The placeholders; a text in ASCII has none of the first sort.
+# The placeholders; ASCII text cannot contain one of the first kind.
 _PLACEHOLDER = re.compile(r"ø(\d+)ø|(?<!\d)7077(\d{6})7707(?!\d)")
 
 
@@ -34,16 +34,16 @@ class WrittenForm:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What all texts of this form have, and no other."""
+        """A key that all texts of this form share, and no others."""
         return self.text, len(self.values)
 
     def template(self, text: str) -> Template:
-        """A part of the text as a template; one without placeholders may look as if it had some."""
+        """A part of the text as a template; without placeholders, text may look like one."""
         return Template(text, is_literal=not self.values)
 
 
 def form_of(text: str) -> WrittenForm:
-    """The form of a text; one that is written in an unusual way is its own."""
+    """The form of a text; a text in an unusual notation gets a form of its own."""
     if not text.isascii() or _UNUSUAL.search(text):
         return WrittenForm(text)
     values: list[str] = []
@@ -62,7 +62,7 @@ def form_of(text: str) -> WrittenForm:
 
 
 class Template:
-    """A text of a form, such as one of its arguments, to be filled with the values of another."""
+    """A text of a form, such as an argument, to be filled with the values of other texts."""
 
     __slots__ = ("_pieces",)
 

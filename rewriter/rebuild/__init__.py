@@ -1,1 +1,1 @@
-"""From a package and new sources of its wrappers to a package that was built and loaded."""
+"""Builds a package from a package and new sources of its wrappers, and checks that it loads."""

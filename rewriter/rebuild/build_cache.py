@@ -1,11 +1,11 @@
-"""Libraries that were built before, under the user's cache directory: nothing is compiled twice.
+"""The cache of built libraries, in the user's cache directory: nothing is compiled twice.
 
-So are the objects that they are linked from: another library may share some. Either is found again
-by everything that it is made of: sources, commands, the original library of what is linked, the
-compiler and the programs that it starts, torch, and every header that was read. Which headers those
-are is known once they were read (the compiler's own list), so that an entry names them with the
-hashes of their contents. Its file is named by the hash of what it holds: one that was damaged, or
-written by half, is not taken.
+It also has the objects that libraries are linked from, which several libraries may share. Both are
+found by everything that they are made from: sources, commands, the original library if it is linked
+to, the compiler and the programs that it starts, torch, and every header. The headers are only
+known after a build (from the compiler's own list), so an entry names them, with hashes of their
+contents. The file of a product is named by its own hash: one that is damaged or incomplete is not
+used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rewriter.core.errors import RewriterError
 from rewriter.runtime.cache_directory import cache_directory
 from rewriter.version import __version__
 
-LIMIT = 256 << 20  # bytes of all libraries and objects; one may have a quarter
+LIMIT = 256 << 20  # bytes of all libraries and objects; a single one may have a quarter
 _LIBRARY = ".so"
 _SUFFIXES = (_LIBRARY, ".o")
 _PROGRAMS = ("cc1plus", "as", "ld", "collect2")
-# What compilers and linkers read from the environment.
+# The variables that compilers and linkers read.
 _ENVIRONMENT = (
     "CPATH",
     "C_INCLUDE_PATH",
@@ -49,7 +49,7 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class Kept:
-    """What is in the cache of builds."""
+    """The content of the cache of builds."""
 
     directory: Path
     count: int  # of libraries
@@ -58,7 +58,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Product:
-    """A library or an object, and the headers that it was made of."""
+    """A library or an object, and the headers that it was made from."""
 
     content: bytes
     headers: tuple[Path, ...]
@@ -80,9 +80,9 @@ def usage() -> Kept | None:
 
 
 def key(commands: Sequence[Sequence[str]], contents: Sequence[str], versions: str) -> str:
-    """What a build is known by, apart from the headers that it reads.
+    """The key of a build, without the headers that it reads.
 
-    `contents` are the hashes of what it reads otherwise, `versions` those of torch.
+    `contents` are the hashes of its other inputs, `versions` those of torch.
     """
     compilers = sorted({command[0] for command in commands if command})
     facts = {
@@ -97,7 +97,7 @@ def key(commands: Sequence[Sequence[str]], contents: Sequence[str], versions: st
 
 
 def find(wanted: str) -> Product | None:
-    """What a build made, if it is kept, whole, and made of the headers that are there now."""
+    """The product of a build, if it is in the cache, undamaged, and its headers are unchanged."""
     place = directory()
     if place is None:
         return None
@@ -120,7 +120,7 @@ def find(wanted: str) -> Product | None:
 
 
 def keep(wanted: str, product: Path, headers: Sequence[Path]) -> None:
-    """Keep a library or an object; where that fails, it is built again the next time."""
+    """Keep a library or an object. If that fails, it is built again the next time."""
     place = directory()
     if place is None:
         return
@@ -137,11 +137,11 @@ def keep(wanted: str, product: Path, headers: Sequence[Path]) -> None:
         _write(place / f"{wanted}-{hashlib.sha256(facts).hexdigest()[:16]}.json", facts)
         _trim(place)
     except OSError:
-        return  # no room, or not ours to write in
+        return  # no space, or no permission to write
 
 
 def headers_in(rules: str, folder: Path) -> list[Path]:
-    """The files that a compiler says it read (`-MD`), less those of the directory that goes."""
+    """The files that a compiler read (`-MD`), except those in the temporary directory."""
     words = rules.replace("\\\n", " ").replace("\\ ", "\0").split()
     paths = [Path(word.replace("\0", " ").replace("$$", "$")) for word in words]
     found = [folder / path for path in paths if not str(path).endswith(":")]
@@ -155,7 +155,7 @@ def _identity(compiler: str) -> list[str]:
     paths = [compiler, *(_asked(compiler, f"-print-prog-name={name}") for name in _PROGRAMS)]
     for path in paths:
         with contextlib.suppress(OSError):
-            # A program of no compiler's own is said by its name alone.
+            # A program that is not part of the compiler is printed by its name only.
             real = Path(shutil.which(path.strip()) or path.strip()).resolve(strict=True)
             about = real.stat()
             found.append(f"{real} {about.st_size} {about.st_mtime_ns}")
@@ -173,7 +173,7 @@ def _asked(compiler: str, option: str) -> str:
 
 
 def _products(place: Path) -> Iterator[tuple[Path, int, int]]:
-    """Each library or object with its size and when it was last of use."""
+    """Yield each library or object with its size and the time of its last use."""
     for path in (path for suffix in _SUFFIXES for path in place.glob(f"*{suffix}")):
         with contextlib.suppress(OSError):
             about = path.stat()
@@ -181,7 +181,7 @@ def _products(place: Path) -> Iterator[tuple[Path, int, int]]:
 
 
 def _trim(place: Path) -> None:
-    """Remove the oldest products beyond the limit, and what names one that is gone."""
+    """Remove the oldest products beyond the limit, and entries whose product no longer exists."""
     files = sorted(_products(place), key=lambda one: one[2])
     size = sum(one[1] for one in files)
     if size <= LIMIT:

@@ -1,10 +1,10 @@
-"""How a model of a package is built again on this machine. Here nothing is compiled or written.
+"""Decides how a model of a package is built again on this machine. Compiles and writes nothing.
 
-Three routes lead to a package with probes:
+There are three routes to a package with probes:
 
-- `link`: the wrapper alone is compiled, and linked against the package's own library. Kernels and
-  weights are the very bytes that they were.
-- `full`: wrapper and kernels are compiled, and the constants are taken out of the library.
+- `link`: only the wrapper is compiled, and linked to the package's own library. Kernels and weights
+  stay the same bytes.
+- `full`: wrapper and kernels are compiled, and the constants are copied from the library.
 - `sources`: the loader compiles such a package itself (`package_cpp_only`), so only the source
   changes.
 """
@@ -28,17 +28,17 @@ _TORCH_INCLUDE = re.compile(r"(?:^|/)torch/include(?P<rest>/.*)?$")
 _TORCH_LIBRARIES = re.compile(r"(?:^|/)torch/lib/?$")
 _PYTHON_INCLUDE = re.compile(r"/include/python\d[\w.]*/?$")
 _CUDA = re.compile(r"cuda|/cu\d+(?:/|$)", re.IGNORECASE)
-# Code for the processor of the machine that compiles: not what may run on another one.
+# Code for the processor of the compiling machine, which other machines may not be able to run.
 _NATIVE = re.compile(r"-m(?:arch|tune|cpu)=native$")
 _KERNEL_USE = re.compile(r"\b(cpp_fused_\w+)\s*\(")
 _KERNEL_BODY = re.compile(r"\)\s*\{|(?P<stop>[;{])")
-# What makes the compiler run something else: torch never writes it, a package may.
+# Options that make the compiler run another program: torch never writes them, a package may.
 _RUNS = re.compile(r"-(?:fplugin|wrapper$|B|specs|Xclang$|load$)")
 
 
 @dataclass(frozen=True)
 class Flags:
-    """Arguments of a compiler or linker, fit for this machine, and what was changed for that."""
+    """Arguments of a compiler or linker for this machine, and what was changed in them."""
 
     compiler: str
     arguments: tuple[str, ...]
@@ -47,7 +47,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What building one model takes. `why` says why this route; `notes` what was remapped."""
+    """How to build one model. `why` is the reason for the route, `notes` say what was remapped."""
 
     model: Model
     route: Route
@@ -66,9 +66,9 @@ class Recipe:
 def choose(
     model: Model, library: Library | None, machine: Machine, wanted: Route | None = None
 ) -> Recipe:
-    """The recipe of the first route that serves, or of the one that is wanted.
+    """The recipe of the first route that is possible, or of the one that the user wants.
 
-    Raises `RewriterError` where none serves, with the reason of each.
+    Raises `RewriterError` if none is possible, with the reason for each.
     """
     reasons = {route: obstacle(route, model, library) for route in ROUTES}
     order = [wanted] if wanted else ROUTES
@@ -90,7 +90,7 @@ def _another_way(reasons: Mapping[Route, str]) -> str:
 
 
 def obstacle(route: Route, model: Model, library: Library | None) -> str:
-    """Why a route does not serve a model; empty if it does."""
+    """Why a route is not possible for a model; empty if it is."""
     if route == "sources":
         return "" if library is None else "the package has a library: its loader compiles nothing"
     if library is None:

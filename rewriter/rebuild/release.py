@@ -1,9 +1,9 @@
-"""Which releases of torch may have compiled a package: no part of it says so.
+"""Determines which releases of torch may have compiled a package, which does not say so itself.
 
-The exported functions, the wrapper's text, the compile command and the metadata each bound the
-minor release, by what `grammars/aoti_interface.toml` holds. Where they disagree the stronger one
-counts, in that order, and one that contradicts itself does not count: a package that was built in
-an unusual way gives a wide range rather than a wrong one.
+The exported functions, the wrapper's text, the compile command and the metadata each limit the
+minor release, by the facts in `grammars/aoti_interface.toml`. If they contradict each other, the
+more reliable one counts, in that order, and one that contradicts itself is ignored: a package that
+was built in an unusual way gets a wide range rather than a wrong one.
 """
 
 from __future__ import annotations

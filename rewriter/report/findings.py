@@ -1,4 +1,4 @@
-"""What is worth saying of a run: where NaN and infinities begin, where values grow, where it ended.
+"""Finds what to tell about a run: where NaN and infinities begin, values grow, or the run ended.
 
 Findings are sentences for people; a "finding" is a fault, a "note" may be one.
 """

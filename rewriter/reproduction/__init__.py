@@ -1,4 +1,4 @@
-"""From one recorded launch to a directory with a script that runs it alone.
+"""Writes one recorded launch as a directory with a script that runs it alone.
 
-The wrapper is read, never executed; the script that is written needs torch and nothing of ours.
+The wrapper is read, never executed; the script needs torch, but not this package.
 """

@@ -1,7 +1,7 @@
-"""Operators that a C++ wrapper calls, as statements of Python that call the same.
+"""Translates the operator calls of a C++ wrapper to Python statements that call the same operators.
 
-Four ways lead to an operator: a function of the C shim, the dispatcher with a stack of boxed
-values, Python with a tuple, and the proxy executor of a package by its number in the
+There are four ways to call an operator: a function of the C shim, the dispatcher with a stack of
+boxed values, Python with a tuple, and the proxy executor of a package, by its number in the
 `.wrapper.json`. See torch/_inductor/codegen/cpp_wrapper_cpu.py.
 """
 
@@ -31,7 +31,7 @@ _DISPATCHED = re.compile(r'(?:aoti_)?torch_call_dispatcher\("([^"]+)", "([^"]*)"
 _BOXED = re.compile(r'findSchemaOrThrow\("([^"]+)", "([^"]*)"\);.*?callBoxed\(&(\w+)\)', re.DOTALL)
 _PYTHON = re.compile(r"PyObject_CallObject\(custom_op_wrapper, (\w+)")
 _PROXY = re.compile(r"aoti_torch_proxy_executor_call_function\(")
-# What puts one value into a box; its first argument is what is in the box.
+# Calls that put one value into a box; the first argument is the value.
 _BOXES = (
     "torch::stable::detail::from", "c10::IValue", "c10::SymInt", "c10::SymBool", "c10::SymFloat",
     "std::string", "PyLong_FromLongLong", "PyFloat_FromDouble", "PyUnicode_FromString",
@@ -63,8 +63,8 @@ _FORMATS = ("", "contiguous_format", "channels_last", "channels_last_3d", "prese
 
 @dataclass
 class OperatorCall:
-    """One call: the statements of Python, the variable of each tensor that it is handed, and the
-    expressions of its results, both by the names of arguments of the launch."""
+    """One call: the Python statements, the variable of each tensor that it is passed, and the
+    expressions of its results, both by the names of the launch's arguments."""
 
     statements: list[str]
     variables: dict[str, str]
@@ -73,7 +73,7 @@ class OperatorCall:
 
 
 def call_of(recorded: Recorded, names: CppNames) -> OperatorCall:
-    """The call of a launch. Raises `UnreadError` where it is none that is known."""
+    """The call of a launch. Raises `UnreadError` if it is not a known one."""
     point = recorded.launch.insertion_point
     text = recorded.wrapper.plain.data[point.start : point.end].decode("utf-8", "replace")
     return _Call(recorded, names, text).read()
@@ -109,7 +109,7 @@ class Handed:
 
 
 class _Call:
-    """One call, read from the text of its statement."""
+    """One call, parsed from the text of its statement."""
 
     def __init__(self, recorded: Recorded, names: CppNames, text: str) -> None:
         self.recorded = recorded
@@ -147,7 +147,7 @@ class _Call:
         return self._called(operator, [values[one.name] for one in operator.parameters], results)
 
     def _typed(self, kind: Any, stream: Iterator[str]) -> str:
-        """The next value of a C call, by its type: a list is a pointer and its length."""
+        """The next value of a C call, by its type: a list is passed as a pointer and a length."""
         match kind.kind():
             case "OptionalType":
                 element = kind.getElementType()
@@ -214,7 +214,7 @@ class _Call:
         return next(exact, next((x for x in candidates if x.name == text), None))
 
     def _filled(self, name: str) -> list[str]:
-        """What is put into a list of boxes, in order."""
+        """The values in a list of boxes, in order."""
         put = re.compile(rf"(?:\b{name}\.emplace_back\(|\bPy(?:Tuple|List)_SetItem\({name}, \d+, )")
         found = []
         for match in put.finditer(self.text):

@@ -1,7 +1,7 @@
-"""Cuts one launch out of a C++ wrapper, as Python that runs the same.
+"""Extracts one launch from a C++ wrapper, as Python that runs the same.
 
-A kernel for the CPU is compiled as those of Python wrappers are; its arguments are tensors and
-numbers in the order of its parameters. Whatever calls an operator of torch calls it from Python.
+A CPU kernel is compiled as for a Python wrapper; its arguments are tensors and numbers in the order
+of its parameters. A launch that calls an operator of torch becomes a call from Python.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALLED = '''def called(operator, *values):
 
 
 def cut(recorded: Recorded) -> Cut:
-    """Cut out a launch. Raises `RewriterError` for what Python cannot run, and says why."""
+    """Extract a launch. Raises `RewriterError` if Python cannot run it, and says why."""
     kind = recorded.launch.kind
     try:
         if kind == "cpp":
@@ -50,7 +50,7 @@ def cut(recorded: Recorded) -> Cut:
 
 
 def names_above(recorded: Recorded) -> CppNames:
-    """The variables of the function that a launch stands in, and the sizes of what it is given."""
+    """The variables of the function around a launch, and the sizes of the launch's inputs."""
     text = recorded.wrapper.plain.data[: recorded.launch.insertion_point.start]
     known = {**recorded.inputs, **recorded.given}
 

@@ -1,7 +1,7 @@
-"""Reads the expressions that a C++ wrapper hands over, as Python: numbers, lists, texts, views.
+"""Translates the expressions that a C++ wrapper passes to Python: numbers, lists, strings, views.
 
-Only what Inductor writes is read (torch/_inductor/codegen/cpp_wrapper_cpu.py); anything else raises
-`UnreadError`, which says what it is.
+Only what Inductor writes is supported (torch/_inductor/codegen/cpp_wrapper_cpu.py); anything else
+raises `UnreadError`, which says what it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 class UnreadError(ValueError):
-    """Some text of a wrapper is not read: the message says which."""
+    """The text of a wrapper is not supported; the message quotes it."""
 
 
 class Shapes(Protocol):
@@ -63,7 +63,7 @@ class CppNames:
         self._shapes = shapes
 
     def definition(self, name: str, within: str = "") -> str | None:
-        """What a variable was last given, in a block or above the launch; `None` if nothing."""
+        """The last value assigned to a variable, in a block or above the launch; `None` if none."""
         if not re.fullmatch(r"\w+", name):
             return None
         pattern = re.compile(rf"[\w>&*\s]\b{name}(?:\[\w*\])?\s*(?:=\s*|(?=[{{(]))([^;]*);")
@@ -141,7 +141,7 @@ class CppNames:
 
 
 def named(text: str) -> str | None:
-    """What torch calls a dtype, a layout or a memory format that is named; `None` for others."""
+    """Torch's name for a named dtype, layout or memory format; `None` for other names."""
     match = _CACHED.match(text)
     return None if match is None else f"torch.{match[1]}"
 
@@ -156,7 +156,7 @@ def device(kind: str, index: str) -> str:
 
 
 def elements(text: str) -> list[str] | None:
-    """The members of an array that is written out; `None` where it is none."""
+    """The elements of an array that is written out; `None` if the text is not one."""
     text = text.strip()
     if text in ("nullptr", "{}"):
         return []
@@ -176,7 +176,7 @@ def view(text: str) -> tuple[str, list[str]] | None:
 
 
 def unwrapped(text: str) -> str:
-    """An expression without what only keeps it alive or gives its address."""
+    """An expression without calls that only keep it alive or take its address."""
     text = text.strip()
     while True:
         before = text
@@ -190,7 +190,7 @@ def unwrapped(text: str) -> str:
 
 
 def inside(text: str, opening: int) -> str:
-    """What stands between a bracket and the one that closes it."""
+    """The text between a bracket and the one that closes it."""
     depth = 0
     for position, character in _code(text, opening):
         depth += (character in _OPEN) - (character in _CLOSED)

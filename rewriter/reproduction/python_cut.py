@@ -1,4 +1,4 @@
-"""Cuts one launch out of a Python wrapper: its statement, and what of the module that needs.
+"""Extracts one launch from a Python wrapper: its statement, and the parts of the module it needs.
 
 The text is parsed and copied, never executed.
 """
@@ -22,7 +22,7 @@ _BUILTIN = frozenset(dir(builtins)) | {"__file__", "__name__"}
 
 
 def cut(recorded: Recorded) -> Cut:
-    """Cut out a launch. Raises `RewriterError` where its statement needs more than was recorded."""
+    """Extract a launch. Raises `RewriterError` if its statement needs values not recorded."""
     source = recorded.wrapper.plain.data.decode()
     lines = source.splitlines(keepends=True)
     module = python_syntax.parse(source)
@@ -57,7 +57,7 @@ def _is_random(call: str) -> bool:
 
 
 def _statement(module: ast.Module, recorded: Recorded) -> tuple[ast.stmt, ast.AST]:
-    """The statement of the launch and the function that it stands in."""
+    """The statement of the launch, and the function around it."""
     line = recorded.launch.line
     found: tuple[ast.stmt, ast.AST] | None = None
     for scope in ast.walk(module):
@@ -76,7 +76,7 @@ def _holds(node: ast.stmt, line: int) -> bool:
 
 
 class _Substitution(ast.NodeTransformer):
-    """Puts a variable in the place of each expression whose own value was recorded."""
+    """Replaces each expression whose own value was recorded by a variable."""
 
     def __init__(self, recorded: Recorded, statement: ast.stmt) -> None:
         self.variables: dict[str, str] = {}
@@ -106,7 +106,7 @@ def _variable(name: str) -> str:
 
 
 def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
-    """What was written, and the expression that gives it after the launch."""
+    """Yield the results, each with the expression that reads it after the launch."""
     for argument in recorded.launch.args:
         if argument.name in recorded.written:
             yield argument.name, argument.later or argument.expr

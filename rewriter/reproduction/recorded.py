@@ -1,4 +1,4 @@
-"""From a dump to one launch of it, with the files of what it was given and what it wrote."""
+"""Reads one launch from a dump, with the files of its inputs and results."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NUMBERS = ("int", "float", "bool", "int64_t", "double", "int32_t")
 def recorded_launch(
     path: str | Path, index: int, *, run: str | None = None, iteration: int = 0
 ) -> Recorded:
-    """The launch of this index, in the first call of the dump that has it, or in the one named.
+    """The launch with this index, in the first call of the dump that has it, or in the named one.
 
-    Nothing is loaded. Raises `RewriterError` where the dump has no such launch, or not all that was
-    given to it.
+    Nothing is loaded. Raises `RewriterError` if the dump has no such launch, or not all of its
+    inputs.
     """
     dump = open_dump(path)
     runs = [one for one in dump.runs if run in (None, one.name)]
@@ -87,14 +87,14 @@ def _of_run(run: RunDump, index: int, iteration: int) -> Recorded:
 
 
 def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[tuple[str, Tensor]]:
-    """What it read, as it was when it was read: recorded there, or by whoever wrote it."""
+    """Yield the inputs as they were read: recorded at the launch, or where they were written."""
     own = {row.arg for row in dataflow.tensors(dataflow.reads(run.rows(node.step)))}
     for row in dataflow.tensors(dataflow.reads(flow.rows(node))):
         yield row.arg, _tensor(run, row, carried=row.arg not in own)
 
 
 def _is_part(flow: Flow, node: FlowNode, name: str, launches: Sequence[Launch]) -> bool:
-    """Whether the launch that wrote a value last wrote a view of the buffer, not all of it."""
+    """Whether the last writer of a value wrote only a view of the buffer."""
     for source in node.given.get(name, ()):
         index = flow.nodes[source.step].step.launch
         maker = next((x for x in launches if x.index == index), None)

@@ -1,4 +1,4 @@
-"""The errors for launches that cannot be cut out."""
+"""The errors for launches that cannot be extracted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def refusal(recorded: Recorded, why: str) -> RewriterError:
 
 
 def not_saved(problem: str, launch: int) -> RewriterError:
-    """The error for a launch of which the dump lacks values: `problem`."""
+    """The error for a launch with values that the dump lacks: `problem`."""
     return RewriterError(
         "no-saved-arguments",
         problem,

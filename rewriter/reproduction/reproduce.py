@@ -1,4 +1,4 @@
-"""From one recorded launch to a directory: a script, the tensors it needs, and a page about it."""
+"""Writes one recorded launch as a directory: a script, its tensors, and a page about it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from .statistics import WIDTH, Record, has_memory, measure
 class Rows:
     """Rows for the statistics of one wrapper, outside of every graph's memory pool; never freed.
 
-    `most` is the number of values that the wrapper hands over, and so of rows per capture.
+    `most` is the number of values that the wrapper passes, and so of rows per capture.
     """
 
     def __init__(self, most: int) -> None:
@@ -173,7 +173,7 @@ def _allocate(count: int, device: torch.device) -> Tensor:
             if device.type != "cuda":
                 made.append(torch.zeros(count, WIDTH, dtype=torch.int64, device=device))
                 return
-            # torch hands out streams of a fixed pool in turn: this one might be the caller's.
+            # torch returns the streams of a fixed pool in turn: this one might be the caller's.
             for _ in range(64):
                 stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
                 if stream != caller:

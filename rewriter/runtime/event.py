@@ -1,4 +1,4 @@
-"""An event: the values that a wrapper hands over at one point of a call, and their measurements."""
+"""An event: the values that a wrapper passes at one point of a call, and their measurements."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ProbedLaunch:
     kind: str
     repeats: bool  # whether it stands in a loop, so that a call may run it several times
     labels: dict[str, tuple[Label, ...]]  # by phase, in the order of the values
-    # Nothing writes or frees the values handed over after this launch until those of the next
-    # launch are handed over: both may be measured by one kernel.
+    # Nothing writes or frees the values passed after this launch until those of the next launch are
+    # passed: one kernel may measure both.
     together: bool = False
     # The work of the memory line after this launch (`checked`) may wait for the next memory line.
     memory_waits: bool = False

@@ -27,7 +27,7 @@ class EventQueue:
 
     `launch` measures the values of a launch and queues them to be written. It returns 0 if they
     cannot be measured, else 1, or 2 if a write failed since the last call of `problems`.
-    `settle` issues the measurements that still wait to be issued together with others; `drain`
+    `settle` issues the measurements that wait to be combined with later ones; `drain`
     waits until the queue is empty; `close` ends a call, `forget` a plan.
     """
 

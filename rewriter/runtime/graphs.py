@@ -15,8 +15,7 @@ from .running_call import RunningCall
 class Graphs:
     """All captures of one wrapper, each with the call that it was made in.
 
-    `most` is the number of values that the wrapper hands over. `warn(about, message)` writes a
-    warning.
+    `most` is the number of values that the wrapper passes. `warn(about, message)` writes a warning.
     """
 
     def __init__(self, most: int, warn: Callable[[str, str], None]) -> None:

@@ -1,4 +1,4 @@
-"""The methods that a Python wrapper's memory lines call when a buffer is allocated or given up.
+"""The methods that a Python wrapper's memory lines call when a buffer is allocated or released.
 
 `memory/watch.py` does the work of the memory probes. A call has many memory lines, so there are
 three ways to it: native code without the interpreter (`memory/regions.py`) for most lines; under

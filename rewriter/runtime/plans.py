@@ -49,8 +49,8 @@ class Plans:
     and `rechecks` are those of `FastPaths`.
 
     If memory lines follow each launch and keep released memory, the kernel of these lines also
-    measures the values of the launch. `held` are then the names of values that somebody else may
-    free before (the inputs); otherwise it is None.
+    measures the values of the launch. `held` are then the names of values that the caller may free
+    before that (the inputs); otherwise it is None.
     """
 
     def __init__(

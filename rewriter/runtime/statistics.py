@@ -44,10 +44,10 @@ _HALVES = {x: torch.finfo(x).max / 2 for x in (torch.float16, torch.bfloat16, *_
 class Statistics:
     """Statistics of one tensor; an element that an expanded dimension repeats counts each time.
 
-    ``minimum``, ``maximum``, ``mean`` and ``std`` are over the finite elements and None where
-    there is none; ``std`` is the sample standard deviation (divisor n - 1, as ``torch.std``), None
-    for fewer than two. The extremes are exact: an int for integer dtypes, 0 or 1 for bool, else a
-    float. ``mean`` and ``std`` are accurate to float64 whatever the dtype.
+    ``minimum``, ``maximum``, ``mean`` and ``std`` are over the finite elements, and None if there
+    are none; ``std`` is the sample standard deviation (divisor n - 1, as ``torch.std``), None for
+    fewer than two. The extremes are exact: an int for integer dtypes, 0 or 1 for bool, else a
+    float. ``mean`` and ``std`` are accurate to float64 for every dtype.
 
     ``of`` says what was measured: "value", or for complex dtypes "magnitude", abs(x). A complex
     element counts as NaN if either part is, else as infinite if either part is (or if its magnitude
@@ -99,8 +99,8 @@ class Record:
 def measure(tensor: Tensor) -> Record | None:
     """Queue the reductions of ``tensor`` on its device, without waiting for that device.
 
-    None for what has no plain elements to read: packed sub-byte and quantized dtypes, sparse and
-    nested layouts, meta and fake tensors and other wrappers, freed storage, devices without
+    None for a tensor without plain elements to read: packed sub-byte and quantized dtypes, sparse
+    and nested layouts, meta and fake tensors and other wrappers, freed storage, devices without
     float64.
     """
     # Ignore overrides of torch functions by the program, such as those of a default device.

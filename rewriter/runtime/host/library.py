@@ -1,8 +1,8 @@
 """Runs an AOTInductor library without its source; an interposer reports its launches.
 
 The interposer (`rewriter/execution/interposer.cpp`) was loaded before torch. A first run discovers
-the launches and which tensors each one changes. The parent process makes a table of that, by which
-a second run hands the launches over to the probes.
+the launches and which tensors each one changes. The parent process makes a table of that, and a
+second run uses the table to pass the launches to the probes.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _shape(tensor: Any) -> str:
 
 
 class _Probes(_Listener):
-    """The second run: hands the launches over to the probes that the table chooses."""
+    """The second run: passes the launches to the probes that the table chooses."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         from .. import attach

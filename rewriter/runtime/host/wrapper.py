@@ -234,8 +234,8 @@ def import_operators(name: str) -> None:
 def own_inputs(module: ModuleType) -> list[Any]:
     """The inputs that the wrapper's own benchmark harness makes: `get_args()`, since torch 2.9.
 
-    Earlier wrappers make them inside `benchmark_compiled_module`, which hands a function to
-    `print_performance`; the inputs are what that function calls `call` with.
+    Earlier wrappers make them inside `benchmark_compiled_module`, which passes a function to
+    `print_performance`; the inputs are the arguments with which that function calls `call`.
     """
     if make_inputs := getattr(module, MAKE_INPUTS, None):
         return list(make_inputs())

@@ -217,8 +217,8 @@ class Memory:
     ) -> None:
         """The wrapper no longer needs the content of a buffer: fill it.
 
-        `is_held`: something else than the wrapper's variable refers to the tensor, so it is left as
-        it is. `is_reused`: another variable has taken over the memory.
+        `is_held`: something other than the wrapper's variable refers to the tensor, so it is left
+        as it is. `is_reused`: another variable has taken over the memory.
         """
         watched = self._watched(call)
         if not isinstance(tensor, Tensor):

@@ -1,4 +1,4 @@
-// Guard bands: memory before and behind a buffer that holds a pattern, and that no kernel may write. They
+// Guard bands: memory before and after a buffer that holds a pattern, and that no kernel may write. They
 // are compared after launches, on the host or by a kernel of the GPU (memory_kernels.h); the first damage
 // of each band is recorded. The same kernel fills memory with patterns.
 #pragma once
@@ -22,12 +22,12 @@ struct Band {
   uint64_t pattern;  // byte `address % 8` of it is expected at each address
   uint32_t bytes;
   uint16_t slot;       // the index of its record of damage
-  uint8_t before;      // 1: in front of its buffer, 0: behind it
+  uint8_t before;      // 1: before its buffer, 0: after it
   uint8_t item_bytes;  // size of an element of the buffer
 };
 
 // The record of a band's damage. `launch` is 0 while the band is whole, otherwise the index of the launch
-// behind which it was not, plus 1. `distance` is from the edge of the buffer to the nearest damaged byte,
+// after which it was not, plus 1. `distance` is from the edge of the buffer to the nearest damaged byte,
 // `element` the element there, and `count` how many bytes are damaged.
 struct Damage {
   uint64_t launch, distance, count;
@@ -41,7 +41,7 @@ struct Filled {
 };
 constexpr int most_filled = 16;  // that one launch fills
 
-// The argument of a launch that compares bands behind a launch of the model and fills memory, in no
+// The argument of a launch that compares bands after a launch of the model and fills memory, in no
 // particular order.
 template <int most>
 struct MemoryJobOf {

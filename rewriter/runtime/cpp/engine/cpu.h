@@ -606,7 +606,7 @@ class Pass {
     magnitudes(parts, count, dtype_ == dtypes::complex128, values);
   }
 
-  // Measures up to `piece_bytes` bytes, which begin `at` bytes behind the start of their tile.
+  // Measures up to `piece_bytes` bytes, which begin `at` bytes after the start of their tile.
   void measure_piece(
       const char* from, int64_t at, int64_t bytes, Part& all, fingerprint::Pair& sums) const {
     const int rows = static_cast<int>(bytes / 1024), first = static_cast<int>(at / 1024);

@@ -60,7 +60,7 @@ class Crc32 {
     return ~tables().add(value, data, size);
   }
 
-  // The checksum of two pieces, one behind the other, of which the second has `size` bytes.
+  // The checksum of two pieces, one after the other, of which the second has `size` bytes.
   static uint32_t join(uint32_t first, uint32_t second, uint64_t size) {
     return CrcPolynomial::product(CrcPolynomial::power(8 * size), first) ^ second;
   }

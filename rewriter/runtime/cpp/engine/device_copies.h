@@ -48,7 +48,7 @@ class DeviceCopies {
     return copy_(to, from, size, stream);
   }
 
-  // Records an event behind all that is queued on a stream. 0, or the driver's error.
+  // Records an event after all that is queued on a stream. 0, or the driver's error.
   int record(void* stream, CopyEvent& mark) {
     if (int error = context_(&mark.context)) return error;
     {

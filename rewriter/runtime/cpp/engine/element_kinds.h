@@ -163,8 +163,8 @@ struct Origin {
 };
 
 // A kind of dtypes has `Extreme`; `huge`, whether sums are scaled; `passes`, whether a vector's
-// elements can all go to `add`; `add`; `take`, for an element alone; and what its extremes are as
-// keys of float64 (`least`, `greatest`: of the whole warp).
+// elements can all go to `add`; `add`; `take`, for a single element; and the extremes as keys of
+// float64 (`least`, `greatest`: of the whole warp).
 
 template <class T>
 struct Extremes;
@@ -277,9 +277,9 @@ INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, do
   sums.squares = fma(apart, apart, sums.squares);
 }
 
-// Floats of 16 and 32 bits: each is converted. What is not finite shows in the extremes of many, since
-// those of these operations keep what is not a number. Extremes of 16 bits are found two at a time;
-// what is near the limit there is taken by itself, too: `step` carries from the exponents of both.
+// Floats of 16 and 32 bits: each is converted. A number that is not finite shows in the extremes of many,
+// since these operations keep NaN. Extremes of 16 bits are found two at a time; numbers near the limit are
+// taken one by one: adding `step` carries from the exponents of both.
 template <class Type>
 struct Narrow {
   using Extreme = typename Type::Extreme;
@@ -421,7 +421,7 @@ struct Float8 {
       const Sums<float>&, const Vector& vector, const Origin& origin) {
     const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz ||
         origin.dtype == dtypes::float8_e4m3fnuz;
-    // From what is more than half of the largest on, there is a carry.
+    // The addition carries for numbers larger than half of the largest one.
     const uint32_t step = origin.dtype == dtypes::float8_e4m3fn ? 0x09090909u
         : origin.dtype == dtypes::float8_e5m2fnuz               ? 0x04040404u
                                                                 : 0x08080808u;
@@ -447,7 +447,7 @@ struct Float8 {
 struct Float64 {
   using Extreme = double;
   static constexpr bool huge = true;
-  // What an exponent must not reach: that of the next scale, or what is not finite.
+  // Exponents must be below the next scale's, and below that of infinity and NaN.
   INDUCTOR_REWRITER_DEVICE bool passes(
       const Sums<double>& sums, const Vector& vector, const Origin&) {
     const uint32_t limit = sums.scale == 0 ? 1023 - 400 : sums.scale == 1 ? 1023 + 400 : 2047;
@@ -609,8 +609,8 @@ struct Bytes {
   INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
 };
 
-// Whether all elements of some vectors can go to `add`, which `see` is asked for each, and what is
-// known of them then.
+// Finds out whether all elements of some vectors can go to `add`: `see` looks at each vector, and `keep`
+// returns the result.
 template <class Kind>
 struct Look {
   bool all;
@@ -623,7 +623,7 @@ struct Look {
 };
 template <class Type>
 struct Look<Narrow<Type>> {
-  // Of these vectors alone: what others had near the limit does not keep them from passing.
+  // For these vectors only: numbers near the limit in earlier vectors do not matter.
   uint32_t low, high;
   INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Type::Extreme>&)
       : low(Type::bits(Extremes<typename Type::Extreme>::most())),

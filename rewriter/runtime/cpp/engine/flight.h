@@ -3,7 +3,7 @@
 //
 //     header   4096 bytes: magic, version, capacity, head, tail, and facts of the process
 //     slots    255 of 64 bytes: a thread, its call, the launch that began last, and that ended last
-//     data     records of whole words, one behind the other; they wrap around at the end
+//     data     records of whole words, one after the other; they wrap around at the end
 //
 // `head` and `tail` count all bytes ever written. The records between them are complete at every moment. A
 // record is 48 bytes (size, kind, padding, call, its number in the wrapper, thread, time, table) and its

@@ -251,7 +251,7 @@ class Gpu {
     return waits || launch_gathered();
   }
 
-  // Launches what is deferred. Behind it on the stream, the tensors may be written or freed.
+  // Launches what is deferred. After it on the stream, the tensors may be written or freed.
   void settle() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!quick_job_.count) return;
@@ -367,8 +367,8 @@ class Gpu {
     return synchronize(stream);
   }
 
-  // The records of damaged guard bands, in pinned host memory that the device writes to. Null if there
-  // is no such memory.
+  // The records of damaged guard bands, in pinned host memory that the device writes to. Null if it cannot
+  // be allocated.
   Damage* damage() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!damage_ && is_started()) {
@@ -732,7 +732,7 @@ class Gpu {
     return false;
   }
 
-  // Measures the gathered tensors, and behind that does a job about memory in the same launch, if given.
+  // Measures the gathered tensors, and after that does a job about memory in the same launch, if given.
   bool launch_gathered(const MemoryJob* then = nullptr) {
     if (!quick_job_.count) return true;
     const uint32_t blocks = gathered_blocks_;

@@ -24,7 +24,7 @@ INDUCTOR_REWRITER_DEVICE void compare_band(
   for (uint64_t at = words + 8 * threadIdx.x; at + 8 <= end; at += 8 * 256) {
     differs |= *reinterpret_cast<const uint64_t*>(at) ^ band.pattern;
   }
-  if (threadIdx.x < 16) {  // the bytes before the first word, and behind the last one
+  if (threadIdx.x < 16) {  // the bytes before the first word, and after the last one
     const uint64_t at = threadIdx.x < 8 ? first + threadIdx.x : behind + threadIdx.x - 8;
     if (at < end && (threadIdx.x < 8 ? at < words : at >= words)) {
       differs |= *reinterpret_cast<const unsigned char*>(at) ^ (band.pattern >> (at % 8 * 8) & 255);
@@ -82,7 +82,7 @@ INDUCTOR_REWRITER_DEVICE void fill_share(
   *reinterpret_cast<unsigned char*>(at) = static_cast<unsigned char>(part.pattern >> (at % 8 * 8));
 }
 
-// One block for each band; the blocks behind them fill memory, after waiting with `was_read` until it may be
+// One block for each band; the blocks after them fill memory, after waiting with `was_read` until it may be
 // overwritten.
 template <class Job, class Read>
 INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job, uint32_t number, Read was_read) {

@@ -21,7 +21,7 @@ PyObject *name_slot_address, *name_mark, *name_marked, *name_enter;
 
 // Takes the place of the function `otherwise` of flight_marks.py, which handles a thread without a known
 // call. `calls` are the running calls of the wrapper, by thread; `act` is what else is done at the phase of
-// a launch: behind the mark that it ended, before the mark that it begins, and not at all if marks are
+// a launch: after the mark that it ended, before the mark that it begins, and not at all if marks are
 // `alone`.
 struct Marking {
   PyObject_HEAD
@@ -42,7 +42,7 @@ bool count(PyObject* call, PyObject* launch, bool begins, int64_t& iteration) {
   const Object marked = attribute(call, name_marked);  // a dict: how often each launch began
   if (!marked) return false;
   PyObject* const before = PyDict_GetItemWithError(marked.get(), launch);
-  int64_t began = begins ? 0 : 1;  // behind a launch whose beginning left no mark
+  int64_t began = begins ? 0 : 1;  // after a launch whose beginning left no mark
   if (before ? (began = PyLong_AsLongLong(before)) < 0 : PyErr_Occurred() != nullptr) return false;
   iteration = begins ? began : began - 1;
   if (!begins) return true;

@@ -429,7 +429,7 @@ bool give_up(Lines& self, Watch& watch, PyObject* event, PyObject* tensor, bool 
   return true;
 }
 
-// Compares bands behind a launch. False: the Python path takes the line.
+// Compares bands after a launch. False: the Python path takes the line.
 bool check(Lines& self, Watch& watch, PyObject* launch, int64_t index) {
   watch.drain(*self.state->pool);
   const uint64_t number = static_cast<uint64_t>(index) + 1;

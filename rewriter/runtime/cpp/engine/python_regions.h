@@ -261,7 +261,7 @@ struct Watch {
   Frame not_captured;      // the function of the wrapper that was last found not to be captured
   const Damage* damage = nullptr;  // the records of damage of the device that `work` is for
   bool is_damaged = false;         // whether damage was found and not reported yet
-  Object launches;  // a list: the launches behind which bands were compared
+  Object launches;  // a list: the launches after which bands were compared
   std::vector<Buffer> buffers;
   std::vector<Table> tables;
   std::unordered_map<const void*, std::shared_ptr<Region>> alive;  // by address

@@ -111,7 +111,7 @@ bool find_data(PyObject* tensor, int64_t& to) {
   return it && find_data(it, to);
 }
 
-// The same, but false if the tensor's memory ends before `end` bytes behind its first element: it may have
+// The same, but false if the tensor's memory ends before `end` bytes after its first element: it may have
 // been freed. `item` is the size of an element.
 bool find_data_of(PyObject* tensor, int64_t end, int64_t item, int64_t& to) {
   int64_t bytes, offset;

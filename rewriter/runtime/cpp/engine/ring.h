@@ -130,7 +130,7 @@ class ClosedRows {
 
  private:
   uint64_t next_ = 1;  // the first row that was not read
-  uint32_t waiting_[Ring::capacity] = {};  // by row: how many rows were read from it on, behind `next_`
+  uint32_t waiting_[Ring::capacity] = {};  // by row: how many rows were read from it on, after `next_`
 };
 
 }  // namespace inductor_rewriter

@@ -452,7 +452,7 @@ class Saver {
     finished_.notify_all();
   }
 
-  // Gives up a file of which `count` pieces could not be staged.
+  // Gives up a file with `count` pieces that could not be staged.
   void abandon(const std::shared_ptr<SavedFile>& file, std::size_t count) {
     release(file, State::failed);
     {

@@ -6,8 +6,8 @@
 namespace {
 namespace inductor_rewriter {
 
-// For what calls into the library when its owner may have unloaded it, as a package's loader does when
-// it is destroyed: threads that do not end, deleters of tensors that the program keeps.
+// Keeps the library loaded although its owner unloads it, as a package's loader does when it is destroyed:
+// threads that do not end, and deleters of tensors that the program keeps, still call into it.
 inline void stay_loaded() {
   static const char here = 0;
   Dl_info about;

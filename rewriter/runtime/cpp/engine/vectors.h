@@ -1,5 +1,5 @@
-// Where the vectors of a tensor are that the quick kernel reads, and how its threads share those of a
-// unit: on a GPU (kernel.h).
+// The places of the vectors that the quick kernel reads, and how its threads share the vectors of a unit:
+// on a GPU (kernel.h).
 #pragma once
 
 #include "job.h"
@@ -215,7 +215,7 @@ struct Apart {
     first_keys = first;
     second_keys = second;
   }
-  // Of the vector behind a place by `j`: B0 and B1 are the same for a group.
+  // Of the vector after a place by `j`: B0 and B1 are the same for a group.
   INDUCTOR_REWRITER_MEMBER Vector key_at(uint32_t first_place, int j) const {
     const uint32_t place = begin % static_cast<uint32_t>(fingerprint::tile_vectors) + first_place;
     const Vector& first = first_keys[place % 64 + static_cast<uint32_t>(j)];

@@ -1,4 +1,4 @@
-// Writes as a whole what a device or a reader takes in pieces.
+// Writes all of some data, although each system call may accept only a part of it.
 #pragma once
 
 #include <errno.h>
@@ -18,7 +18,8 @@ inline std::atomic<void (*)()>& wait_for_saved_files() {
   return wait;
 }
 
-// Writes all of it, waiting for whoever reads it; 0, or what went wrong. `done` is what was written.
+// Writes all of it, waiting for the reader if necessary. Returns 0, or the error. `done` is the number of
+// bytes written.
 inline int write_all(int descriptor, const char* data, std::size_t size, std::size_t& done) {
   bool has_waited = false;
   for (done = 0; done < size;) {

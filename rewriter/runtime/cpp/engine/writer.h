@@ -31,7 +31,7 @@ class Job {
 class Output {
  public:
   virtual ~Output() = default;
-  // Hands what was collected to the operating system. Called when the queue is empty.
+  // Passes the collected output to the operating system. Called when the queue is empty.
   virtual void flush() = 0;
   // The library is unloaded or the process exits: last chance to put jobs.
   virtual void close() {}

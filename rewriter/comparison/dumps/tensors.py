@@ -39,19 +39,12 @@ _MOST_WORKERS = 4
 Pair = tuple[Path, Path, Tolerance]
 
 
-def compare_files(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
-    """How the tensor saved in `a` differs from that in `b`, which has as many elements.
-
-    Where their shapes differ, one is a view of the other, and both are compared in row-major order.
-    Raises `RewriterError` where a file is damaged or has no tensor that can be compared.
-    """
-    return next(compare_many([(a, b, tolerance)]))
-
-
 def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
-    """Compare pairs of files, in their order, some of them ahead of the one that is asked for.
+    """Compare the tensors of pairs of files, in their order, some ahead of the one asked for.
 
-    Raises `RewriterError` as `compare_files` does, in the place of the pair.
+    Those of a pair have as many elements. Where their shapes differ, one is a view of the other,
+    and both are compared in row-major order. Raises `RewriterError`, in the place of the pair,
+    where a file is damaged or has no tensor that can be compared.
     """
     workers = min(_MOST_WORKERS, os.cpu_count() or 1)
     # Each thread computes alone: torch's own threads would only wait for one another.

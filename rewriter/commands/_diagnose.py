@@ -155,12 +155,7 @@ def _right(arguments: argparse.Namespace) -> Right:
     if arguments.expected is None:
         return Right(dump=dump, named=named)
     path = Path(arguments.expected)
-    if not path.is_file():
-        raise RewriterError(
-            "unreadable",
-            f"cannot read {path}: no such file",
-            hint="Make it with torch.save([output, …], FILE).",
-        )
+    files.require_file(path, hint="Make it with torch.save([output, …], FILE).")
     return Right(path, load_expected(path), dump, named)
 
 

@@ -21,6 +21,12 @@ BACKUP = ".orig"
 _OURS = ("sources.json", "rewriter/manifest.json", "*/rewriter/manifest.json")
 
 
+def require_file(path: Path, *, hint: str) -> None:
+    """Raise `RewriterError` where a named file is not there; `hint` says how to make it."""
+    if not path.is_file():
+        raise RewriterError("unreadable", f"cannot read {path}: no such file", hint=hint)
+
+
 def output_path(path: Path) -> Path:
     """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input.
 

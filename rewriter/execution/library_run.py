@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary
+from rewriter.core import files
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json, Role
 from rewriter.dump.directory import dump_directory, require_free
@@ -108,12 +109,7 @@ def _check(request: LibraryRequest) -> None:
             f"{path}: a library contains no inputs",
             hint="Pass --args FILE.pt with a list of what the model's forward takes.",
         )
-    if not request.args.is_file():
-        raise RewriterError(
-            "unreadable",
-            f"cannot read {request.args}: no such file",
-            hint="Make it with torch.save([input, …], FILE).",
-        )
+    files.require_file(request.args, hint="Make it with torch.save([input, …], FILE).")
     if request.selection is not None and request.dump is not None:
         require_free(request.dump, overwrite=request.overwrite)
 

@@ -14,7 +14,7 @@ from rewriter.artifact.naming.names import of_artifact
 from rewriter.artifact.naming.trace import digest
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.core import json_text
+from rewriter.core import files, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
@@ -204,12 +204,8 @@ def _check(request: RunRequest) -> None:
             hint="Run the .pt2 package; instrument, strip and list work on this file.",
         )
     for path in (request.args, request.constants):
-        if path is not None and not path.is_file():
-            raise RewriterError(
-                "unreadable",
-                f"cannot read {path}: no such file",
-                hint="Make it with torch.save([input, …], FILE).",
-            )
+        if path is not None:
+            files.require_file(path, hint="Make it with torch.save([input, …], FILE).")
     if artifact.package is not None:
         _check_package(request)
     if request.loader is not None and request.constants is not None:

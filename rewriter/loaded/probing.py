@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from rewriter.loaded.block import Block
 from rewriter.loaded.exchange import Exchange
 from rewriter.loaded.find import entry_of, loaded_entries
 from rewriter.loaded.recording import ProbedCalls
+from rewriter.loaded.temporary import TemporaryDump
 
 _LOADER = "load_by_key_path"
 
@@ -83,8 +83,8 @@ def probing_for(
     """The same for a selection. Also yields the block, which counts the calls so far."""
     temporary = None
     if directory is None:
-        temporary = tempfile.TemporaryDirectory(prefix="rewriter-", suffix=".dump")
-        directory = temporary.name
+        temporary = TemporaryDump()
+        directory = temporary.path
     block = Block(selection, Path(directory).absolute(), echo)
     dump = ProbedCalls(block, temporary)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,6 +16,7 @@ from rewriter.core.text import counted, figure
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.loaded.block import Block
+from rewriter.loaded.temporary import TemporaryDump
 from rewriter.runtime.text import short_dtype
 
 _MOST = 60  # rows of a table that are shown
@@ -68,9 +68,7 @@ class ProbedCalls:
     object, or with `remove()`; `rewriter report PATH` and every other command read `path` before.
     """
 
-    def __init__(
-        self, block: Block, temporary: tempfile.TemporaryDirectory[str] | None = None
-    ) -> None:
+    def __init__(self, block: Block, temporary: TemporaryDump | None = None) -> None:
         self._block = block
         self._temporary = temporary
 
@@ -119,7 +117,7 @@ class ProbedCalls:
     def remove(self) -> None:
         """Remove a temporary dump now. One in a directory that the user chose stays."""
         if self._temporary is not None:
-            self._temporary.cleanup()
+            self._temporary.remove()
 
     def __repr__(self) -> str:
         lines = [self._title(), *map(terminal.plain, self._table()), *self._remarks()]

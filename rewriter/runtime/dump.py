@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -80,8 +81,13 @@ class DumpWriter:
             f' "call": {call},\n "pid": {os.getpid()},\n "thread": {threading.get_ident()},\n'
             f' "started": {time.time()!r}\n}}\n'
         )
-        self._write_table(path)
-        _write_whole(path, "run.json", self._constant + changing.encode())
+        try:
+            self._write_table(path)
+            _write_whole(path, "run.json", self._constant + changing.encode())
+        except OSError:
+            # The disk is full: each further call would leave an empty directory.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         return CallDirectory(path, saved)
 
     @property

@@ -17,7 +17,7 @@ import torch
 
 from .engine_library import EngineUnavailable, declared, load
 
-PRINTS_NOTHING, COLLECTS = -1, -2  # in place of the file descriptor of standard output
+COLLECTS = -2  # in place of the file descriptor of standard output; -1 prints nothing
 LAUNCH = "@4q"
 """The argument of `launch`: call, plan, iteration, stream; then the address of each tensor."""
 

@@ -131,10 +131,10 @@ def test_many_small_tensors(case: str, tmp_path: Path) -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
-from rewriter.comparison.dumps.tensors import compare_files
+from rewriter.comparison.dumps.tensors import compare_many
 from rewriter.comparison.dumps.types import Tolerance
 
-compare_files(Path(sys.argv[1]), Path(sys.argv[2]), Tolerance(1.0, 1.0))
+next(compare_many([(Path(sys.argv[1]), Path(sys.argv[2]), Tolerance(1.0, 1.0))]))
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 

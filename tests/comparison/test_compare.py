@@ -572,6 +572,15 @@ def dump_pair(tmp_path: Path) -> tuple[str, str]:
     return str(a), str(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs))
 
 
+def test_inputs_that_differ_are_those_of_the_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, mean in (("a", 1.0), ("b", 2.0)):
+        dumps.write(tmp_path / name, chain(1, 2, 3), inputs=[value("x", mean=mean)])
+    assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "the runs diverge at the inputs of the call" in capsys.readouterr().out
+
+
 def test_command_names_the_culprit_first(
     dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from exact_statistics import adversarial
 from measurements import check_close, fingerprint, large
 from rewriter.runtime import engine, engine_library
 from rewriter.runtime.engine import Measurement, dtype_numbers
-from rewriter.runtime.event_queue import LAUNCH, PRINTS_NOTHING, EventQueue, PackedText
+from rewriter.runtime.event_queue import LAUNCH, EventQueue, PackedText
 from rewriter.runtime.memory import bands
 
 pytestmark = pytest.mark.programs  # the compiler: five seconds
@@ -586,7 +586,7 @@ def test_what_waits_is_measured_before_what_comes_on_another_device(
     there, here = torch.randn(300), torch.randn(300)
     expected = fingerprint(there), fingerprint(here)
     with (tmp_path / "rows").open("wb") as file:
-        call = queue.open(PRINTS_NOTHING, os.dup(file.fileno()), is_prompt=False, start=b"")
+        call = queue.open(-1, os.dup(file.fileno()), is_prompt=False, start=b"")
         for launch, (tensor, device) in enumerate([(there, 0), (here, -1)]):
             packed = PackedText().number(launch, 2, FINGERPRINTS | TOGETHER_FLAG * (device == 0))
             packed.text("", "", f'{{"launch": {launch}').number(1).number(1, 0, 0)

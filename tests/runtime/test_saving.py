@@ -203,6 +203,22 @@ def limited(command: Sequence[str], megabytes: int, folder: Path) -> list[str]:
     return ["unshare", "-rm", "sh", "-c", script, "sh", *command]
 
 
+def test_a_full_disk_leaves_no_empty_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    recorder = recorder_of()
+    recorder.begin()
+    recorder._finish()
+
+    def fail(descriptor: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(dump, "write_all", fail)
+    for _ in range(3):
+        recorder.begin()
+        recorder._finish()
+    assert os.listdir(tmp_path / "rank0") == ["run0"]
+
+
 def test_a_full_disk_leaves_no_half_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,7 +89,8 @@ def verdict(comparison: Comparison) -> str:
     if comparison.culprits:
         first = comparison.culprits[0]
         where = f" (line {first.place.line})" if first.place.line else ""
-        return f"different: the runs diverge at {first.place}{where}"
+        at = "the inputs of the call" if first.place.launch is None else first.place
+        return f"different: the runs diverge at {at}{where}"
     if not comparison.equal:
         first = next(
             x for x in comparison.launches if x.matched and {x.state, x.inputs} & set(DIFFERS)

@@ -39,19 +39,13 @@ _MOST_WORKERS = 4
 Pair = tuple[Path, Path, Tolerance]
 
 
-def compare_files(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
-    """How the tensor saved in `a` differs from that in `b`, which has as many elements.
-
-    If their shapes differ, one is a view of the other, and both are compared in row-major order.
-    Raises `RewriterError` if a file is damaged or has no tensor that can be compared.
-    """
-    return next(compare_many([(a, b, tolerance)]))
-
-
 def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
-    """Compare pairs of files in order, some of them ahead of the one that is needed next.
+    """Compare the tensors of pairs of files in order, some of them ahead of the one that is needed
+    next.
 
-    Raises `RewriterError` as `compare_files` does, at the position of the pair.
+    Both tensors of a pair have the same number of elements. If their shapes differ, one is a view
+    of the other, and both are compared in row-major order. Raises `RewriterError` at the position
+    of the pair if a file is damaged or has no tensor that can be compared.
     """
     workers = min(_MOST_WORKERS, os.cpu_count() or 1)
     # Each thread computes alone: torch's own threads would only wait for each other.

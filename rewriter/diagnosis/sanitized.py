@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -72,15 +72,20 @@ class Coverage:
 
 def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
     """What the probes wrote to the dump: stores into the bands beside buffers."""
-    findings: dict[tuple[object, ...], Finding] = {}
+    stores: dict[object, list[tuple[RunDump, MemoryRow]]] = {}
     for dump in dumps:
         for run in dump.runs:
             for row in run.memory:
                 if isinstance(row, MemoryRow):
-                    key = (run.sha256, run.facts.call, row.launch, row.probe, row.buffer, row.side)
-                    findings.setdefault(key, _of_row(run, row))
-    if findings:
-        return Examined(tuple(findings.values()))
+                    key = (run.sha256, row.launch, row.probe, row.buffer, row.side)
+                    stores.setdefault(key, []).append((run, row))
+    if stores:
+        return Examined(
+            tuple(
+                _repeated(_of_row(*same[0]), {run.name for run, _ in same})
+                for same in stores.values()
+            )
+        )
     compared = [run for dump in dumps[:1] for run in dump.runs if _has_compared(run)]
     if "bounds" not in checks or not compared:
         return Examined()
@@ -110,11 +115,19 @@ def of_fills(
     if reads:
         pairs = {one.difference.place[0]: one.difference.pair for one in reads}
         nodes = {run: dataflow.trace(pair.first) for run, pair in pairs.items()}
+        same: dict[object, list[UnwrittenRead | LeftUnwritten]] = {}
+        for one in reads:
+            name = "" if isinstance(one, UnwrittenRead) else one.name
+            wrapper, launch = one.difference.pair.first.sha256, one.difference.place[1]
+            same.setdefault((wrapper, launch, name), []).append(one)
         findings = (
-            _of_read(one, nodes[one.difference.place[0]])
-            if isinstance(one, UnwrittenRead)
-            else _of_left(one)
-            for one in reads
+            _repeated(
+                _of_read(first, nodes[first.difference.place[0]])
+                if isinstance(first, UnwrittenRead)
+                else _of_left(first),
+                {one.difference.place for one in (first, *others)},
+            )
+            for first, *others in same.values()
         )
         return Examined(tuple(findings), notes=notes)
     carried = len(compared.differences) - len(varying)
@@ -206,6 +219,14 @@ def coverage_lines(known: Sequence[Coverage]) -> list[str]:
         without = f"; not: {', '.join(rest)}" if rest else ""
         lines.append(f"{one.check}: {', '.join(parts) or 'nothing'}{without}")
     return lines
+
+
+def _repeated(finding: Finding, places: Set[object]) -> Finding:
+    """The first finding about a launch, which stands for those in other calls and iterations."""
+    if len(places) == 1:
+        return finding
+    again = f"the same {counted(len(places) - 1, 'time')} more, in later calls or turns of a loop"
+    return replace(finding, text=(*finding.text, again))
 
 
 def _of_row(run: RunDump, row: MemoryRow) -> Finding:

@@ -199,12 +199,12 @@ def rebuild(
         copying = None if package.is_folder else Copying.start(pool, package, output)
         if copying is not None:
             running.enter_context(copying.wanted())
+        plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
         loading = None
         if check and copying is not None:
             # Importing torch takes as long as all else does if nothing has to be compiled.
             loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
             running.callback(loading.stop)
-        plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
         jobs = {plan.name: _job(plan) for plan in plans if plan.original}
         built = build.build(jobs, scratch, report)
         if check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,23 @@ def test_a_kernel_that_keeps_a_fill_keeps_no_other(tmp_path: Path, kernel: Any) 
     compared, found = compare(tmp_path, runs)
     assert [one.kind for one in sanitized.of_fills(compared, found).findings] == ["unwritten"]
     assert isinstance(found[0], fills.UnwrittenRead)
+
+
+def test_a_launch_is_named_once_for_all_turns_and_calls(tmp_path: Path) -> None:
+    runs = []
+    for fill in (0, 1):
+        memory = filled("poison", fill)
+        runs.append(
+            [("a", {"buf0": memory}, {"buf1": memory * 2}), ("b", {}, {"buf2": memory * 3})]
+        )
+    compared, found = compare(tmp_path, runs)
+    first, other = found
+    steps = tuple(replace(step, iteration=1) for step in first.difference.steps)
+    again = replace(first, difference=replace(first.difference, steps=steps))
+    findings = sanitized.of_fills(compared, [first, again, other, again]).findings
+    assert [(one.launch, one.iteration) for one in findings] == [(0, 0), (1, 0)]
+    assert findings[0].text[-1] == "the same 1 time more, in later calls or turns of a loop"
+    assert "time more" not in findings[1].text[-1]
 
 
 @pytest.mark.parametrize("factor", [1, 2])

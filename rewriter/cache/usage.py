@@ -19,7 +19,7 @@ from pathlib import Path
 from rewriter.artifact.naming import trace
 from rewriter.cache import clear, startup
 from rewriter.cache.mutate import Placed
-from rewriter.cache.slots import TEMPORARY
+from rewriter.cache.slots import TEMPORARY, path_in
 from rewriter.core.files import backup_path
 
 _VARIABLE = "PYTHONPATH"
@@ -71,7 +71,7 @@ class Watch:
 
     def copy(self, wrapper: Path) -> Path:
         """The path for the copy of a wrapper, which may not exist."""
-        return self.kept / wrapper.name[1:3] / wrapper.name
+        return path_in(self.kept, wrapper.name)
 
     def arm(self, placed: Iterable[Placed]) -> None:
         """Also give wrappers their probes if the program generates them again, as with a cache that

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from rewriter.artifact.types import Artifact
 from rewriter.cache.held import PATIENT
+from rewriter.cache.slots import path_in
 from rewriter.cache.usage import Usage
 from rewriter.commands import _cache_run, _program
 from rewriter.commands._output import steps
@@ -223,5 +224,5 @@ class ProgramSubject:
 
     def _are_in(self, cache: Path) -> bool:
         """Whether a cache has all wrappers that the first run called."""
-        paths = [cache / name[1:3] / name for name in self.called]
+        paths = [path_in(cache, name) for name in self.called]
         return bool(paths) and all(path.is_file() for path in paths)

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.core.types import ArgsMode, Phase
+from rewriter.core.types import ArgsMode, Json, Phase
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import probes as package
 from rewriter.runtime.probes import Mark, Probe
@@ -73,6 +73,21 @@ def phases(selection: Selection) -> dict[Phase, bool]:
 def unconditional_phases(selection: Selection) -> frozenset[Phase]:
     """The phases at which a selected probe acts even if there are no values to read."""
     return frozenset(phase for probe, phase in _acting(selection) if not probe.idle)
+
+
+def recorded(selection: Selection) -> Json:
+    """What the table of a wrapper and the manifest of a package both say of a selection, beside its
+    probes and what they print."""
+    return {
+        "calls": selection.calls,
+        "last": selection.last,
+        "args": args_mode(selection),
+        "recheck": selection.recheck,
+        "max_bytes": selection.max_bytes,
+        "allow": list(selection.allow),
+        "stop": selection.stop,
+        **({"dormant": True} if selection.dormant else {}),
+    }
 
 
 def args_mode(selection: Selection) -> ArgsMode:

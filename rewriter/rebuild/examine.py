@@ -42,9 +42,7 @@ def examine(artifact: Artifact) -> Iterator[Check]:
                 hint = "whoever loads the package registers them; --import MODULE does it here"
                 yield Check("custom operators", names, None, hint)
             try:
-                library = unpack.library_of(original.package, model)
-                if model.library is not None:
-                    original.package.container.check(model.library)
+                library = unpack.library_of(original.package, model, check=True)
             except RewriterError as error:
                 yield Check("library", error.message, False, error.hint, error.slug)
                 continue

@@ -310,14 +310,7 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "when": selection.when,
         "output_format": selection.format,
         "values": selection.values,
-        "calls": selection.calls,
-        "last": selection.last,
-        "args": probes.args_mode(selection),
-        "recheck": selection.recheck,
-        "max_bytes": selection.max_bytes,
-        "allow": list(selection.allow),
-        "stop": selection.stop,
-        **({"dormant": True} if selection.dormant else {}),
+        **probes.recorded(selection),
         "chosen": chosen_text(selection),
         "models": {
             one.model.name: {

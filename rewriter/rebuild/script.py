@@ -101,10 +101,8 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
     Raises where the package's own library cannot be linked to.
     """
     model = probed.model
-    library = unpack.library_of(package, model)
+    library = unpack.library_of(package, model, check=True)
     assert library is not None
-    assert model.library is not None
-    package.container.check(model.library)
     if obstacle := recipe.obstacle("link", model, library):
         raise RewriterError(
             "no-route",

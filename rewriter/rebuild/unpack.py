@@ -95,10 +95,13 @@ def _sha256(path: Path, stopped: Event) -> str:
         return pack.sha256_of(file)
 
 
-def library_of(package: Package, model: Model) -> Library | None:
-    """What the library of a model says of itself; None if it has none. It is not unpacked."""
+def library_of(package: Package, model: Model, *, check: bool = False) -> Library | None:
+    """What the library of a model says of itself; None if it has none. It is not unpacked. With
+    `check`, it is read once more to compare its checksum."""
     if model.library is None:
         return None
+    if check:
+        package.container.check(model.library)
     with package.container.open(model.library) as file:
         try:
             return library.read_from(file, f"{package.path}: {model.library}")

@@ -7,7 +7,6 @@ import os
 import sys
 
 from rewriter.commands._parser import Parser, behind_dashes
-from rewriter.commands._program import no_program
 from rewriter.core.terminal import message
 from rewriter.execution import program
 
@@ -26,6 +25,8 @@ def act(arguments: argparse.Namespace) -> int:
 
     command = behind_dashes(arguments)
     if command is None:
+        from rewriter.commands._program import no_program
+
         raise no_program(arguments.words[1:], "live")
     program.require(command)
     rest = os.environ.get("PYTHONPATH")

@@ -185,8 +185,10 @@ def package_rows(layers: int, device: str) -> list[Row]:
         bare = Spent(compiled.cpu - start.cpu, compiled.wall - start.wall)
 
         def patched(package: Path, *choice: str) -> Spent:
-            output = ["-o", str(folder / "out.pt2"), "--overwrite"]
-            return spent(folder, "-m", "rewriter", "instrument", str(package), *output, *choice)
+            output = folder / "out.pt2"
+            output.unlink(missing_ok=True)  # which takes some time if it is large
+            options = ["-o", str(output), *choice]
+            return spent(folder, "-m", "rewriter", "instrument", str(package), *options)
 
         machine = patched(small)
         first = patched(large)

@@ -7,6 +7,7 @@ import filecmp
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rewriter.artifact.package.model import Package
@@ -27,8 +28,9 @@ from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text
 from rewriter.core.transaction import Transaction
 from rewriter.instrumentation.types import Selection
-from rewriter.rebuild import patch, script
+from rewriter.rebuild import patch, script, unpack
 from rewriter.rebuild.patch import Built, Probed
+from rewriter.rebuild.unpack import Reading
 
 
 def refuse_options(arguments: argparse.Namespace) -> None:
@@ -52,7 +54,12 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
         )
     started = time.perf_counter()
-    with patch.plain(artifact, may_replace=arguments.replace) as original:
+    with ExitStack() as running:
+        original = running.enter_context(patch.plain(artifact, may_replace=arguments.replace))
+        reading = None
+        if not arguments.no_rebuild and not only_shows(arguments):
+            assert original.package is not None
+            reading = running.enter_context(unpack.reading(original.package))
         probed = patch.instrument(original, selection)
         for one in probed:
             warn_about(one.result.plan)
@@ -69,7 +76,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
                 script.write(original, probed, temporary)
             delivered, built = Delivered(True, str(output), diff=diff), None
         else:
-            delivered, built = _build(arguments, artifact, original, probed, diff)
+            delivered, built = _build(arguments, artifact, original, probed, diff, reading)
     seconds = time.perf_counter() - started
     if arguments.json:
         from rewriter.commands._documents.instrument import package_document
@@ -87,6 +94,7 @@ def _build(
     original: Artifact,
     probed: Sequence[Probed],
     diff: str | None,
+    reading: Reading | None,
 ) -> tuple[Delivered, Built]:
     output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
     overwrite = arguments.overwrite or arguments.in_place
@@ -109,6 +117,7 @@ def _build(
             check=not arguments.no_check,
             imports=arguments.imports,
             report=steps(),
+            reading=reading,
         )
     return Delivered(True, str(output), None if backup is None else str(backup), diff), built
 

@@ -4,7 +4,7 @@ The text of an instrumented wrapper is one file that compiles by itself. A packa
 three files: the wrapper with the lines of probes, the table with the facts of its launches, and the
 bodies of the runtime. Compiling the wrapper takes most of the time. So it gets the lines for every
 launch, before and after, with all values, and picks in the table say which values are used; the
-others cost one comparison. With that, the wrapper is the same for all selections, except those with
+others cost one call. With that, the wrapper is the same for all selections, except those with
 memory probes, whose lines replace statements. The runtime is the same for all packages. Another
 patch of a package therefore compiles only the table; the other two files come from the build cache.
 """
@@ -78,8 +78,8 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
     if match is None:
         return line
     text = (
-        b"%(indent)bif (%(variable)b.asks_%(phase)b(%(launch)b)) "
-        b"INDUCTOR_REWRITER_LINE { %(call)b }();%(mark)b"
+        b"%(indent)bINDUCTOR_REWRITER_LINE { "
+        b"if (%(variable)b.asks_%(phase)b(%(launch)b)) %(call)b }();%(mark)b"
     )
     parts = {name.encode(): part for name, part in match.groupdict().items()}
     return replace(line, text=text % parts)

@@ -58,16 +58,17 @@ class Loading:
     @staticmethod
     def start_for(folder: Path, devices: Iterable[str], imports: Sequence[str]) -> Loading:
         """A process that can load models of these devices, and imports no more than it has to."""
-        full_torch = bool(imports) or not set(devices) <= set(_DEVICES)
-        return Loading.start(folder, full_torch=full_torch)
+        devices = set(devices)
+        full_torch = bool(imports) or not devices <= set(_DEVICES)
+        return Loading.start(folder, devices, full_torch=full_torch)
 
     @staticmethod
-    def start(folder: Path, *, full_torch: bool) -> Loading:
+    def start(folder: Path, devices: Iterable[str], *, full_torch: bool) -> Loading:
         home = str(Path(__file__).parent.parent.parent)
         program = (
             f"import sys; sys.path[0] = {home!r}; "
             "from rewriter.runtime.host.package import script; "
-            f"script({full_torch=})"
+            f"script({full_torch=}, devices={tuple(sorted(devices))})"
         )
         process = Process.start(
             [sys.executable, "-c", program],
@@ -152,7 +153,8 @@ def load(
     if not loading.full_torch:
         with contextlib.suppress(RewriterError):
             return loading.load(package, models, imports)
-        loading = Loading.start(loading.folder, full_torch=True)
+        devices = {expected.device for expected in models.values()}
+        loading = Loading.start(loading.folder, devices, full_torch=True)
         try:
             return load(loading, package, original, models, imports)
         finally:
@@ -162,7 +164,7 @@ def load(
     except RewriterError as error:
         if error.slug != "check-failed":
             raise
-        again = Loading.start(loading.folder, full_torch=True)
+        again = Loading.start(loading.folder, (), full_torch=True)
         try:
             again.load(original, models, imports)
         except RewriterError:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +35,7 @@ from rewriter.rebuild.check import ExpectedModel, Loading, link_check, load
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.recipe import Recipe
 from rewriter.rebuild.types import Checked, Route
-from rewriter.rebuild.unpack import Copying
+from rewriter.rebuild.unpack import Reading
 from rewriter.version import __version__
 
 _LARGE = 64 << 20  # bytes of a library that take longer to unpack than to load
@@ -101,7 +101,10 @@ def patch(
     Raises `RewriterError`, before any work, where this machine cannot build the package.
     """
     artifact = package if isinstance(package, Artifact) else open_artifact(package)
-    with plain(artifact, may_replace=replace) as original:
+    with (
+        plain(artifact, may_replace=replace) as original,
+        unpack.reading(_package(original)) as reading,
+    ):
         probed = instrument(original, selection or select())
         folder = _package(original).is_folder
         with files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary:
@@ -113,6 +116,7 @@ def patch(
                 check=check,
                 imports=imports,
                 report=report,
+                reading=reading,
             )
 
 
@@ -180,12 +184,13 @@ def rebuild(
     runs_here: bool | None = None,
     imports: Sequence[str] = (),
     report: Report = lambda text: None,
+    reading: Reading | None = None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
 
-    `runs_here` (by default, if it is checked) refuses what this processor could not run. Raises
-    `RewriterError` before any work where this machine cannot build it. What `output` holds after
-    an error is of no use.
+    `reading` is passed if the package is read already. `runs_here` (by default, if it is checked)
+    refuses what this processor could not run. Raises `RewriterError` before any work where this
+    machine cannot build it. What `output` holds after an error is of no use.
     """
     package = _package(artifact)
     machine = Machine.detect()
@@ -195,36 +200,50 @@ def rebuild(
         ThreadPoolExecutor() as pool,
         ExitStack() as running,
     ):
-        scratch = Path(folder)
-        copying = None if package.is_folder else Copying.start(pool, package, output)
-        if copying is not None:
-            running.enter_context(copying.wanted())
+        scratch, stopped = Path(folder), Event()
+        running.callback(stopped.set)
+        reading = reading or running.enter_context(unpack.reading(package))
+        copied = None
+        if reading is not None:
+            running.enter_context(reading.explains())
+            copied = pool.submit(unpack.copy, package.path, output, stopped)
         plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
         loading = None
-        if check and copying is not None:
+        if check and reading is not None:
             # Importing torch takes as long as all else does if nothing has to be compiled.
             loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
             running.callback(loading.stop)
         jobs = {plan.name: _job(plan) for plan in plans if plan.original}
         built = build.build(jobs, scratch, report)
-        if check:
-            for plan in plans:
-                if plan.original:
-                    new = library.read(built[plan.name], "the new library")
-                    link_check(new, plan.original, machine)
-        _write(package, output, plans, built, scratch, copying)
-        if copying is None:
-            note = "a directory is not loaded" if check else ""
-            return Built(_recipes(plans), "linked" if check else "skipped", note)
-        exact = pool.submit(_require_exact, package, output, copying.stopped)
-        checked: Checked = "skipped"
-        note = ""
-        if loading is not None:
-            report("loading the package")
-            models = {plan.name: _expected(plan, built, scratch) for plan in plans}
-            checked, note = load(loading, output, package.path, models, imports)
-        exact.result()
-        return Built(_recipes(plans), checked, note)
+        if copied is not None:
+            copied.result()
+        _write(package, output, plans, built, scratch, reading)
+        checks = [pool.submit(_link_check, plan, built, machine) for plan in plans if check]
+        if reading is not None:
+            checks.append(pool.submit(_require_exact, package, output, stopped))
+        checked: Checked = "linked" if check else "skipped"
+        note = "a directory is not loaded" if check else ""
+        try:
+            if loading is not None:
+                report("loading the package")
+                models = {plan.name: _expected(plan, built, scratch) for plan in plans}
+                checked, note = load(loading, output, package.path, models, imports)
+        except RewriterError:
+            _require(checks)  # which say more of what is wrong
+            raise
+        _require(checks)
+        return Built(tuple(plan.recipe for plan in plans), checked, note)
+
+
+def _require(checks: Sequence[Future[None]]) -> None:
+    """Wait for checks; the first that failed raises its error."""
+    for check in checks:
+        check.result()
+
+
+def _link_check(plan: _Plan, built: Mapping[str, Path], machine: Machine) -> None:
+    if plan.original is not None:
+        link_check(library.read(built[plan.name], "the new library"), plan.original, machine)
 
 
 def _plans(
@@ -247,10 +266,6 @@ def _plans(
             to = scratch / f"original{number}.so"
             unpacked = unpack.unpack(package, one.model, original, to, whole=chosen.route != "link")
         yield _Plan(one, chosen, original, unpacked)
-
-
-def _recipes(plans: Sequence[_Plan]) -> tuple[Recipe, ...]:
-    return tuple(plan.recipe for plan in plans)
 
 
 def _job(plan: _Plan) -> build.Job:
@@ -331,7 +346,7 @@ def _write(
     plans: Sequence[_Plan],
     libraries: Mapping[str, Path],
     scratch: Path,
-    copying: Copying | None,
+    reading: Reading | None,
 ) -> None:
     """Write the patched package."""
     probed = [plan.probed for plan in plans]
@@ -341,10 +356,10 @@ def _write(
         sources[one.model.name].write_bytes(one.result.source)
     made = changes(probed, sources, libraries)
     fields = manifest(probed, [plan.recipe.route for plan in plans])
-    if copying is None:
+    if reading is None:
         pack.patch_folder(package.path, output, package.root, made, fields)
     else:
-        pack.append(output, package.root, made, fields, copying.finish())
+        pack.append(output, package.root, made, fields, reading.finish())
 
 
 def _require_exact(package: Package, output: Path, stopped: Event) -> None:

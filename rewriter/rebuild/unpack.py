@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-import shutil
+import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from rewriter.artifact.package import library, pack
 from rewriter.artifact.package.library import Library
@@ -23,48 +23,26 @@ from rewriter.artifact.package.model import Model, Package
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild.build import Unpacked
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as WriteableBuffer
+
 _BLOCK = 1 << 20  # bytes that are held at once
+_CHUNK = 64 << 20  # bytes that the kernel copies before it is asked whether to go on
 # Bytes in which weights behind a library end; they are compared when it is loaded, in
 # torch/csrc/inductor/aoti_runtime/model_base.h.
 _MAGIC = 8
 
 
 @dataclass(frozen=True)
-class Copying:
-    """What is done with a package while the compiler is busy: it is copied to where it will be
-    patched, its hash is computed, and the checksums of the libraries are compared."""
+class Reading:
+    """What threads find out while the wrapper of a package is instrumented and compiled: the hash
+    of the package, and whether its libraries have their checksums."""
 
-    copied: Future[None]
     digest: Future[str]
     checked: tuple[Future[None], ...]
-    stopped: Event
-
-    @staticmethod
-    def start(pool: ThreadPoolExecutor, package: Package, output: Path) -> Copying:
-        libraries = [model.library for model in package.models if model.library is not None]
-        stopped = Event()
-        return Copying(
-            pool.submit(_copy, package.path, output, stopped),
-            pool.submit(_sha256, package.path, stopped),
-            tuple(pool.submit(package.container.check, name, stopped) for name in libraries),
-            stopped,
-        )
-
-    @contextmanager
-    def wanted(self) -> Iterator[None]:
-        """What is left to do when the body has ended, or failed, is not done. If it failed and a
-        checksum is wrong, that is the error."""
-        try:
-            yield
-        except RewriterError:
-            self.require_sound()
-            raise
-        finally:
-            self.stopped.set()
 
     def finish(self) -> str:
-        """Wait for all of it; returns the hash. Raises where something failed."""
-        self.copied.result()
+        """Wait for all of it; returns the hash. Raises where a checksum is wrong."""
         self.require_sound()
         return self.digest.result()
 
@@ -72,6 +50,42 @@ class Copying:
         """Wait for the checksums. Raises `RewriterError` where one is wrong."""
         for one in self.checked:
             one.result()
+
+    @contextmanager
+    def explains(self) -> Iterator[None]:
+        """If the body fails and a checksum is wrong, that is the error."""
+        try:
+            yield
+        except RewriterError:
+            self.require_sound()
+            raise
+
+
+@contextmanager
+def reading(package: Package) -> Iterator[Reading | None]:
+    """Read a package in the background, until the body ends. `None` for a directory, whose files
+    have no checksums."""
+    if package.is_folder:
+        yield None
+        return
+    libraries = [model.library for model in package.models if model.library is not None]
+    stopped = Event()
+    with ThreadPoolExecutor() as pool:
+        try:
+            yield Reading(
+                pool.submit(_sha256, package.path, stopped),
+                tuple(pool.submit(package.container.check, name, stopped) for name in libraries),
+            )
+        finally:
+            stopped.set()
+
+
+def copy(path: Path, output: Path, stopped: Event) -> None:
+    """Copy a file, until it is stopped. No byte passes through Python."""
+    with path.open("rb") as source, output.open("wb") as target:
+        left = os.fstat(source.fileno()).st_size
+        while left > 0 and not stopped.is_set():
+            left -= os.sendfile(target.fileno(), source.fileno(), None, min(left, _CHUNK))
 
 
 class _Stoppable(io.FileIO):
@@ -81,13 +95,8 @@ class _Stoppable(io.FileIO):
         super().__init__(path)
         self._stopped = stopped
 
-    def read(self, size: int | None = -1) -> bytes:
-        return b"" if self._stopped.is_set() else super().read(size)
-
-
-def _copy(path: Path, output: Path, stopped: Event) -> None:
-    with _Stoppable(path, stopped) as source, output.open("wb") as target:
-        shutil.copyfileobj(source, target, _BLOCK)
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        return 0 if self._stopped.is_set() else super().readinto(buffer)
 
 
 def _sha256(path: Path, stopped: Event) -> str:

@@ -32,8 +32,8 @@ class Processes:
     running: int = 0
 
     def start(self, command: Sequence[str], *_: Any, **__: Any) -> Process:
-        whole = command[-1].endswith("script(full_torch=True)")
-        assert whole or command[-1].endswith("script(full_torch=False)")
+        whole = "script(full_torch=True, " in command[-1]
+        assert whole or "script(full_torch=False, " in command[-1]
         self.started.append(whole)
         self.running += 1
         return Process(self, self.answers[whole].pop(0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -35,7 +34,11 @@ def package(folder: Path, method: int = zipfile.ZIP_STORED, data: bytes = DATA) 
         file.writestr(entry, data, method)
         file.writestr("m/data/aotinductor/model/last.json", b"behind it", method)
     model = SimpleNamespace(library=NAME, weights="in the library")
-    return SimpleNamespace(path=path, container=open_zip(path), models=(model,))
+    return _package(path, (model,))
+
+
+def _package(path: Path, models: tuple[Any, ...]) -> Any:
+    return SimpleNamespace(path=path, container=open_zip(path), models=models, is_folder=False)
 
 
 def library(offset: int, size: int) -> Library:
@@ -106,37 +109,50 @@ def test_weights_behind_a_library_are_a_hole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_checksum_that_is_wrong_is_found_while_the_package_is_copied(
+def test_a_checksum_that_is_wrong_is_found_while_the_package_is_read(
     method: int, tmp_path: Path
 ) -> None:
     made = package(tmp_path, method)
     path = cast(Path, made.path)
-    with ThreadPoolExecutor() as pool:
-        copying = unpack.Copying.start(pool, made, tmp_path / "copy.pt2")
-        assert copying.finish() == pack.sha256(path)
+    with unpack.reading(made) as reading:
+        unpack.copy(path, tmp_path / "copy.pt2", Event())
+        assert reading is not None
+        assert reading.finish() == pack.sha256(path)
     assert (tmp_path / "copy.pt2").read_bytes() == path.read_bytes()
     data = bytearray(path.read_bytes())
     data[data.index(b"more") + 12] ^= 64
     path.write_bytes(data)
-    damaged = SimpleNamespace(path=path, container=open_zip(path), models=made.models)
-    with ThreadPoolExecutor() as pool:
-        copying = unpack.Copying.start(pool, cast(Any, damaged), tmp_path / "copy.pt2")
+    damaged = _package(path, made.models)
+    with unpack.reading(damaged) as reading:
+        assert reading is not None
         with pytest.raises(RewriterError) as caught:
-            copying.finish()
+            reading.finish()
     assert caught.value.slug == "corrupt-package"
     # It is why the library says nonsense, too.
     with pytest.raises(RewriterError) as caught:
-        unpack.library_of(cast(Any, damaged), made.models[0])
+        unpack.library_of(damaged, made.models[0])
     assert caught.value.slug == "corrupt-package"
 
 
-def test_what_is_left_is_not_copied_after_an_interrupt(tmp_path: Path) -> None:
-    made, output, begin = package(tmp_path), tmp_path / "copy.pt2", Event()
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(begin.wait)
-        copying = unpack.Copying.start(pool, made, output)
-        with pytest.raises(KeyboardInterrupt), copying.wanted():
-            raise KeyboardInterrupt
-        begin.set()
+def test_what_is_left_is_not_read_after_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, output, begin, hashed = package(tmp_path), tmp_path / "copy.pt2", Event(), pack.sha256_of
+
+    class Stopped(Event):
+        def set(self) -> None:
+            super().set()
+            begin.set()
+
+    def later(file: Any) -> str:
+        begin.wait()
+        return hashed(file)
+
+    monkeypatch.setattr(unpack, "Event", Stopped)
+    monkeypatch.setattr(pack, "sha256_of", later)
+    with pytest.raises(KeyboardInterrupt), unpack.reading(made) as reading:
+        raise KeyboardInterrupt
+    assert reading is not None
+    assert reading.digest.result() == hashlib.sha256().hexdigest()
+    unpack.copy(made.path, output, begin)
     assert output.read_bytes() == b""
-    assert copying.digest.result() == hashlib.sha256().hexdigest()

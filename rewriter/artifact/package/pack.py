@@ -43,8 +43,9 @@ _OURS = ("format", "version", "written", "original")
 _NAME = 30  # where the name stands in a local header
 _DATE = (1980, 1, 1, 0, 0, 0)  # that of torch's own entries
 _ATTRIBUTES = 0o600 << 16
-_BLOCK = 1 << 20  # bytes that are held at once
-
+# Bytes that are held at once. Many, since a thread that reads in the background waits after each
+# block until the others let the interpreter go.
+_BLOCK = 4 << 20
 
 _Asked = ParamSpec("_Asked")
 
@@ -282,8 +283,9 @@ def sha256(path: Path) -> str:
 def sha256_of(file: IO[bytes]) -> str:
     """The hash of what is left of an open file, in hexadecimal."""
     digest = hashlib.sha256()
-    while block := file.read(_BLOCK):
-        digest.update(block)
+    block = memoryview(bytearray(_BLOCK))
+    while count := file.readinto(block):  # type: ignore[attr-defined]
+        digest.update(block[:count])
     return digest.hexdigest()
 
 

@@ -16,11 +16,13 @@ A `library` is loaded in place of the package: torch's loader would unpack all o
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,11 +100,22 @@ def _is_alone(torch: ModuleType) -> bool:
     return not hasattr(torch, "__version__")
 
 
-def script(*, full_torch: bool) -> None:
-    """Answer one request; with `full_torch`, after importing all of torch."""
+def _wake(bindings: Any, device: str) -> None:
+    """Make the process known to a device, which takes CUDA a third of a second."""
+    synchronize = getattr(bindings, f"_{device}_synchronize", None)
+    if synchronize is not None and _has(bindings, device):
+        with contextlib.suppress(RuntimeError):  # if it is of no use, loading says why
+            synchronize()
+
+
+def script(*, full_torch: bool, devices: Sequence[str]) -> None:
+    """Answer one request; with `full_torch`, after importing all of torch. `devices` are those
+    that it will be about."""
     if full_torch:
         importlib.import_module("torch")
     bindings = import_bindings()
+    for device in devices:
+        _wake(bindings, device)
     answer = load(bindings, json.loads(sys.stdin.readline()))
     print(json.dumps(answer), flush=True)
     # Exit at once: finalising torch would take time, and the parent has its answer.

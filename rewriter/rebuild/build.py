@@ -132,8 +132,8 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
             (folders[name] / ORIGIN).mkdir()
             assert job.unpacked is not None
             os.symlink(job.unpacked.path.resolve(), folders[name] / beside(job.recipe.model))
-    compiles = [step for step in compiles if not _reuse(step, object_keys, headers, report)]
-    _run_all(compiles, report)
+    # What is compiled does not wait for what is found: some objects have hundreds of headers.
+    _run_all(compiles, report, lambda step: _reuse(step, object_keys, headers, report))
     for step in compiles:
         _keep_object(step, object_keys, headers)
     _run_all(links, report)
@@ -344,12 +344,17 @@ def _append_weights(job: Job, target: Path) -> None:
         shutil.copyfileobj(source, output, 1 << 20)
 
 
-def _run_all(steps: Sequence[BuildStep], report: Report) -> None:
-    """Run commands side by side; the first failure stops the others and is raised."""
+def _run_all(
+    steps: Sequence[BuildStep],
+    report: Report,
+    is_done: Callable[[BuildStep], bool] = lambda step: False,
+) -> None:
+    """Run commands side by side, but those that are done; the first failure stops the others and is
+    raised."""
     state = _Run()
     workers = max(1, min(len(steps), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(_run, step, state, report) for step in steps]
+        running = [pool.submit(_run, step, state, report, is_done) for step in steps]
         try:
             for one in as_completed(running):
                 one.result()
@@ -360,8 +365,10 @@ def _run_all(steps: Sequence[BuildStep], report: Report) -> None:
             raise
 
 
-def _run(step: BuildStep, state: _Run, report: Report) -> None:
-    if state.stopped.is_set():
+def _run(
+    step: BuildStep, state: _Run, report: Report, is_done: Callable[[BuildStep], bool]
+) -> None:
+    if state.stopped.is_set() or is_done(step):
         return
     code, errors = _execute(step, state)
     if code and "-include" in step.command and "internal compiler error" in errors:

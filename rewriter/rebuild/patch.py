@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -218,9 +218,9 @@ def rebuild(
         if copied is not None:
             copied.result()
         _write(package, output, plans, built, scratch, reading)
-        checks = [pool.submit(_link_check, plan, built, machine) for plan in plans if check]
+        exact = None
         if reading is not None:
-            checks.append(pool.submit(_require_exact, package, output, stopped))
+            exact = pool.submit(_require_exact, package, output, stopped)
         checked: Checked = "linked" if check else "skipped"
         note = "a directory is not loaded" if check else ""
         try:
@@ -229,21 +229,19 @@ def rebuild(
                 models = {plan.name: _expected(plan, built, scratch) for plan in plans}
                 checked, note = load(loading, output, package.path, models, imports)
         except RewriterError:
-            _require(checks)  # which say more of what is wrong
+            _link_check(plans, built, machine)  # says more of what is wrong
             raise
-        _require(checks)
+        if checked == "linked":
+            _link_check(plans, built, machine)
+        if exact is not None:
+            exact.result()
         return Built(tuple(plan.recipe for plan in plans), checked, note)
 
 
-def _require(checks: Sequence[Future[None]]) -> None:
-    """Wait for checks; the first that failed raises its error."""
-    for check in checks:
-        check.result()
-
-
-def _link_check(plan: _Plan, built: Mapping[str, Path], machine: Machine) -> None:
-    if plan.original is not None:
-        link_check(library.read(built[plan.name], "the new library"), plan.original, machine)
+def _link_check(plans: Sequence[_Plan], built: Mapping[str, Path], machine: Machine) -> None:
+    for plan in plans:
+        if plan.original is not None:
+            link_check(library.read(built[plan.name], "the new library"), plan.original, machine)
 
 
 def _plans(

@@ -40,27 +40,27 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   template <class... T>
-  __attribute__((always_inline)) void inputs(const T&... values) noexcept {
+  void inputs(const T&... values) noexcept {
     if (running_) send(Phase::inputs, 0, Codes<T...>::text, pass(values)...);
   }
   template <class... T>
-  __attribute__((always_inline)) void before(int launch, const T&... values) noexcept {
+  void before(int launch, const T&... values) noexcept {
     if (running_) send(Phase::before, launch, Codes<T...>::text, pass(values)...);
   }
   template <class... T>
-  __attribute__((always_inline)) void after(int launch, const T&... values) noexcept {
+  void after(int launch, const T&... values) noexcept {
     if (running_) send(Phase::after, launch, Codes<T...>::text, pass(values)...);
   }
 
   // Whether a line passes anything. If a wrapper has the lines for every selection, the table says
   // which are used; this check is the cost of the others.
-  __attribute__((always_inline)) bool asks_inputs() const noexcept {
+  bool asks_inputs() const noexcept {
     return running_ && picks_[0].before;
   }
-  __attribute__((always_inline)) bool asks_before(int launch) const noexcept {
+  bool asks_before(int launch) const noexcept {
     return running_ && picks_[launch + 1].before;
   }
-  __attribute__((always_inline)) bool asks_after(int launch) const noexcept {
+  bool asks_after(int launch) const noexcept {
     return running_ && picks_[launch + 1].after;
   }
 
@@ -80,7 +80,7 @@ class Call {
 
   // As `reinterpret_tensor_wrapper`, but the result needs no destructor.
   template <class T>
-  __attribute__((always_inline)) Kept view(
+  Kept view(
       const T& base, int64_t dim, const int64_t* sizes, const int64_t* strides,
       int64_t offset) noexcept {
     if (!running_) return {0};
@@ -98,7 +98,7 @@ class Call {
 
  private:
   template <class T>
-  __attribute__((always_inline)) auto pass(const T& value) noexcept {
+  auto pass(const T& value) noexcept {
     if constexpr (std::is_same_v<T, Kept>) return value.place;
     else if constexpr (std::is_floating_point_v<T>) return static_cast<double>(value);
     else if constexpr (std::is_integral_v<T>) return static_cast<int64_t>(value);

@@ -28,9 +28,8 @@ from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text
 from rewriter.core.transaction import Transaction
 from rewriter.instrumentation.types import Selection
-from rewriter.rebuild import patch, script, unpack
-from rewriter.rebuild.patch import Built, Probed
-from rewriter.rebuild.unpack import Reading
+from rewriter.rebuild import patch, script
+from rewriter.rebuild.patch import Begun, Built, Probed
 
 
 def refuse_options(arguments: argparse.Namespace) -> None:
@@ -56,10 +55,12 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     started = time.perf_counter()
     with ExitStack() as running:
         original = running.enter_context(patch.plain(artifact, may_replace=arguments.replace))
-        reading = None
+        begun = None
         if not arguments.no_rebuild and not only_shows(arguments):
-            assert original.package is not None
-            reading = running.enter_context(unpack.reading(original.package))
+            beginning = patch.begin(
+                original, check=not arguments.no_check, imports=arguments.imports
+            )
+            begun = running.enter_context(beginning)
         probed = patch.instrument(original, selection)
         for one in probed:
             warn_about(one.result.plan)
@@ -68,7 +69,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
         changed = any(before[one.model.wrapper] != one.result.source for one in probed)
         if only_shows(arguments):
             delivered, built = Delivered(changed, diff=diff), None
-        elif arguments.no_rebuild:
+        elif begun is None:
             output = _output(arguments, artifact.path)
             with files.atomic_output(
                 output, overwrite=arguments.overwrite, directory=True
@@ -76,7 +77,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
                 script.write(original, probed, temporary)
             delivered, built = Delivered(True, str(output), diff=diff), None
         else:
-            delivered, built = _build(arguments, artifact, original, probed, diff, reading)
+            delivered, built = _build(arguments, artifact, original, probed, diff, begun)
     seconds = time.perf_counter() - started
     if arguments.json:
         from rewriter.commands._documents.instrument import package_document
@@ -94,7 +95,7 @@ def _build(
     original: Artifact,
     probed: Sequence[Probed],
     diff: str | None,
-    reading: Reading | None,
+    begun: Begun,
 ) -> tuple[Delivered, Built]:
     output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
     overwrite = arguments.overwrite or arguments.in_place
@@ -113,11 +114,10 @@ def _build(
             original,
             probed,
             temporary,
+            begun,
             route=arguments.route,
-            check=not arguments.no_check,
             imports=arguments.imports,
             report=steps(),
-            reading=reading,
         )
     return Delivered(True, str(output), None if backup is None else str(backup), diff), built
 

@@ -320,7 +320,8 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     probed = patch.instrument(artifact, selection)
     built = scratch / "probed.pt2"
     # No check: it is run next.
-    patch.rebuild(artifact, probed, built, check=False, runs_here=True, report=request.report)
+    with patch.begin(artifact, check=False, runs_here=True) as begun:
+        patch.rebuild(artifact, probed, built, begun, report=request.report)
     return built, probed[0].result.source
 
 

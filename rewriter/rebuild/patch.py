@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -51,6 +51,10 @@ class Probed:
     model: Model
     result: Instrumented
     everything: Plan | None = None
+
+    @property
+    def name(self) -> str:
+        return self.model.name
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def patch(
     artifact = package if isinstance(package, Artifact) else open_artifact(package)
     with (
         plain(artifact, may_replace=replace) as original,
-        unpack.reading(_package(original)) as reading,
+        begin(original, check=check, imports=imports) as begun,
     ):
         probed = instrument(original, selection or select())
         folder = _package(original).is_folder
@@ -112,11 +116,10 @@ def patch(
                 original,
                 probed,
                 temporary,
+                begun,
                 route=route,
-                check=check,
                 imports=imports,
                 report=report,
-                reading=reading,
             )
 
 
@@ -174,43 +177,86 @@ def plain(artifact: Artifact, *, may_replace: bool) -> Iterator[Artifact]:
         yield open_artifact(original, tuple(model.name for model in package.models))
 
 
+@dataclass(frozen=True)
+class Begun:
+    """What is begun before wrappers are instrumented, since it takes a while: the package is read,
+    and a process that will load the result imports torch.
+
+    `scratch` goes away afterwards. `libraries` are those that could be read, by the names of their
+    models. `reading` and `loading` are None for a directory, and `loading` where nothing is checked
+    or this machine cannot build the package.
+    """
+
+    scratch: Path
+    machine: Machine
+    libraries: Mapping[str, Library | None]
+    check: bool
+    runs_here: bool
+    reading: Reading | None
+    loading: Loading | None
+
+
+@contextmanager
+def begin(
+    artifact: Artifact,
+    *,
+    check: bool = True,
+    runs_here: bool | None = None,
+    imports: Sequence[str] = (),
+) -> Iterator[Begun]:
+    """Begin to patch a package; what is still running when the body ends is stopped.
+
+    `check` loads the result; `runs_here` (by default, if it is checked) refuses what this processor
+    could not run. Nothing is refused yet, as only some of the models may get probes.
+    """
+    package, machine = _package(artifact), Machine.detect()
+    runs_here = check if runs_here is None else runs_here
+    with (
+        tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
+        unpack.reading(package) as reading,
+        ExitStack() as running,
+    ):
+        libraries, loading = {}, None
+        with suppress(RewriterError):  # `rebuild` raises it, if that model gets probes
+            for model in package.models:
+                libraries[model.name] = unpack.library_of(package, model)
+                checks = preflight.checks(
+                    model, libraries[model.name], machine, runs_here=runs_here
+                )
+                preflight.require(checks, package, model)
+            if check and reading is not None:
+                # Importing torch takes as long as all else does if nothing has to be compiled.
+                devices = {model.device for model in package.models}
+                loading = Loading.start_for(Path(folder), devices, imports)
+                running.callback(loading.stop)
+        yield Begun(Path(folder), machine, libraries, check, runs_here, reading, loading)
+
+
 def rebuild(
     artifact: Artifact,
     probed: Sequence[Probed],
     output: Path,
+    begun: Begun,
     *,
     route: Route | None = None,
-    check: bool = True,
-    runs_here: bool | None = None,
     imports: Sequence[str] = (),
     report: Report = lambda text: None,
-    reading: Reading | None = None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
 
-    `reading` is passed if the package is read already. `runs_here` (by default, if it is checked)
-    refuses what this processor could not run. Raises `RewriterError` before any work where this
-    machine cannot build it. What `output` holds after an error is of no use.
+    Raises `RewriterError` before any work where this machine cannot build it. What `output` holds
+    after an error is of no use.
     """
-    package = _package(artifact)
-    machine = Machine.detect()
-    runs_here = check if runs_here is None else runs_here
-    with (
-        tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
-        ThreadPoolExecutor() as pool,
-        ExitStack() as running,
-    ):
-        scratch, stopped = Path(folder), Event()
+    package, scratch, reading = _package(artifact), begun.scratch, begun.reading
+    with ThreadPoolExecutor() as pool, ExitStack() as running:
+        stopped, copied = Event(), None
         running.callback(stopped.set)
-        reading = reading or running.enter_context(unpack.reading(package))
-        copied = None
         if reading is not None:
             running.enter_context(reading.explains())
             copied = pool.submit(unpack.copy, package.path, output, stopped)
-        plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
-        loading = None
-        if check and reading is not None:
-            # Importing torch takes as long as all else does if nothing has to be compiled.
+        plans = list(_plans(package, probed, begun, route))
+        loading = begun.loading
+        if begun.check and reading is not None and loading is None:
             loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
             running.callback(loading.stop)
         jobs = {plan.name: _job(plan) for plan in plans if plan.original}
@@ -221,18 +267,18 @@ def rebuild(
         exact = None
         if reading is not None:
             exact = pool.submit(_require_exact, package, output, stopped)
-        checked: Checked = "linked" if check else "skipped"
-        note = "a directory is not loaded" if check else ""
+        checked: Checked = "linked" if begun.check else "skipped"
+        note = "a directory is not loaded" if begun.check else ""
         try:
             if loading is not None:
                 report("loading the package")
                 models = {plan.name: _expected(plan, built, scratch) for plan in plans}
                 checked, note = load(loading, output, package.path, models, imports)
         except RewriterError:
-            _link_check(plans, built, machine)  # says more of what is wrong
+            _link_check(plans, built, begun.machine)  # says more of what is wrong
             raise
         if checked == "linked":
-            _link_check(plans, built, machine)
+            _link_check(plans, built, begun.machine)
         if exact is not None:
             exact.result()
         return Built(tuple(plan.recipe for plan in plans), checked, note)
@@ -245,23 +291,21 @@ def _link_check(plans: Sequence[_Plan], built: Mapping[str, Path], machine: Mach
 
 
 def _plans(
-    package: Package,
-    probed: Sequence[Probed],
-    machine: Machine,
-    scratch: Path,
-    route: Route | None,
-    *,
-    runs_here: bool,
+    package: Package, probed: Sequence[Probed], begun: Begun, route: Route | None
 ) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
+    machine = begun.machine
     for number, one in enumerate(probed):
-        original = unpack.library_of(package, one.model)
-        checks = preflight.checks(one.model, original, machine, runs_here=runs_here)
+        if one.name in begun.libraries:
+            original = begun.libraries[one.name]
+        else:
+            original = unpack.library_of(package, one.model)
+        checks = preflight.checks(one.model, original, machine, runs_here=begun.runs_here)
         preflight.require(checks, package, one.model)
         chosen = recipe.choose(one.model, original, machine, route)
         unpacked = None
         if original is not None:
-            to = scratch / f"original{number}.so"
+            to = begun.scratch / f"original{number}.so"
             unpacked = unpack.unpack(package, one.model, original, to, whole=chosen.route != "link")
         yield _Plan(one, chosen, original, unpacked)
 

@@ -10,7 +10,7 @@ what was not written, it is the caller who reads it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from rewriter.core.text import counted
 from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
+from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
 
@@ -58,8 +59,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class LeftUnwritten:
-    """A launch that wrote a result of the call last, and left `count` of its elements as they were;
-    `index` is the first of them."""
+    """A launch that wrote a result of the call, and left `count` of its elements as they were.
+    `index` is the first of them; no later launch writes them."""
 
     difference: Difference
     name: str
@@ -185,6 +186,8 @@ def judge(
     """
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
     found: list[UnwrittenRead | LeftUnwritten] = []
+    known = {one.place: one for one in differences}
+    flows: dict[str, list[FlowNode]] = {}  # by the call
     returned: dict[str, dict[int, set[str]]] = {}  # by the call
     for one in differences:
         run, launch, iteration = one.place
@@ -197,21 +200,25 @@ def judge(
             found.append(read)
             continue
         if run not in returned:
-            returned[run] = _returned(one.pair.first)
+            flows[run] = dataflow.trace(one.pair.first)
+            returned[run] = _returned(one.pair.first, flows[run])
         names = returned[run].get(one.steps[0].position, set())
-        found += _left(one, pair, steps[0], steps[1], names)
+        for left in _left(one, pair, steps[0], steps[1], names):
+            writer = _first_writer(one.pair.first, flows[run], one.steps[0].position, left.name)
+            if writer is not None and (begins := known.get((run, *writer[0]))) is not None:
+                found.append(replace(left, difference=begins, name=writer[1]))
     return found
 
 
 def _left(
     difference: Difference, pair: Pair, one: RunStep, other: RunStep, returned: set[str]
 ) -> Iterator[LeftUnwritten]:
-    """What the launch left unwritten of its results that are `returned`, and no later launch
+    """What is unwritten of the results of a launch that are `returned`, and no later launch
     writes."""
     rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     for row in rows[0]:
         match = [x for x in rows[1] if x.is_result and x.arg == row.arg]
-        if not match or row.role != "out" or row.phase == "before" or row.arg not in returned:
+        if not match or not row.is_result or row.phase == "before" or row.arg not in returned:
             continue
         compared = _compare(pair, row, match[0])
         if compared is None or compared.left is None:
@@ -220,9 +227,28 @@ def _left(
         yield LeftUnwritten(difference, row.arg, filling, compared.filled[filling], row.size, index)
 
 
-def _returned(run: RunDump) -> dict[int, set[str]]:
+def _first_writer(
+    run: RunDump, nodes: Sequence[FlowNode], step: int, name: str
+) -> tuple[tuple[int, int], str] | None:
+    """The launch, with its iteration, that wrote all of a result, before others updated it in
+    place, and what it calls that; `None` if there is none, as of an empty tensor that a model
+    writes parts of."""
+    while True:
+        node = nodes[step]
+        rows = dataflow.tensors(run.rows(node.step))
+        roles = {row.role for row in rows if row.arg == name and row.phase == "after"}
+        if roles == {"out"}:
+            assert node.step.launch is not None
+            return (node.step.launch, node.step.iteration), name
+        writer = node.writer(name)
+        if writer is None or nodes[writer.step].step.launch is None:
+            return None
+        step = writer.step
+        name = next(x for x, slot in nodes[step].slots.items() if slot == writer.slot)
+
+
+def _returned(run: RunDump, nodes: Sequence[FlowNode]) -> dict[int, set[str]]:
     """By their steps, the results of launches that a call returns as these launches left them."""
-    nodes = dataflow.trace(run)
     names: dict[int, set[str]] = {}
     for origin in chain.from_iterable(output.holds for output in outputs_of(run, nodes)):
         slots = nodes[origin.step].slots.items()

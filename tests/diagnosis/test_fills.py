@@ -25,12 +25,21 @@ def filled(probe: str, fill: int) -> torch.Tensor:
     return torch.frombuffer(word, dtype=torch.float32).reshape(4, 8).clone()
 
 
-def write(folder: Path, launches: list[tuple[str, Values, Values]], x: float = 1.0) -> Path:
-    """A dump of launches that are given and write these values, with fingerprints and files."""
+def write(
+    folder: Path,
+    launches: list[tuple[str, Values, Values]],
+    x: float = 1.0,
+    in_place: tuple[str, int] = ("", -1),
+) -> Path:
+    """A dump of launches that are given and write these values, with fingerprints and files.
+    `in_place` is a result, and the launch that updates it."""
     rows = []
     for index, (kernel, given, written) in enumerate(launches):
         reads = [_row(index, name, "in", value) for name, value in given.items()]
-        writes = [_row(index, name, "out", value) for name, value in written.items()]
+        writes = [
+            _row(index, name, "inout" if (name, index) == in_place else "out", value)
+            for name, value in written.items()
+        ]
         rows.append(dumps.launch(index, kernel, reads, writes))
     dump = dumps.write(folder, rows, inputs=[dumps.value("x", mean=x, fingerprint=f"{x}")])
     run = dump / "rank0/run0"
@@ -115,6 +124,27 @@ def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str 
     assert (finding.kind, finding.launch) == ("unwritten", 0)
     assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
     assert finding.text[0] == "buf1[3, 0] is the first: nobody wrote it"
+
+
+def test_what_is_updated_in_place_was_left_unwritten_by_who_wrote_it_first(tmp_path: Path) -> None:
+    """Additions to some rows of a result, whose last row nobody wrote."""
+    paths = []
+    for fill, apart in enumerate((False, False, True, True)):
+        part = torch.cat([ONES[:3], filled("poison", fill % 2)[3:]])
+        added = torch.cat([ONES[:2] * 5, part[2:]])
+        first = filled("poison", fill % 2) if apart else part
+        run = [("a", {}, {"buf1": first}), ("b", {}, {"buf1": added})]
+        paths.append(write(tmp_path / str(fill), run[apart:], in_place=("buf1", 1 - apart)))
+    compared = fills.compare_fills(*paths[:2])
+    (finding,) = sanitized.of_fills(
+        compared, fills.judge(compared.differences, *paths[:2])
+    ).findings
+    assert (finding.launch, finding.kernel) == (0, "a")
+    assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
+    # An empty tensor that a model writes parts of has no such launch.
+    compared = fills.compare_fills(*paths[2:])
+    assert len(compared.differences) == 1
+    assert fills.judge(compared.differences, *paths[2:]) == []
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.faults.programs import environment_with, imports_of
 from benchmarks.faults.source import ENCODING, Source, read
 
+_OPERATORS = Path(__file__).with_name("recorded_operators.py")
 _FILES = {"python": "python/output_code.py", "cpp_wrapper": "cpp_wrapper/output_code.py"}
 
 
@@ -32,7 +33,8 @@ class Artifact:
 
     @property
     def options(self) -> list[str]:
-        return imports_of(self.source)
+        recorded = "torch.ops.corp." in self.source.text
+        return [*imports_of(self.source), *(["--import", str(_OPERATORS)] if recorded else [])]
 
     @property
     def environment(self) -> dict[str, str]:

@@ -7,7 +7,6 @@ import filecmp
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from rewriter.artifact.package.model import Package
@@ -29,7 +28,7 @@ from rewriter.core.terminal import message, say_text
 from rewriter.core.transaction import Transaction
 from rewriter.instrumentation.types import Selection
 from rewriter.rebuild import patch, script
-from rewriter.rebuild.patch import Begun, Built, Probed
+from rewriter.rebuild.patch import Built, Probed
 
 
 def refuse_options(arguments: argparse.Namespace) -> None:
@@ -53,31 +52,14 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
         )
     started = time.perf_counter()
-    with ExitStack() as running:
-        original = running.enter_context(patch.plain(artifact, may_replace=arguments.replace))
-        begun = None
-        if not arguments.no_rebuild and not only_shows(arguments):
-            beginning = patch.begin(
-                original, check=not arguments.no_check, imports=arguments.imports
-            )
-            begun = running.enter_context(beginning)
-        probed = patch.instrument(original, selection)
-        for one in probed:
-            warn_about(one.result.plan)
-        before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
-        diff = _diff(arguments, artifact, {one.model.wrapper: one.result.source for one in probed})
-        changed = any(before[one.model.wrapper] != one.result.source for one in probed)
+    built = None
+    with patch.plain(artifact, may_replace=arguments.replace) as original:
         if only_shows(arguments):
-            delivered, built = Delivered(changed, diff=diff), None
-        elif begun is None:
-            output = _output(arguments, artifact.path)
-            with files.atomic_output(
-                output, overwrite=arguments.overwrite, directory=True
-            ) as temporary:
-                script.write(original, probed, temporary)
-            delivered, built = Delivered(True, str(output), diff=diff), None
+            probed, delivered = _planned(arguments, artifact, original, selection)
+        elif arguments.no_rebuild:
+            probed, delivered = _write_sources(arguments, artifact, original, selection)
         else:
-            delivered, built = _build(arguments, artifact, original, probed, diff, begun)
+            probed, delivered, built = _build(arguments, artifact, original, selection)
     seconds = time.perf_counter() - started
     if arguments.json:
         from rewriter.commands._documents.instrument import package_document
@@ -89,26 +71,49 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
+def _planned(
+    arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
+) -> tuple[tuple[Probed, ...], Delivered]:
+    """The wrappers with probes, and what there is to show of them."""
+    probed = patch.instrument(original, selection)
+    for one in probed:
+        warn_about(one.result.plan)
+    before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
+    diff = _diff(arguments, artifact, {one.model.wrapper: one.result.source for one in probed})
+    changed = any(before[one.model.wrapper] != one.result.source for one in probed)
+    return probed, Delivered(changed, diff=diff)
+
+
+def _write_sources(
+    arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
+) -> tuple[tuple[Probed, ...], Delivered]:
+    probed, planned = _planned(arguments, artifact, original, selection)
+    output = _output(arguments, artifact.path)
+    with files.atomic_output(output, overwrite=arguments.overwrite, directory=True) as temporary:
+        script.write(original, probed, temporary)
+    return probed, Delivered(True, str(output), diff=planned.diff)
+
+
 def _build(
-    arguments: argparse.Namespace,
-    artifact: Artifact,
-    original: Artifact,
-    probed: Sequence[Probed],
-    diff: str | None,
-    begun: Begun,
-) -> tuple[Delivered, Built]:
+    arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
+) -> tuple[tuple[Probed, ...], Delivered, Built]:
     output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
     overwrite = arguments.overwrite or arguments.in_place
     if arguments.in_place:
         _require_backup(artifact.path, original.path, overwrite=arguments.overwrite)
-    folder = artifact.path.is_dir()
     backup = None
-    with Transaction(output) as changes:
+    check, imports = not arguments.no_check, arguments.imports
+    with (
+        Transaction(output) as changes,
+        patch.begin(original, check=check, imports=imports) as begun,
+    ):
+        probed, planned = _planned(arguments, artifact, original, selection)
         if arguments.in_place:
             # Staged before the package: if this is interrupted in between, the backup exists.
             backup = files.backup_path(output.resolve())
             mode = output.stat().st_mode
             shutil.copyfile(original.path, changes.stage(backup, mode=mode))
+        folder = artifact.path.is_dir()
         temporary = files.stage(changes, output, overwrite=overwrite, directory=folder)
         built = patch.rebuild(
             original,
@@ -116,10 +121,11 @@ def _build(
             temporary,
             begun,
             route=arguments.route,
-            imports=arguments.imports,
+            imports=imports,
             report=steps(),
         )
-    return Delivered(True, str(output), None if backup is None else str(backup), diff), built
+    kept = None if backup is None else str(backup)
+    return probed, Delivered(True, str(output), kept, planned.diff), built
 
 
 def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:

@@ -105,13 +105,13 @@ def patch(
     Raises `RewriterError`, before any work, where this machine cannot build the package.
     """
     artifact = package if isinstance(package, Artifact) else open_artifact(package)
-    with (
-        plain(artifact, may_replace=replace) as original,
-        begin(original, check=check, imports=imports) as begun,
-    ):
-        probed = instrument(original, selection or select())
+    with plain(artifact, may_replace=replace) as original:
         folder = _package(original).is_folder
-        with files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary:
+        with (
+            files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary,
+            begin(original, check=check, imports=imports) as begun,
+        ):
+            probed = instrument(original, selection or select())
             return rebuild(
                 original,
                 probed,

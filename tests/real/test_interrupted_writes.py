@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -175,10 +176,11 @@ CASES = {
 def no_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a package is built to is put together without a compiler."""
 
-    def rebuild(original: object, probed: object, output: Path, **_: object) -> Built:
+    def rebuild(_: object, __: object, output: Path, *___: object, **____: object) -> Built:
         patched(PACKAGE, output)
         return Built((), "skipped")
 
+    monkeypatch.setattr(patch, "begin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(patch, "rebuild", rebuild)
     monkeypatch.setattr("rewriter.commands._package._tell", lambda *_: None)
 

@@ -175,8 +175,8 @@ def package_rows(layers: int, device: str) -> list[Row]:
     """Measure patching a package: the first one on a machine, and later ones.
 
     The cache directory is empty at first, and nothing is kept for the next run. First patches and
-    compiles of the plain wrapper take turns, and the median pair counts: machines are quicker at
-    times, some by a factor of two.
+    compiles of the plain wrapper take turns, and the median pair counts: the speed of
+    a machine varies within minutes, of some by a factor of two.
     """
     with tempfile.TemporaryDirectory(prefix="rewriter-bench-") as name:
         folder = Path(name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.faults.programs import environment_with, imports_of
 from benchmarks.faults.source import ENCODING, Source, read
 
-_OPERATORS = Path(__file__).with_name("recorded_operators.py")
+_OPERATORS = Path(__file__).parents[2] / "fixtures/recorded_operators.py"
 _FILES = {"python": "python/output_code.py", "cpp_wrapper": "cpp_wrapper/output_code.py"}
 
 
@@ -33,8 +33,10 @@ class Artifact:
 
     @property
     def options(self) -> list[str]:
-        recorded = "torch.ops.corp." in self.source.text
-        return [*imports_of(self.source), *(["--import", str(_OPERATORS)] if recorded else [])]
+        options = imports_of(self.source)
+        if "torch.ops.corp." in self.source.text:
+            options += ["--import", str(_OPERATORS)]
+        return options
 
     @property
     def environment(self) -> dict[str, str]:

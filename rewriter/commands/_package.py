@@ -7,6 +7,7 @@ import filecmp
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact.package.model import Package
@@ -55,7 +56,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     built = None
     with patch.plain(artifact, may_replace=arguments.replace) as original:
         if only_shows(arguments):
-            probed, delivered = _planned(arguments, artifact, original, selection)
+            probed, delivered = _plan_and_show(arguments, artifact, original, selection)
         elif arguments.no_rebuild:
             probed, delivered = _write_sources(arguments, artifact, original, selection)
         else:
@@ -71,10 +72,10 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
-def _planned(
+def _plan_and_show(
     arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
 ) -> tuple[tuple[Probed, ...], Delivered]:
-    """The wrappers with probes, and what there is to show of them."""
+    """Put probes into the wrappers, warn about them, and print their diff if that is asked for."""
     probed = patch.instrument(original, selection)
     for one in probed:
         warn_about(one.result.plan)
@@ -87,27 +88,26 @@ def _planned(
 def _write_sources(
     arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
 ) -> tuple[tuple[Probed, ...], Delivered]:
-    probed, planned = _planned(arguments, artifact, original, selection)
+    """Write the sources with probes, and a build script."""
+    probed, shown = _plan_and_show(arguments, artifact, original, selection)
     output = _output(arguments, artifact.path)
     with files.atomic_output(output, overwrite=arguments.overwrite, directory=True) as temporary:
         script.write(original, probed, temporary)
-    return probed, Delivered(True, str(output), diff=planned.diff)
+    return probed, replace(shown, changed=True, output=str(output))
 
 
 def _build(
     arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
 ) -> tuple[tuple[Probed, ...], Delivered, Built]:
+    """Build the package with probes."""
     output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
     overwrite = arguments.overwrite or arguments.in_place
     if arguments.in_place:
         _require_backup(artifact.path, original.path, overwrite=arguments.overwrite)
     backup = None
-    check, imports = not arguments.no_check, arguments.imports
-    with (
-        Transaction(output) as changes,
-        patch.begin(original, check=check, imports=imports) as begun,
-    ):
-        probed, planned = _planned(arguments, artifact, original, selection)
+    beginning = patch.begin(original, check=not arguments.no_check, imports=arguments.imports)
+    with Transaction(output) as changes, beginning as begun:
+        probed, shown = _plan_and_show(arguments, artifact, original, selection)
         if arguments.in_place:
             # Staged before the package: if this is interrupted in between, the backup exists.
             backup = files.backup_path(output.resolve())
@@ -116,16 +116,10 @@ def _build(
         folder = artifact.path.is_dir()
         temporary = files.stage(changes, output, overwrite=overwrite, directory=folder)
         built = patch.rebuild(
-            original,
-            probed,
-            temporary,
-            begun,
-            route=arguments.route,
-            imports=imports,
-            report=steps(),
+            original, probed, temporary, begun, route=arguments.route, report=steps()
         )
     kept = None if backup is None else str(backup)
-    return probed, Delivered(True, str(output), kept, planned.diff), built
+    return probed, replace(shown, changed=True, output=str(output), backup=kept), built
 
 
 def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:

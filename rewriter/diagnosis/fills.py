@@ -186,9 +186,9 @@ def judge(
     """
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
     found: list[UnwrittenRead | LeftUnwritten] = []
-    known = {one.place: one for one in differences}
-    flows: dict[str, list[FlowNode]] = {}  # by the call
-    returned: dict[str, dict[int, set[str]]] = {}  # by the call
+    known: dict[Place | None, Difference] = {one.place: one for one in differences}
+    flows: dict[str, list[FlowNode]] = {}  # by the call, as the next
+    returned: dict[str, dict[int, set[str]]] = {}
     for one in differences:
         run, launch, iteration = one.place
         if (pair := runs.get(run)) is None:
@@ -204,17 +204,18 @@ def judge(
             returned[run] = _returned(one.pair.first, flows[run])
         names = returned[run].get(one.steps[0].position, set())
         for left in _left(one, pair, steps[0], steps[1], names):
-            writer = _first_writer(one.pair.first, flows[run], one.steps[0].position, left.name)
-            if writer is not None and (begins := known.get((run, *writer[0]))) is not None:
-                found.append(replace(left, difference=begins, name=writer[1]))
-    return found
+            place = _first_writer(one.pair.first, flows[run], one.steps[0].position, left.name)
+            if place in known:
+                found.append(replace(left, difference=known[place]))
+    order = {place: number for number, place in enumerate(known)}
+    return sorted(found, key=lambda one: order[one.difference.place])
 
 
 def _left(
     difference: Difference, pair: Pair, one: RunStep, other: RunStep, returned: set[str]
 ) -> Iterator[LeftUnwritten]:
-    """What is unwritten of the results of a launch that are `returned`, and no later launch
-    writes."""
+    """What is unwritten of the results of a launch that are `returned`, and no later launch writes:
+    by this launch, or by one before that it updates in place."""
     rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     for row in rows[0]:
         match = [x for x in rows[1] if x.is_result and x.arg == row.arg]
@@ -228,23 +229,23 @@ def _left(
 
 
 def _first_writer(
-    run: RunDump, nodes: Sequence[FlowNode], step: int, name: str
-) -> tuple[tuple[int, int], str] | None:
-    """The launch, with its iteration, that wrote all of a result, before others updated it in
-    place, and what it calls that; `None` if there is none, as of an empty tensor that a model
-    writes parts of."""
+    run: RunDump, nodes: Sequence[FlowNode], position: int, name: str
+) -> Place | None:
+    """The launch that wrote a result before others updated it in place; `None` if each of them only
+    updates it, such as an empty tensor that a model fills in part, or if several wrote parts."""
     while True:
-        node = nodes[step]
+        node = nodes[position]
         rows = dataflow.tensors(run.rows(node.step))
         roles = {row.role for row in rows if row.arg == name and row.phase == "after"}
-        if roles == {"out"}:
-            assert node.step.launch is not None
-            return (node.step.launch, node.step.iteration), name
-        writer = node.writer(name)
-        if writer is None or nodes[writer.step].step.launch is None:
+        if node.step.launch is None:
             return None
-        step = writer.step
-        name = next(x for x, slot in nodes[step].slots.items() if slot == writer.slot)
+        if roles == {"out"}:
+            return run.name, node.step.launch, node.step.iteration
+        origins = node.given.get(name, ())
+        if len(origins) != 1:
+            return None
+        position, slot = origins[0].step, origins[0].slot
+        name = next((x for x, one in nodes[position].slots.items() if one == slot), "")
 
 
 def _returned(run: RunDump, nodes: Sequence[FlowNode]) -> dict[int, set[str]]:

@@ -317,10 +317,10 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
         artifact = open_artifact(file, models=[package.models[0].name])
     if selection is None:
         return artifact.path, wrapper.source
-    probed = patch.instrument(artifact, selection)
     built = scratch / "probed.pt2"
     # No check: it is run next.
     with patch.begin(artifact, check=False, runs_here=True) as begun:
+        probed = patch.instrument(artifact, selection)
         patch.rebuild(artifact, probed, built, begun, report=request.report)
     return built, probed[0].result.source
 

@@ -4,9 +4,10 @@ The text of an instrumented wrapper is one file that compiles by itself. A packa
 three files: the wrapper with the lines of probes, the table with the facts of its launches, and the
 bodies of the runtime. Compiling the wrapper takes most of the time. So it gets the lines for every
 launch, before and after, with all values, and picks in the table say which values are used; the
-others cost one call. With that, the wrapper is the same for all selections, except those with
-memory probes, whose lines replace statements. The runtime is the same for all packages. Another
-patch of a package therefore compiles only the table; the other two files come from the build cache.
+others cost two small calls. With that, the wrapper is the same for all selections, except those
+with memory probes, whose lines replace statements. The runtime is the same for all packages.
+Another patch of a package therefore compiles only the table; the other two files come from the
+build cache.
 """
 
 from __future__ import annotations

@@ -126,17 +126,21 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
                 continue
             keys[name] = key
             object_keys |= _object_keys(steps, folders[name])
-        compiles += map(_listing_headers, steps)
+        compiles += map(_as_compiled, steps)
         links.append(linking)
         if job.links:
             (folders[name] / ORIGIN).mkdir()
             assert job.unpacked is not None
             os.symlink(job.unpacked.path.resolve(), folders[name] / beside(job.recipe.model))
+
+    def compiled(step: BuildStep, state: _Run) -> None:
+        if not _reuse(step, object_keys, headers, report):
+            _run(step, state, report)
+            _keep_object(step, object_keys, headers)
+
     # What is compiled does not wait for what is found: some objects have hundreds of headers.
-    _run_all(compiles, report, lambda step: _reuse(step, object_keys, headers, report))
-    for step in compiles:
-        _keep_object(step, object_keys, headers)
-    _run_all(links, report)
+    _run_all(compiles, compiled)
+    _run_all(links, lambda step, state: _run(step, state, report))
     for name, job in jobs.items():
         if not (folders[name] / RESULT).is_file():
             raise RewriterError(
@@ -171,11 +175,12 @@ def _key_of(
     )
 
 
-def _listing_headers(step: BuildStep) -> BuildStep:
-    """A compilation that also tells which headers it read."""
+def _as_compiled(step: BuildStep) -> BuildStep:
+    """A compilation that takes less time, and also tells which headers it read."""
     if step.source is None or step.source.suffix == ".s":
         return step
-    return replace(step, command=(*step.command, "-MD", "-MF", f"{step.source.name}.d"))
+    listing = ("-MD", "-MF", f"{step.source.name}.d")
+    return replace(step, command=(*step.command, *_QUICKER, *listing))
 
 
 def _keep(key: str, folder: Path, headers: Mapping[Path, tuple[Path, ...]]) -> None:
@@ -272,8 +277,7 @@ def _compile(
 ) -> BuildStep:
     # Paths of the directory that goes away must not be in the result.
     places = f"-ffile-prefix-map={source.parent}=."
-    is_assembly = source.suffix == ".s"
-    arguments = [] if is_assembly else [*flags.arguments, *extra, *_QUICKER, places]
+    arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
     command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
     return BuildStep(about, command, source.parent, source, target)
 
@@ -344,17 +348,12 @@ def _append_weights(job: Job, target: Path) -> None:
         shutil.copyfileobj(source, output, 1 << 20)
 
 
-def _run_all(
-    steps: Sequence[BuildStep],
-    report: Report,
-    is_done: Callable[[BuildStep], bool] = lambda step: False,
-) -> None:
-    """Run commands side by side, but those that are done; the first failure stops the others and is
-    raised."""
+def _run_all(steps: Sequence[BuildStep], work: Callable[[BuildStep, _Run], None]) -> None:
+    """Do some work for each step side by side; the first failure stops the others and is raised."""
     state = _Run()
     workers = max(1, min(len(steps), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(_run, step, state, report, is_done) for step in steps]
+        running = [pool.submit(work, step, state) for step in steps]
         try:
             for one in as_completed(running):
                 one.result()
@@ -365,10 +364,8 @@ def _run_all(
             raise
 
 
-def _run(
-    step: BuildStep, state: _Run, report: Report, is_done: Callable[[BuildStep], bool]
-) -> None:
-    if state.stopped.is_set() or is_done(step):
+def _run(step: BuildStep, state: _Run, report: Report) -> None:
+    if state.stopped.is_set():
         return
     code, errors = _execute(step, state)
     if code and "-include" in step.command and "internal compiler error" in errors:

@@ -60,15 +60,15 @@ class Loading:
         """A process that can load models of these devices, and imports no more than it has to."""
         devices = set(devices)
         full_torch = bool(imports) or not devices <= set(_DEVICES)
-        return Loading.start(folder, devices, full_torch=full_torch)
+        return Loading.start(folder, full_torch=full_torch, cuda="cuda" in devices)
 
     @staticmethod
-    def start(folder: Path, devices: Iterable[str], *, full_torch: bool) -> Loading:
+    def start(folder: Path, *, full_torch: bool, cuda: bool = False) -> Loading:
         home = str(Path(__file__).parent.parent.parent)
         program = (
             f"import sys; sys.path[0] = {home!r}; "
             "from rewriter.runtime.host.package import script; "
-            f"script({full_torch=}, devices={tuple(sorted(devices))})"
+            f"script({full_torch=}, {cuda=})"
         )
         process = Process.start(
             [sys.executable, "-c", program],
@@ -153,8 +153,7 @@ def load(
     if not loading.full_torch:
         with contextlib.suppress(RewriterError):
             return loading.load(package, models, imports)
-        devices = {expected.device for expected in models.values()}
-        loading = Loading.start(loading.folder, devices, full_torch=True)
+        loading = Loading.start(loading.folder, full_torch=True)
         try:
             return load(loading, package, original, models, imports)
         finally:
@@ -164,7 +163,7 @@ def load(
     except RewriterError as error:
         if error.slug != "check-failed":
             raise
-        again = Loading.start(loading.folder, (), full_torch=True)
+        again = Loading.start(loading.folder, full_torch=True)
         try:
             again.load(original, models, imports)
         except RewriterError:

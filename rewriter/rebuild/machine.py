@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import os
 import platform
@@ -20,7 +21,7 @@ from pathlib import Path
 from rewriter.rebuild import build_cache
 
 _PATIENCE = 60  # seconds for a compiler to compile one line
-_PROBE = "void probe() { throw 1; }\n"  # needs the C++ library
+_PROBE = b"void probe() { throw 1; }\n"  # needs the C++ library
 _CUDA_HEADERS = ("cuda.h", "cuda_runtime_api.h")
 
 # g++, clang++-18, x86_64-linux-gnu-c++ and Intel's.
@@ -111,23 +112,24 @@ def brings_its_library(compiler: str) -> bool:
     """
     from rewriter.artifact.package.library import read
 
-    command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.so"]
-    key = build_cache.key([command], [_PROBE], "")
+    # Not called a library: the cache counts those of packages.
+    command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.o"]
+    key = build_cache.key([command], [hashlib.sha256(_PROBE).hexdigest()], "")
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
-        made = Path(folder) / "probe.so"
+        made = Path(folder) / "probe.o"
         if kept := build_cache.find(key):
             made.write_bytes(kept.content)
-            return read(made, made.name).is_static
-        (Path(folder) / "probe.cpp").write_text(_PROBE)
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, check=False, timeout=_PATIENCE
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return False  # compiling tells more
-        if done.returncode or not made.is_file():
-            return False
-        build_cache.keep(key, made, ())
+        else:
+            (Path(folder) / "probe.cpp").write_bytes(_PROBE)
+            try:
+                done = subprocess.run(
+                    command, cwd=folder, capture_output=True, check=False, timeout=_PATIENCE
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return False  # compiling tells more
+            if done.returncode or not made.is_file():
+                return False
+            build_cache.keep(key, made, ())
         return read(made, made.name).is_static
 
 

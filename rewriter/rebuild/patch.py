@@ -52,10 +52,6 @@ class Probed:
     result: Instrumented
     everything: Plan | None = None
 
-    @property
-    def name(self) -> str:
-        return self.model.name
-
 
 @dataclass(frozen=True)
 class Built:
@@ -102,7 +98,7 @@ def patch(
     `imports` are modules that register custom operators, for the check. `report` is told what was
     done.
 
-    Raises `RewriterError`, before any work, where this machine cannot build the package.
+    Raises `RewriterError`, before anything is compiled, where this machine cannot build it.
     """
     artifact = package if isinstance(package, Artifact) else open_artifact(package)
     with plain(artifact, may_replace=replace) as original:
@@ -118,7 +114,6 @@ def patch(
                 temporary,
                 begun,
                 route=route,
-                imports=imports,
                 report=report,
             )
 
@@ -179,19 +174,20 @@ def plain(artifact: Artifact, *, may_replace: bool) -> Iterator[Artifact]:
 
 @dataclass(frozen=True)
 class Begun:
-    """What is begun before wrappers are instrumented, since it takes a while: the package is read,
-    and a process that will load the result imports torch.
+    """What runs before wrappers are instrumented, since it takes a while: the package is read, and
+    a process that will load the result imports torch.
 
-    `scratch` goes away afterwards. `libraries` are those that could be read, by the names of their
-    models. `reading` and `loading` are None for a directory, and `loading` where nothing is checked
-    or this machine cannot build the package.
+    `scratch` goes away afterwards. `libraries` are those of the models that were looked at, by
+    their names. `reading` is None for a directory; `loading` too, and where nothing is checked or
+    a model cannot be built here.
     """
 
     scratch: Path
     machine: Machine
-    libraries: Mapping[str, Library | None]
     check: bool
     runs_here: bool
+    imports: Sequence[str]
+    libraries: Mapping[str, Library | None]
     reading: Reading | None
     loading: Loading | None
 
@@ -206,8 +202,9 @@ def begin(
 ) -> Iterator[Begun]:
     """Begin to patch a package; what is still running when the body ends is stopped.
 
-    `check` loads the result; `runs_here` (by default, if it is checked) refuses what this processor
-    could not run. Nothing is refused yet, as only some of the models may get probes.
+    `check` loads the result, with operators that `imports` register; `runs_here` (by default, if it
+    is checked) refuses what this processor could not run. Nothing is refused here: only `rebuild`
+    knows which models get probes.
     """
     package, machine = _package(artifact), Machine.detect()
     runs_here = check if runs_here is None else runs_here
@@ -217,19 +214,18 @@ def begin(
         ExitStack() as running,
     ):
         libraries, loading = {}, None
-        with suppress(RewriterError):  # `rebuild` raises it, if that model gets probes
+        with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
             for model in package.models:
-                libraries[model.name] = unpack.library_of(package, model)
-                checks = preflight.checks(
-                    model, libraries[model.name], machine, runs_here=runs_here
-                )
+                known = libraries[model.name] = unpack.library_of(package, model)
+                checks = preflight.checks(model, known, machine, runs_here=runs_here)
                 preflight.require(checks, package, model)
             if check and reading is not None:
                 # Importing torch takes as long as all else does if nothing has to be compiled.
                 devices = {model.device for model in package.models}
                 loading = Loading.start_for(Path(folder), devices, imports)
                 running.callback(loading.stop)
-        yield Begun(Path(folder), machine, libraries, check, runs_here, reading, loading)
+        scratch = Path(folder)
+        yield Begun(scratch, machine, check, runs_here, imports, libraries, reading, loading)
 
 
 def rebuild(
@@ -239,49 +235,62 @@ def rebuild(
     begun: Begun,
     *,
     route: Route | None = None,
-    imports: Sequence[str] = (),
     report: Report = lambda text: None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
 
-    Raises `RewriterError` before any work where this machine cannot build it. What `output` holds
-    after an error is of no use.
+    Raises `RewriterError` before anything is compiled where this machine cannot build it. What
+    `output` holds after an error is of no use.
     """
-    package, scratch, reading = _package(artifact), begun.scratch, begun.reading
+    package, reading = _package(artifact), begun.reading
     with ThreadPoolExecutor() as pool, ExitStack() as running:
-        stopped, copied = Event(), None
+        stopped, copied, exact = Event(), None, None
         running.callback(stopped.set)
         if reading is not None:
             running.enter_context(reading.explains())
             copied = pool.submit(unpack.copy, package.path, output, stopped)
         plans = list(_plans(package, probed, begun, route))
-        loading = begun.loading
-        if begun.check and reading is not None and loading is None:
-            loading = Loading.start_for(scratch, {one.model.device for one in probed}, imports)
-            running.callback(loading.stop)
         jobs = {plan.name: _job(plan) for plan in plans if plan.original}
-        built = build.build(jobs, scratch, report)
+        built = build.build(jobs, begun.scratch, report)
         if copied is not None:
             copied.result()
-        _write(package, output, plans, built, scratch, reading)
-        exact = None
+        _write(package, output, plans, built, begun.scratch, reading)
         if reading is not None:
             exact = pool.submit(_require_exact, package, output, stopped)
-        checked: Checked = "linked" if begun.check else "skipped"
-        note = "a directory is not loaded" if begun.check else ""
-        try:
-            if loading is not None:
-                report("loading the package")
-                models = {plan.name: _expected(plan, built, scratch) for plan in plans}
-                checked, note = load(loading, output, package.path, models, imports)
-        except RewriterError:
-            _link_check(plans, built, begun.machine)  # says more of what is wrong
-            raise
-        if checked == "linked":
-            _link_check(plans, built, begun.machine)
+        checked, note = _check(package, output, plans, built, begun, report)
         if exact is not None:
             exact.result()
         return Built(tuple(plan.recipe for plan in plans), checked, note)
+
+
+def _check(
+    package: Package,
+    output: Path,
+    plans: Sequence[_Plan],
+    built: Mapping[str, Path],
+    begun: Begun,
+    report: Report,
+) -> tuple[Checked, str]:
+    """Load the patched package, and say why not if it cannot be done."""
+    if not begun.check:
+        return "skipped", ""
+    if package.is_folder:
+        _link_check(plans, built, begun.machine)
+        return "linked", "a directory is not loaded"
+    models = {plan.name: _expected(plan, built, begun.scratch) for plan in plans}
+    devices = {plan.probed.model.device for plan in plans}
+    loading = begun.loading or Loading.start_for(begun.scratch, devices, begun.imports)
+    report("loading the package")
+    try:
+        checked, note = load(loading, output, package.path, models, begun.imports)
+    except RewriterError:
+        _link_check(plans, built, begun.machine)  # a symbol that is missing says more
+        raise
+    finally:
+        loading.stop()
+    if checked == "linked":  # the loader would have resolved all symbols
+        _link_check(plans, built, begun.machine)
+    return checked, note
 
 
 def _link_check(plans: Sequence[_Plan], built: Mapping[str, Path], machine: Machine) -> None:
@@ -296,8 +305,8 @@ def _plans(
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     machine = begun.machine
     for number, one in enumerate(probed):
-        if one.name in begun.libraries:
-            original = begun.libraries[one.name]
+        if one.model.name in begun.libraries:
+            original = begun.libraries[one.model.name]
         else:
             original = unpack.library_of(package, one.model)
         checks = preflight.checks(one.model, original, machine, runs_here=begun.runs_here)

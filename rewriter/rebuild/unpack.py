@@ -1,21 +1,23 @@
 """What is read of a package before it is patched: its libraries, its hash, its checksums.
 
-A package may have gigabytes of weights. So nothing is read twice, weights are not copied where they
-are not needed, and the package is copied while the compiler is busy.
+A package may have gigabytes of weights. So weights are not unpacked where they are not needed, and
+the package is hashed, its checksums compared, and it is copied while the compiler is busy.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from rewriter.artifact.package import library, pack
 from rewriter.artifact.package.library import Library
@@ -23,11 +25,8 @@ from rewriter.artifact.package.model import Model, Package
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild.build import Unpacked
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer as WriteableBuffer
-
-_BLOCK = 1 << 20  # bytes that are held at once
 _CHUNK = 64 << 20  # bytes that the kernel copies before it is asked whether to go on
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system may not have it
 # Bytes in which weights behind a library end; they are compared when it is loaded, in
 # torch/csrc/inductor/aoti_runtime/model_base.h.
 _MAGIC = 8
@@ -81,11 +80,18 @@ def reading(package: Package) -> Iterator[Reading | None]:
 
 
 def copy(path: Path, output: Path, stopped: Event) -> None:
-    """Copy a file, until it is stopped. No byte passes through Python."""
-    with path.open("rb") as source, output.open("wb") as target:
-        left = os.fstat(source.fileno()).st_size
-        while left > 0 and not stopped.is_set():
-            left -= os.sendfile(target.fileno(), source.fileno(), None, min(left, _CHUNK))
+    """Copy a file, until it is stopped."""
+    with _Stoppable(path, stopped) as source, output.open("wb") as target:
+        try:
+            # The kernel copies, so that no byte passes through Python.
+            while not stopped.is_set() and os.sendfile(
+                target.fileno(), source.fileno(), None, _CHUNK
+            ):
+                continue
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE:
+                raise
+            shutil.copyfileobj(source, target, pack.BLOCK)
 
 
 class _Stoppable(io.FileIO):
@@ -95,8 +101,8 @@ class _Stoppable(io.FileIO):
         super().__init__(path)
         self._stopped = stopped
 
-    def readinto(self, buffer: WriteableBuffer) -> int | None:
-        return 0 if self._stopped.is_set() else super().readinto(buffer)
+    def read(self, size: int | None = -1) -> bytes:
+        return b"" if self._stopped.is_set() else super().read(size)
 
 
 def _sha256(path: Path, stopped: Event) -> str:
@@ -131,7 +137,7 @@ def unpack(package: Package, model: Model, original: Library, to: Path, *, whole
             source.seek(part.start)
             target.seek(part.start)
             left = len(part)
-            while left and (block := source.read(min(left, _BLOCK))):
+            while left and (block := source.read(min(left, pack.BLOCK))):
                 digest.update(block)
                 target.write(block)
                 left -= len(block)

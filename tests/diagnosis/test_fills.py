@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,15 +30,16 @@ def write(
     folder: Path,
     launches: list[tuple[str, Values, Values]],
     x: float = 1.0,
-    in_place: tuple[str, int] = ("", -1),
+    in_place: tuple[str, Collection[int]] = ("", ()),
 ) -> Path:
     """A dump of launches that are given and write these values, with fingerprints and files.
-    `in_place` is a result, and the launch that updates it."""
+    `in_place` is a result, and the launches that update it."""
     rows = []
+    updated, by = in_place
     for index, (kernel, given, written) in enumerate(launches):
         reads = [_row(index, name, "in", value) for name, value in given.items()]
         writes = [
-            _row(index, name, "inout" if (name, index) == in_place else "out", value)
+            _row(index, name, "inout" if name == updated and index in by else "out", value)
             for name, value in written.items()
         ]
         rows.append(dumps.launch(index, kernel, reads, writes))
@@ -129,22 +131,26 @@ def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str 
 def test_what_is_updated_in_place_was_left_unwritten_by_who_wrote_it_first(tmp_path: Path) -> None:
     """Additions to some rows of a result, whose last row nobody wrote."""
     paths = []
-    for fill, apart in enumerate((False, False, True, True)):
-        part = torch.cat([ONES[:3], filled("poison", fill % 2)[3:]])
-        added = torch.cat([ONES[:2] * 5, part[2:]])
-        first = filled("poison", fill % 2) if apart else part
-        run = [("a", {}, {"buf1": first}), ("b", {}, {"buf1": added})]
-        paths.append(write(tmp_path / str(fill), run[apart:], in_place=("buf1", 1 - apart)))
-    compared = fills.compare_fills(*paths[:2])
-    (finding,) = sanitized.of_fills(
-        compared, fills.judge(compared.differences, *paths[:2])
-    ).findings
+    for fill in (0, 1):
+        first = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        added = torch.cat([ONES[:2] * 5, first[2:]])
+        run = [("a", {}, {"buf1": first}), ("b", {}, {"buf1": added}), ("c", {}, {"buf1": added})]
+        paths.append(write(tmp_path / str(fill), run, in_place=("buf1", {1, 2})))
+    compared = fills.compare_fills(*paths)
+    (finding,) = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
     assert (finding.launch, finding.kernel) == (0, "a")
     assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
-    # An empty tensor that a model writes parts of has no such launch.
-    compared = fills.compare_fills(*paths[2:])
+    assert finding.text[0] == "buf1[3, 0] is the first: nobody wrote it"
+
+
+def test_an_empty_tensor_that_a_model_fills_in_part_is_no_finding(tmp_path: Path) -> None:
+    paths = []
+    for fill in (0, 1):
+        run = [("b", {}, {"buf1": torch.cat([ONES[:3], filled("poison", fill)[3:]])})]
+        paths.append(write(tmp_path / str(fill), run, in_place=("buf1", {0})))
+    compared = fills.compare_fills(*paths)
     assert len(compared.differences) == 1
-    assert fills.judge(compared.differences, *paths[2:]) == []
+    assert fills.judge(compared.differences, *paths) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ The recorded ones need the torch release that wrote them: `doctor` tells which r
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 from pathlib import Path
@@ -27,18 +28,13 @@ pytestmark = pytest.mark.gpu
 
 RECORDED = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11"
 WRAPPERS = sorted(RECORDED.glob("*/python/output_code*.py"))
+OPERATORS = "recorded_operators"  # which the recorded wrappers call
 PROBES = ["names", "print", "save", "hash", "hash,names,print,save,sync,time"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _corp_operators() -> Any:
-    """The custom operators that the recorded wrappers call."""
-    with torch.library._scoped_library("corp", "FRAGMENT") as library:
-        library.define("scale(Tensor x, float factor, int power) -> Tensor")
-        library.define("inc_(Tensor(a!) x) -> ()")
-        library.impl("scale", lambda x, f, n: (x * f) ** n, "CompositeExplicitAutograd")
-        library.impl("inc_", lambda x: (x.add_(1), None)[1], "CompositeExplicitAutograd")
-        yield
+def _operators() -> None:
+    importlib.import_module(OPERATORS)
 
 
 @pytest.mark.skipif(

@@ -7,6 +7,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ import rewriter
 from capture import Packaged
 from rewriter.artifact.opening import open_artifact
 from rewriter.core.errors import RewriterError
-from rewriter.rebuild import patch, script
+from rewriter.rebuild import patch, script, unpack
 from rewriter.rebuild.check import ExpectedModel, Loading
 from rewriter.rebuild.types import Checked
 
@@ -84,6 +85,35 @@ def test_a_damaged_library_is_why_it_does_not_link(
     with pytest.raises(RewriterError) as caught:
         rewriter.patch(path, tmp_path / "out.pt2", rewriter.select("names"))
     assert caught.value.slug == "corrupt-package"
+
+
+def test_what_was_begun_is_stopped_by_an_interrupt(
+    packaged: Callable[..., Packaged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of the package and the process that imports torch, while it is compiled."""
+    copying, processes = Event(), []
+    start = Loading.start
+
+    def copy(path: Path, output: Path, stopped: Event) -> None:
+        copying.set()
+        assert stopped.wait(60)
+
+    def started(*args: Any, **options: Any) -> Loading:
+        processes.append(start(*args, **options))
+        return processes[-1]
+
+    def interrupted(*_: Any) -> Any:
+        assert copying.wait(60)
+        assert processes[0].process.is_running
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(unpack, "copy", copy)
+    monkeypatch.setattr(Loading, "start", started)
+    monkeypatch.setattr(patch.build, "build", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rewriter.patch(packaged("mlp").path, tmp_path / "out.pt2", rewriter.select("names"))
+    assert not processes[0].process.is_running
+    assert not any(tmp_path.iterdir())
 
 
 def test_no_script_is_written_for_a_damaged_library(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import zipfile
 from pathlib import Path
 from threading import Event
@@ -137,15 +139,15 @@ def test_a_checksum_that_is_wrong_is_found_while_the_package_is_read(
 def test_what_is_left_is_not_read_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, output, begin, hashed = package(tmp_path), tmp_path / "copy.pt2", Event(), pack.sha256_of
+    made, ended, hashed = package(tmp_path), Event(), pack.sha256_of
 
     class Stopped(Event):
         def set(self) -> None:
             super().set()
-            begin.set()
+            ended.set()
 
     def later(file: Any) -> str:
-        begin.wait()
+        ended.wait()
         return hashed(file)
 
     monkeypatch.setattr(unpack, "Event", Stopped)
@@ -154,5 +156,43 @@ def test_what_is_left_is_not_read_after_an_interrupt(
         raise KeyboardInterrupt
     assert reading is not None
     assert reading.digest.result() == hashlib.sha256().hexdigest()
-    unpack.copy(made.path, output, begin)
+
+
+def test_a_copy_ends_where_it_is_stopped(tmp_path: Path) -> None:
+    made, output, stopped = package(tmp_path), tmp_path / "copy.pt2", Event()
+    stopped.set()
+    unpack.copy(made.path, output, stopped)
     assert output.read_bytes() == b""
+
+
+def test_a_file_that_becomes_shorter_is_copied_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, output = package(tmp_path), tmp_path / "copy.pt2"
+    send = os.sendfile
+
+    def shortened(target: int, source: int, offset: None, count: int) -> int:
+        os.truncate(made.path, 1000)
+        return send(target, source, offset, min(count, 100))
+
+    monkeypatch.setattr(os, "sendfile", shortened)
+    unpack.copy(made.path, output, Event())
+    assert output.read_bytes() == made.path.read_bytes()
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_where_the_kernel_does_not_copy_python_does(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, output = package(tmp_path), tmp_path / "copy.pt2"
+
+    def refused(*_: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "sendfile", refused)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="Input/output"):
+            unpack.copy(made.path, output, Event())
+        return
+    unpack.copy(made.path, output, Event())
+    assert output.read_bytes() == made.path.read_bytes()

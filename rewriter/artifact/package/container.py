@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import IO, TYPE_CHECKING, Protocol
 
-from rewriter.artifact.package.pack import ORIGINAL, SOURCES
+from rewriter.artifact.package.pack import BLOCK, ORIGINAL, SOURCES
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 
@@ -40,7 +40,6 @@ _BOMB_RATIO = 100
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what torch reads
 _LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
 _LENGTHS = 26  # where these say how long the name and what follows it are
-_BLOCK = 4 << 20  # bytes that are held at once; many, as in pack.py
 _END = struct.Struct("<4s4H2LH")  # what a zip file ends in: the fifth is the number of entries
 _END_SIGNATURE = b"PK\5\6"
 _IN_ZIP64 = 0xFFFF  # the number is elsewhere
@@ -122,7 +121,7 @@ class Zip:
             self._directory.open(name) as source,
             to.open("xb") as target,
         ):
-            shutil.copyfileobj(source, target, _BLOCK)
+            shutil.copyfileobj(source, target, BLOCK)
             self._require_whole(name, target.tell())
 
     def open(self, name: str) -> IO[bytes]:
@@ -133,14 +132,14 @@ class Zip:
                 return io.BufferedReader(_Part(self.path, *_place(self.path, entry)))
             unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
             with self._directory.open(name) as source:
-                shutil.copyfileobj(source, unpacked, _BLOCK)
+                shutil.copyfileobj(source, unpacked, BLOCK)
             unpacked.seek(0)
             return unpacked
 
     def check(self, name: str, stopped: Event | None = None) -> None:
         with _reading(self.path), self._directory.open(name) as source:
             size = 0
-            while block := source.read(_BLOCK):
+            while block := source.read(BLOCK):
                 size += len(block)
                 if stopped is not None and stopped.is_set():
                     return

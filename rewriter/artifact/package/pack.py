@@ -43,9 +43,9 @@ _OURS = ("format", "version", "written", "original")
 _NAME = 30  # where the name stands in a local header
 _DATE = (1980, 1, 1, 0, 0, 0)  # that of torch's own entries
 _ATTRIBUTES = 0o600 << 16
-# Bytes that are held at once. Many, since a thread that reads in the background waits after each
-# block until the others let the interpreter go.
-_BLOCK = 4 << 20
+# Bytes that are held at once. A thread that reads in the background waits after each block until
+# the others let the interpreter go, so smaller blocks take longer.
+BLOCK = 4 << 20
 
 _Asked = ParamSpec("_Asked")
 
@@ -151,7 +151,7 @@ def is_as_packed(patched: Path, root: str, scratch: Path) -> bool:
             if name is not None:
                 files[name] = scratch / f"packed{len(files)}"
                 with file.open(name) as source, files[name].open("wb") as target:
-                    shutil.copyfileobj(source, target, _BLOCK)
+                    shutil.copyfileobj(source, target, BLOCK)
     moved = [(model["library"], model["original_library"]) for model in models if model["library"]]
     changes = Changes(
         {model["wrapper"]: files[model["wrapper"]] for model in models},
@@ -283,9 +283,8 @@ def sha256(path: Path) -> str:
 def sha256_of(file: IO[bytes]) -> str:
     """The hash of what is left of an open file, in hexadecimal."""
     digest = hashlib.sha256()
-    block = memoryview(bytearray(_BLOCK))
-    while count := file.readinto(block):  # type: ignore[attr-defined]
-        digest.update(block[:count])
+    while block := file.read(BLOCK):
+        digest.update(block)
     return digest.hexdigest()
 
 
@@ -301,7 +300,7 @@ def _text(manifest: Mapping[str, object]) -> str:
 
 def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
     """The next bytes of a file, so many of them, a piece at a time."""
-    while size > 0 and (block := file.read(min(size, _BLOCK))):
+    while size > 0 and (block := file.read(min(size, BLOCK))):
         yield block
         size -= len(block)
 
@@ -311,7 +310,7 @@ def _add(file: zipfile.ZipFile, name: str, contents: Path, place: int) -> None:
     entry = _entry(name)
     entry.file_size = contents.stat().st_size
     with contents.open("rb") as source, file.open(entry, "w") as target:
-        shutil.copyfileobj(source, target, _BLOCK)
+        shutil.copyfileobj(source, target, BLOCK)
     file.filelist.insert(place, file.filelist.pop())
 
 

@@ -53,7 +53,7 @@ class Call {
   }
 
   // Whether a line passes anything. If a wrapper has the lines for every selection, the table says
-  // which are used; this check is the cost of the others.
+  // which are used; this call, and that of the line, are the cost of the others.
   bool asks_inputs() const noexcept {
     return running_ && picks_[0].before;
   }
@@ -66,7 +66,7 @@ class Call {
 
   // A buffer was allocated; another one may replace it.
   template <class T>
-  __attribute__((always_inline)) void allocated(int event, T& buffer) noexcept {
+  void allocated(int event, T& buffer) noexcept {
     if (AtenTensorHandle other = replace(event, static_cast<AtenTensorHandle>(buffer))) {
       buffer = T(other);
     }

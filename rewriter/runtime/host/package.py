@@ -1,8 +1,9 @@
 """Loads packages in a separate process: `script()` reads a request from standard input.
 
 Torch's loader is C++ and needs no Python code of torch, whose import takes five times as long as
-loading. So only the bindings `torch._C` are imported, if that is possible, and before the request
-comes. The parent (`rewriter/rebuild/check.py`) writes one line of JSON and reads one:
+loading. So only the bindings `torch._C` are imported, if that is possible, and the CUDA context is
+created, before the request comes. The parent (`rewriter/rebuild/check.py`) writes one line of JSON
+and reads one:
 
     {"package": path, "models": {name: {"device": device, "library": path or ""}}, "imports": […]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
@@ -22,7 +23,6 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -100,22 +100,21 @@ def _is_alone(torch: ModuleType) -> bool:
     return not hasattr(torch, "__version__")
 
 
-def _wake(bindings: Any, device: str) -> None:
-    """Make the process known to a device, which takes CUDA a third of a second."""
-    synchronize = getattr(bindings, f"_{device}_synchronize", None)
-    if synchronize is not None and _has(bindings, device):
-        with contextlib.suppress(RuntimeError):  # if it is of no use, loading says why
-            synchronize()
+def _create_cuda_context(bindings: Any) -> None:
+    """Create the CUDA context of this process, which takes a third of a second."""
+    if _has(bindings, "cuda"):
+        with contextlib.suppress(RuntimeError):  # if the device cannot be used, loading says why
+            bindings._cuda_synchronize()
 
 
-def script(*, full_torch: bool, devices: Sequence[str]) -> None:
-    """Answer one request; with `full_torch`, after importing all of torch. `devices` are those
-    that it will be about."""
+def script(*, full_torch: bool, cuda: bool) -> None:
+    """Answer one request; with `full_torch`, after importing all of torch. `cuda` is whether it
+    will be about a model for CUDA."""
     if full_torch:
         importlib.import_module("torch")
     bindings = import_bindings()
-    for device in devices:
-        _wake(bindings, device)
+    if cuda:
+        _create_cuda_context(bindings)
     answer = load(bindings, json.loads(sys.stdin.readline()))
     print(json.dumps(answer), flush=True)
     # Exit at once: finalising torch would take time, and the parent has its answer.

@@ -1,11 +1,25 @@
-"""Notes signals that end programs, for code that has to finish something first."""
+"""Notes or holds back signals that end programs, for code that has to finish something first."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Hold back signals that would end the process until the body is through."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Signals:
@@ -22,7 +36,7 @@ class Signals:
     def __enter__(self) -> Signals:
         if threading.current_thread() is not threading.main_thread():
             return self
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _ENDING:
             # `nohup` makes processes ignore it: keep that, here and in the program.
             if (before := signal.getsignal(number)) is not signal.SIG_IGN:
                 self._before[number] = before

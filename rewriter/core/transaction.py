@@ -11,24 +11,24 @@ so the next command that writes there can tell, and removes those of dead proces
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
 import shutil
-import signal
 import stat
-from collections.abc import Iterator
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from rewriter.core import locks
 from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.signals import held_back
 
 _NAME = re.compile(r"\.rewriter-\d+-[0-9a-f]{8}")
 # The contents of a hidden folder: new contents of files, old contents, and files to remove.
 _NEW, _OLD, _GONE = "new", "old", "gone"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_scratch(path: Path) -> bool:
@@ -142,7 +142,7 @@ class Transaction:
             missing.append(folder)
             folder = folder.parent
         for one in reversed(missing):
-            with _uninterrupted():
+            with held_back():
                 os.mkdir(one)
                 self._made.append(one)
 
@@ -183,14 +183,14 @@ class Transaction:
         for change in self._changes:
             self.about(change.path)
             change.prepare()
-        with _uninterrupted():
+        with held_back():
             for change in self._changes:
                 self.about(change.path)
                 self._tried.append(change)
                 change.make()
 
     def _end(self) -> None:
-        with _uninterrupted():
+        with held_back():
             left = self._clear()
         if left:
             raise RewriterError(
@@ -204,7 +204,7 @@ class Transaction:
     def _undo(self) -> list[str]:
         """Undo the changes. Returns sentences about what could not be undone."""
         left = []
-        with _uninterrupted():
+        with held_back():
             for change in reversed(self._tried):
                 try:
                     change.take_back()
@@ -300,23 +300,15 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold back signals that would end the process between two renames."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def unwritable(path: Path, error: OSError) -> RewriterError:
     """The error for a path that could not be written, when nothing was changed."""
+    hint = "Check that the folder exists and may be written, or pass another path."
+    if error.errno == errno.ENOSPC:
+        hint = f"Free space there, or in the directory of temporary files, {tempfile.gettempdir()}."
     return RewriterError(
         "unwritable",
         f"cannot write {path}: {_why(error, beside=path)}",
-        hint="Nothing was written. Check that the folder exists and may be written, or pass "
-        "another path.",
+        hint=f"Nothing was written. {hint}",
     )
 
 

@@ -105,7 +105,7 @@ def find(wanted: str) -> Product | None:
         try:
             facts = json_text.parse_object(limits.read(entry, limits.JSON_BYTES))
             headers, digest, suffix = facts["headers"], facts["sha256"], facts["suffix"]
-            if any(_hash(Path(path)) != known for path, known in headers.items()):
+            if any(sha256(Path(path)) != known for path, known in headers.items()):
                 continue
             file = place / f"{digest}{suffix}"
             content = file.read_bytes()
@@ -130,7 +130,7 @@ def keep(wanted: str, product: Path, headers: Sequence[Path]) -> None:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         data = product.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
-        known = {str(path): _hash(path) for path in sorted(set(headers))}
+        known = {str(path): sha256(path) for path in sorted(set(headers))}
         entry = {"sha256": digest, "suffix": product.suffix, "headers": known}
         facts = json.dumps(entry, sort_keys=True).encode()
         _write(place / f"{digest}{product.suffix}", data)
@@ -170,17 +170,6 @@ def _asked(compiler: str, option: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
-
-
-def _hash(path: Path) -> str:
-    """The hash of a header. There are hundreds, and a build asks for each several times."""
-    about = path.stat()
-    return _hash_of(path, about.st_ino, about.st_size, about.st_mtime_ns)
-
-
-@cache
-def _hash_of(path: Path, *_: int) -> str:
-    return sha256(path)
 
 
 def _products(place: Path) -> Iterator[tuple[Path, int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
 import os
 import platform
@@ -18,10 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rewriter.rebuild import build_cache
-
 _PATIENCE = 60  # seconds for a compiler to compile one line
-_PROBE = b"void probe() { throw 1; }\n"  # needs the C++ library
 _CUDA_HEADERS = ("cuda.h", "cuda_runtime_api.h")
 
 # g++, clang++-18, x86_64-linux-gnu-c++ and Intel's.
@@ -108,29 +104,21 @@ def _which(name: str) -> str:
 def brings_its_library(compiler: str) -> bool:
     """Whether a compiler links libstdc++ statically, as some wrappers around compilers do.
 
-    The only way to know is to ask it for a library: a small one, which is kept with what was built.
+    The only way to know is to ask it for a library: a small one, in a directory that goes away.
     """
     from rewriter.artifact.package.library import read
 
-    # Not called a library: the cache counts those of packages.
-    command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.o"]
-    key = build_cache.key([command], [hashlib.sha256(_PROBE).hexdigest()], "")
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
-        made = Path(folder) / "probe.o"
-        if kept := build_cache.find(key):
-            made.write_bytes(kept.content)
-        else:
-            (Path(folder) / "probe.cpp").write_bytes(_PROBE)
-            try:
-                done = subprocess.run(
-                    command, cwd=folder, capture_output=True, check=False, timeout=_PATIENCE
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                return False  # compiling tells more
-            if done.returncode or not made.is_file():
-                return False
-            build_cache.keep(key, made, ())
-        return read(made, made.name).is_static
+        (Path(folder) / "probe.cpp").write_text("void probe() { throw 1; }\n")
+        command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.so"]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, check=False, timeout=_PATIENCE
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False  # compiling tells more
+        made = Path(folder) / "probe.so"
+        return done.returncode == 0 and made.is_file() and read(made, made.name).is_static
 
 
 def _features() -> frozenset[str]:

@@ -216,7 +216,9 @@ def begin(
         libraries, loading = {}, None
         with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
             for model in package.models:
-                known = libraries[model.name] = unpack.library_of(package, model)
+                with ThreadPoolExecutor() as pool:
+                    pool.submit(preflight.ask_compiler, model, machine)
+                    known = libraries[model.name] = unpack.library_of(package, model)
                 checks = preflight.checks(model, known, machine, runs_here=runs_here)
                 preflight.require(checks, package, model)
             if check and reading is not None:

@@ -141,8 +141,19 @@ def _torch(model: Model, library: Library | None, machine: Machine) -> Iterator[
         )
 
 
+def ask_compiler(model: Model, machine: Machine) -> None:
+    """Ask the compiler of a model what `checks` wants to know, since that takes it a while. The
+    answer is kept in this process."""
+    if compiler := _compiler_of(model, machine):
+        brings_its_library(compiler)
+
+
+def _compiler_of(model: Model, machine: Machine) -> str:
+    return compile_flags(model.command("Compile"), partial(directory, machine)).compiler
+
+
 def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
-    compiler = compile_flags(model.command("Compile"), partial(directory, machine)).compiler
+    compiler = _compiler_of(model, machine)
     if not compiler:
         yield Check(
             "C++ compiler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -411,3 +412,18 @@ def test_every_predicate_that_is_let_through_is_one_that_works() -> None:
             f"(call_expression function: (identifier) @callee (#{predicate} @callee {argument}))"
         )
         assert tree_sitter.QueryCursor(query).matches(tree.root_node) == [], predicate
+
+
+def test_an_interrupt_while_a_query_is_compiled_is_no_mistake_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiler = sys.modules["re._compiler" if sys.version_info >= (3, 11) else "sre_compile"]
+    compile_ = compiler.compile
+
+    def interrupted(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return compile_(*args)
+
+    monkeypatch.setattr(compiler, "compile", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        grammar.query('((identifier) @name (#match? @name "^of_this_test_alone$"))')

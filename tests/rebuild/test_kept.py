@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.rebuild import build_cache, machine
+from rewriter.rebuild import build_cache
 from rewriter.runtime import cache_directory
 
 
@@ -183,31 +183,3 @@ def test_headers_that_a_compiler_names() -> None:
     rules = "wrapper.o: wrapper.cpp /t/shim.h \\\n /with\\ space/a.h\n/t/shim.h:\n"
     found = build_cache.headers_in(rules, Path("/scratch/0"))
     assert found == [Path("/t/shim.h"), Path("/with space/a.h")]
-
-
-@pytest.mark.programs
-def test_whether_a_compiler_brings_its_library_is_asked_once(place: Path, tmp_path: Path) -> None:
-    compiler, calls = tmp_path / "g++", tmp_path / "calls"
-
-    def write(option: str) -> None:
-        compiler.write_text(
-            f'#!/bin/sh\necho "$@" >> {calls}\nexec /usr/bin/env g++ "$@" {option}\n'
-        )
-        compiler.chmod(0o755)
-
-    def asked() -> tuple[bool, int]:
-        """The answer of another process, and how many times the compiler has compiled."""
-        for function in (machine.brings_its_library, build_cache._identity):
-            function.cache_clear()
-        answer = machine.brings_its_library(str(compiler))
-        return answer, sum("probe.cpp" in line for line in calls.read_text().splitlines())
-
-    write("")
-    assert asked() == (False, 1)
-    assert asked() == (False, 1)
-    usage = build_cache.usage()
-    assert usage is not None
-    assert usage.count == 0  # of libraries
-    write("-static-libstdc++")
-    assert asked() == (True, 2)
-    assert asked() == (True, 2)

@@ -399,7 +399,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise _corrupt(path, str(error)) from error
+        raise _corrupt(path, str(error) or "it ends too early") from error
 
 
 def _missing(path: Path) -> RewriterError:

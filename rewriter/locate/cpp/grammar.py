@@ -18,6 +18,7 @@ from typing import Any
 import tree_sitter
 import tree_sitter_cpp
 
+from rewriter.core.signals import held_back
 from rewriter.locate.declarations import folder, invalid
 from rewriter.locate.grammar import Grammar, Shape, common_fields, compile_glob, read_folder
 from rewriter.locate.vocabulary import check_kind, expand
@@ -100,7 +101,7 @@ class CppGrammar(Grammar[CppShape]):
         # One query for all shapes searches a body once, and compiles ten times faster than a query
         # for each shape. Its patterns are in the order of the shapes.
         texts = [shape.query for shape in self.shapes]
-        self.launches = tree_sitter.Query(LANGUAGE, "\n".join(texts))
+        self.launches = _compiled("\n".join(texts))
         starts = list(accumulate((len(text.encode()) + 1 for text in texts), initial=0))
         self.owners = [
             self.shapes[bisect_right(starts, self.launches.start_byte_for_pattern(pattern)) - 1]
@@ -132,7 +133,13 @@ def query(text: str) -> tree_sitter.Query:
     Raises `ValueError` for other placeholders, and for predicates that tree-sitter would ignore or
     that would crash it.
     """
-    return tree_sitter.Query(LANGUAGE, _checked(text))
+    return _compiled(_checked(text))
+
+
+def _compiled(text: str) -> tree_sitter.Query:
+    # An interrupt while it compiles a regular expression would be said to be an error of that.
+    with held_back():
+        return tree_sitter.Query(LANGUAGE, text)
 
 
 def _checked(text: str) -> str:

@@ -179,9 +179,10 @@ class Begun:
 
     `scratch` goes away afterwards. `libraries` are those of the models that were looked at, by
     their names. `reading` is None for a directory; `loading` too, and where nothing is checked or
-    a model cannot be built here.
+    a model cannot be built here. `version` is that of the package.
     """
 
+    version: tuple[int, ...]
     scratch: Path
     machine: Machine
     check: bool
@@ -207,6 +208,7 @@ def begin(
     knows which models get probes.
     """
     package, machine = _package(artifact), Machine.detect()
+    version = _version(package.path)
     runs_here = check if runs_here is None else runs_here
     with (
         tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
@@ -227,7 +229,9 @@ def begin(
                 loading = Loading.start_for(Path(folder), devices, imports)
                 running.callback(loading.stop)
         scratch = Path(folder)
-        yield Begun(scratch, machine, check, runs_here, imports, libraries, reading, loading)
+        yield Begun(
+            version, scratch, machine, check, runs_here, imports, libraries, reading, loading
+        )
 
 
 def rebuild(
@@ -258,7 +262,7 @@ def rebuild(
             copied.result()
         _write(package, output, plans, built, begun.scratch, reading)
         if reading is not None:
-            exact = pool.submit(_require_exact, package, output, stopped)
+            exact = pool.submit(_require_exact, package, output, begun.version, stopped)
         checked, note = _check(package, output, plans, built, begun, report)
         if exact is not None:
             exact.result()
@@ -415,9 +419,24 @@ def _write(
         pack.append(output, package.root, made, fields, reading.finish())
 
 
-def _require_exact(package: Package, output: Path, stopped: Event) -> None:
+def _version(path: Path) -> tuple[int, ...]:
+    """Another one if the file is changed or replaced."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _require_exact(
+    package: Package, output: Path, version: tuple[int, ...], stopped: Event
+) -> None:
     """Make sure that the original can be had back from a patched package."""
-    if not pack.gives_back(output, package.root, package.path, stopped):
+    is_exact = pack.gives_back(output, package.root, package.path, stopped)
+    if _version(package.path) != version:
+        raise RewriterError(
+            "package-changed",
+            f"{package.path} was changed while it was patched",
+            hint="Nothing was written. Patch it again, when nothing else writes it.",
+        )
+    if not is_exact:
         raise RewriterError(
             "verification-failed",
             f"{package.path}: stripping the patched package would not give back the original",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -114,6 +115,25 @@ def test_what_was_begun_is_stopped_by_an_interrupt(
         rewriter.patch(packaged("mlp").path, tmp_path / "out.pt2", rewriter.select("names"))
     assert not processes[0].process.is_running
     assert not any(tmp_path.iterdir())
+
+
+def test_a_package_that_is_replaced_meanwhile_is_not_mixed_with_the_new_one(
+    packaged: Callable[..., Packaged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, other = tmp_path / "model.pt2", tmp_path / "other.pt2"
+    for path in (package, other):
+        shutil.copyfile(packaged("mlp").path, path)
+    copy = unpack.copy
+
+    def replaced(path: Path, output: Path, stopped: Event) -> None:
+        other.replace(path)
+        copy(path, output, stopped)
+
+    monkeypatch.setattr(unpack, "copy", replaced)
+    with pytest.raises(RewriterError) as caught:
+        rewriter.patch(package, tmp_path / "out.pt2", rewriter.select("names"))
+    assert caught.value.slug == "package-changed"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
 
 
 def test_no_script_is_written_for_a_damaged_library(

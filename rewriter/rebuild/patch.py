@@ -177,9 +177,9 @@ class Begun:
     """What runs before wrappers are instrumented, since it takes a while: the package is read, and
     a process that will load the result imports torch.
 
-    `scratch` goes away afterwards. `libraries` are those of the models that were looked at, by
-    their names. `reading` is None for a directory; `loading` too, and where nothing is checked or
-    a model cannot be built here. `version` is that of the package.
+    `scratch` goes away afterwards. `libraries` are those of models that can be built here, by their
+    names. `reading` is None for a directory; `loading` too, and where nothing is checked or a model
+    cannot be built here. `version` is that of the package.
     """
 
     version: tuple[int, ...]
@@ -220,9 +220,10 @@ def begin(
             for model in package.models:
                 with ThreadPoolExecutor() as pool:
                     pool.submit(preflight.ask_compiler, model, machine)
-                    known = libraries[model.name] = unpack.library_of(package, model)
+                    known = unpack.library_of(package, model)
                 checks = preflight.checks(model, known, machine, runs_here=runs_here)
                 preflight.require(checks, package, model)
+                libraries[model.name] = known
             if check and reading is not None:
                 # Importing torch takes as long as all else does if nothing has to be compiled.
                 devices = {model.device for model in package.models}
@@ -315,8 +316,8 @@ def _plans(
             original = begun.libraries[one.model.name]
         else:
             original = unpack.library_of(package, one.model)
-        checks = preflight.checks(one.model, original, machine, runs_here=begun.runs_here)
-        preflight.require(checks, package, one.model)
+            checks = preflight.checks(one.model, original, machine, runs_here=begun.runs_here)
+            preflight.require(checks, package, one.model)
         chosen = recipe.choose(one.model, original, machine, route)
         unpacked = None
         if original is not None:

@@ -136,11 +136,9 @@ def unpack(package: Package, model: Model, original: Library, to: Path, *, whole
         for part in (range(hole.start), range(hole.stop, size)):
             source.seek(part.start)
             target.seek(part.start)
-            left = len(part)
-            while left and (block := source.read(min(left, pack.BLOCK))):
+            for block in pack.blocks(source, len(part)):
                 digest.update(block)
                 target.write(block)
-                left -= len(block)
         target.truncate(size)
     return Unpacked(to, digest.hexdigest())
 

@@ -245,10 +245,10 @@ def _original(patched: Path, size: int, renamed: Sequence[tuple[int, str]]) -> I
     """The first bytes of a patched package as they were, names included."""
     with patched.open("rb") as file:
         for offset, name in renamed:
-            yield from _blocks(file, offset - file.tell())
+            yield from blocks(file, offset - file.tell())
             yield name.encode()
             file.seek(len(name.encode()), os.SEEK_CUR)
-        yield from _blocks(file, size - file.tell())
+        yield from blocks(file, size - file.tell())
 
 
 def write(output: Path, members: Sequence[tuple[str, Path]]) -> None:
@@ -298,7 +298,7 @@ def _text(manifest: Mapping[str, object]) -> str:
     return json.dumps(manifest, indent=2) + "\n"
 
 
-def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
+def blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
     """The next bytes of a file, so many of them, a piece at a time."""
     while size > 0 and (block := file.read(min(size, BLOCK))):
         yield block

@@ -32,7 +32,7 @@ from benchmarks.sanitizers.artifacts import Artifact, artifacts_in
 from benchmarks.sanitizers.kinds import KINDS
 
 # Models in addition to those of `benchmarks.faults`, by form: small packages have few places.
-MORE = {"aoti": ("transformer", "dtypes", "scatter")}
+MORE = {"aoti": ("transformer", "dtypes", "scatter", "customop")}
 FIRST, NAMED, MISSED, BROKEN = "first", "named", "missed", "does not compile"
 LATE = "no answer in time"
 ELSEWHERE = "cannot run here"  # needs another torch or device

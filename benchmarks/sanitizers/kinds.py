@@ -13,6 +13,7 @@ from benchmarks.faults.kinds.base import Change, Kind
 from benchmarks.faults.kinds.indexing import UninitialisedRead
 from benchmarks.faults.kinds.memory import MissingLaunch, StaleReuse
 from benchmarks.faults.source import Edit, Kernel, Source, Target
+from benchmarks.sanitizers.extents import extent
 from rewriter.locate.types import Argument, Launch
 
 _STORE = re.compile(r"\.store\((?P<ptr>(?:in_)?out_ptr\d+) \+ static_cast<int64_t>\(([^()\n]*)\)")
@@ -48,10 +49,28 @@ class PointerKind(Kind):
                     continue
                 if not re.search(r"[xyr]", match[2]):
                     continue  # a fixed index: its neighbour is another element of the buffer
+                if kernel.language == "cpp" and self._stays_inside(kernel.text, match):
+                    continue
                 start = kernel.start + match.start(2)
                 edit = Edit(start, start + len(match[2]), self._index(match[2]), kernel.file)
                 what = f"{kernel.name}: {match['ptr']} ({argument.name}) {self.name}"
                 yield Change(what, (edit,), target.sharing, (argument.name,))
+
+    def _stays_inside(self, text: str, match: re.Match[str]) -> bool:
+        """Whether only elements between others that the kernel uses get another index: a loop is
+        cut into a part for whole vectors and a rest, and only one of them has each end."""
+        used = [
+            extent(text, one)
+            for pattern in (*self.cpp, _LOAD)
+            for one in pattern.finditer(text)
+            if one["ptr"] == match["ptr"]
+        ]
+        known, here = [one for one in used if one], extent(text, match)
+        if here is None:
+            return False
+        moved = int(self.shift.replace(" ", "") or "0")
+        least, most = min(one.start for one in known), max(one.stop for one in known)
+        return least <= here.start + moved and here.stop + moved <= most
 
     def _index(self, text: str) -> str:
         return f"{text} {self.shift}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks.faults.source import Source, Target, read
+from benchmarks.sanitizers.extents import extent
 from benchmarks.sanitizers.kinds import KINDS
 
 ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts"
@@ -75,3 +77,20 @@ def test_kernels_of_a_gpu_get_their_faults_in_what_launches_them() -> None:
     before = source.text[: edit.start].splitlines()[-1]
     assert before.lstrip().startswith("launchKernel(")
     assert not any(changes[name] for name in ("stores one element behind its buffer",))
+
+
+def test_what_a_kernel_reads_in_each_part_of_a_loop() -> None:
+    number = "static_cast<int64_t>({}L)".format
+    loop = f"for(int64_t {{0}}={number(0)}; {{0}}<{{1}}; {{0}}+={{2}})\n".format
+    text = loop("x0", number(40), number(1)) + loop("x1", number(24), number(16))
+    text += f"""
+if(C10_LIKELY(x1 >= static_cast<int64_t>(0) && x1 < {number(16)}))
+    a(in_ptr2 + static_cast<int64_t>(x1 + 24L*x0), static_cast<int64_t>(16));
+if(C10_UNLIKELY(x1 >= {number(16)} && x1 < {number(24)}))
+    a(in_ptr2 + static_cast<int64_t>(x1 + 24L*x0), {number(8)});
+    b = in_ptr2[static_cast<int64_t>(x0)];
+    b = in_ptr2[static_cast<int64_t>(ks0 + x0)];
+"""
+    read = re.compile(r"(in_ptr2)(?: \+ |\[)static_cast<int64_t>\(([^()\n]*)\)")
+    found = [extent(text, one) for one in read.finditer(text)]
+    assert found == [range(952), range(16, 960), range(40), None]

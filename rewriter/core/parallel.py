@@ -1,4 +1,5 @@
-"""Works on many values in parallel, with one process per core if that is worth it.
+"""Works on many values in parallel, with one process per core if that is worth it, or on one value
+beside what the caller does.
 
 The work returns values and writes nothing. If anything goes wrong in a process, the caller does the
 work again in its own process, so that errors are raised as usual.
@@ -13,6 +14,10 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from threading import Event
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
 Value = TypeVar("Value")
@@ -42,6 +47,35 @@ def results(
     try:
         crew.start(work, values, _shares(sizes, count))
         yield from crew.results(len(values))
+    finally:
+        crew.end()
+
+
+@contextmanager
+def beside(work: Callable[[Event], Result]) -> Iterator[Callable[[], Result]]:
+    """Do some work while the body runs, which calls the function that it gets for the result.
+
+    It is done by a process of its own, since a thread would wait for the interpreter's lock; by a
+    thread only where forking is not safe. When the body ends the process is stopped, and for the
+    thread the event is set. The result is pickled.
+    """
+    stopped = Event()
+    if not _can_fork():
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                yield pool.submit(work, stopped).result
+            finally:
+                stopped.set()
+        return
+    crew = _Crew()
+
+    def result() -> Result:
+        (arrived,) = crew.results(1)
+        return work(stopped) if arrived is None else arrived[0]
+
+    try:
+        crew.start(lambda _: (work(stopped),), [None], [[0]])
+        yield cache(result)
     finally:
         crew.end()
 

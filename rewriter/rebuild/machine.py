@@ -101,14 +101,15 @@ def _which(name: str) -> str:
 
 
 @cache
-def brings_its_library(compiler: str) -> bool:
+def brings_its_library(compiler: str, scratch: Path | None = None) -> bool:
     """Whether a compiler links libstdc++ statically, as some wrappers around compilers do.
 
-    The only way to know is to ask it for a library: a small one, in a directory that goes away.
+    The only way to know is to ask it for a library: a small one, in a directory that goes away,
+    below `scratch` where this process may be killed.
     """
     from rewriter.artifact.package.library import read
 
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rewriter-", dir=scratch) as folder:
         (Path(folder) / "probe.cpp").write_text("void probe() { throw 1; }\n")
         command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.so"]
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package
 from rewriter.artifact.package.pack import Changes
 from rewriter.artifact.types import Artifact
-from rewriter.core import edit, files, limits
+from rewriter.core import edit, files, limits, parallel
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
@@ -173,22 +173,28 @@ def plain(artifact: Artifact, *, may_replace: bool) -> Iterator[Artifact]:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """What runs before wrappers are instrumented, since it takes a while: the package is read, and
-    a process that will load the result imports torch.
+class Known:
+    """This machine, and the libraries of the models that can be built on it, by their names."""
 
-    `scratch` goes away afterwards. `libraries` are those of models that can be built here, by their
-    names. `reading` is None for a directory; `loading` too, and where nothing is checked or a model
-    cannot be built here. `version` is that of the package.
+    machine: Machine
+    libraries: Mapping[str, Library | None]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What runs while wrappers are instrumented, since it takes as long: the package is read, and a
+    process that will load the result imports torch.
+
+    `scratch` goes away afterwards. `known` waits for its answer. `reading` is None for a directory;
+    `loading` too, and where nothing is checked. `version` is that of the package.
     """
 
     version: tuple[int, ...]
     scratch: Path
-    machine: Machine
     check: bool
     runs_here: bool
     imports: Sequence[str]
-    libraries: Mapping[str, Library | None]
+    known: Callable[[], Known]
     reading: Reading | None
     loading: Loading | None
 
@@ -207,32 +213,46 @@ def begin(
     is checked) refuses what this processor could not run. Nothing is refused here: only `rebuild`
     knows which models get probes.
     """
-    package, machine = _package(artifact), Machine.detect()
+    package = _package(artifact)
     version = _version(package.path)
     runs_here = check if runs_here is None else runs_here
-    with (
-        tempfile.TemporaryDirectory(prefix="rewriter-") as folder,
-        unpack.reading(package) as reading,
-        ExitStack() as running,
-    ):
-        libraries, loading = {}, None
-        with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
-            for model in package.models:
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder, ExitStack() as running:
+        scratch, loading = Path(folder), None
+        if check and not package.is_folder:
+            # Importing torch takes as long as all else does if nothing has to be compiled.
+            devices = {model.device for model in package.models}
+            loading = Loading.start_for(scratch, devices, imports)
+            running.callback(loading.stop)
+        look = partial(_look, package, scratch, runs_here)
+        known = running.enter_context(parallel.beside(look))
+        reading = running.enter_context(unpack.reading(package))
+        yield Begun(version, scratch, check, runs_here, imports, known, reading, loading)
+
+
+def _look(package: Package, scratch: Path, runs_here: bool, stopped: Event) -> Known:
+    """What is known of this machine and the models before their wrappers are compiled."""
+    machine, libraries = Machine.detect(), {}
+    with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
+        for model in package.models:
+            if not stopped.is_set():
                 with ThreadPoolExecutor() as pool:
-                    pool.submit(preflight.ask_compiler, model, machine)
-                    known = unpack.library_of(package, model)
-                checks = preflight.checks(model, known, machine, runs_here=runs_here)
-                preflight.require(checks, package, model)
-                libraries[model.name] = known
-            if check and reading is not None:
-                # Importing torch takes as long as all else does if nothing has to be compiled.
-                devices = {model.device for model in package.models}
-                loading = Loading.start_for(Path(folder), devices, imports)
-                running.callback(loading.stop)
-        scratch = Path(folder)
-        yield Begun(
-            version, scratch, machine, check, runs_here, imports, libraries, reading, loading
-        )
+                    pool.submit(preflight.ask_compiler, model, scratch)
+                    library = unpack.library_of(package, model)
+                _require_buildable(package, model, library, machine, scratch, runs_here)
+                libraries[model.name] = library
+    return Known(machine, libraries)
+
+
+def _require_buildable(
+    package: Package,
+    model: Model,
+    library: Library | None,
+    machine: Machine,
+    scratch: Path,
+    runs_here: bool,
+) -> None:
+    checks = preflight.checks(model, library, machine, runs_here=runs_here, scratch=scratch)
+    preflight.require(checks, package, model)
 
 
 def rebuild(
@@ -282,7 +302,7 @@ def _check(
     if not begun.check:
         return "skipped", ""
     if package.is_folder:
-        _link_check(plans, built, begun.machine)
+        _link_check(plans, built, begun.known().machine)
         return "linked", "a directory is not loaded"
     models = {plan.name: _expected(plan, built, begun.scratch) for plan in plans}
     devices = {plan.probed.model.device for plan in plans}
@@ -291,12 +311,12 @@ def _check(
     try:
         checked, note = load(loading, output, package.path, models, begun.imports)
     except RewriterError:
-        _link_check(plans, built, begun.machine)  # a symbol that is missing says more
+        _link_check(plans, built, begun.known().machine)  # a symbol that is missing says more
         raise
     finally:
         loading.stop()
     if checked == "linked":  # the loader would have resolved all symbols
-        _link_check(plans, built, begun.machine)
+        _link_check(plans, built, begun.known().machine)
     return checked, note
 
 
@@ -310,18 +330,19 @@ def _plans(
     package: Package, probed: Sequence[Probed], begun: Begun, route: Route | None
 ) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
-    machine = begun.machine
+    known, scratch = begun.known(), begun.scratch
     for number, one in enumerate(probed):
-        if one.model.name in begun.libraries:
-            original = begun.libraries[one.model.name]
+        if one.model.name in known.libraries:
+            original = known.libraries[one.model.name]
         else:
             original = unpack.library_of(package, one.model)
-            checks = preflight.checks(one.model, original, machine, runs_here=begun.runs_here)
-            preflight.require(checks, package, one.model)
-        chosen = recipe.choose(one.model, original, machine, route)
+            _require_buildable(
+                package, one.model, original, known.machine, scratch, begun.runs_here
+            )
+        chosen = recipe.choose(one.model, original, known.machine, route)
         unpacked = None
         if original is not None:
-            to = begun.scratch / f"original{number}.so"
+            to = scratch / f"original{number}.so"
             unpacked = unpack.unpack(package, one.model, original, to, whole=chosen.route != "link")
         yield _Plan(one, chosen, original, unpacked)
 

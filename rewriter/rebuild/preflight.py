@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
+from pathlib import Path
 
 from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package
 from rewriter.core.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.rebuild.machine import Machine, brings_its_library
-from rewriter.rebuild.recipe import compile_flags, directory
+from rewriter.rebuild.recipe import compiler_of
 from rewriter.rebuild.release import releases
 from rewriter.rebuild.types import Check
 
@@ -29,14 +29,16 @@ def checks(
     machine: Machine,
     *,
     runs_here: bool = True,
+    scratch: Path | None = None,
 ) -> Iterator[Check]:
-    """What there is to say of one model. `runs_here`: the result is to be loaded here as well."""
+    """What there is to say of one model. `runs_here`: the result is to be loaded here as well.
+    `scratch` is a directory for what a compiler is asked to make."""
     yield from _system(model, library, machine)
     if library is not None:
         yield from _library(library)
     yield from _command(model)
     yield from _torch(model, library, machine)
-    yield from _compiler(model, machine)
+    yield from _compiler(model, scratch)
     if model.device == "cuda":
         yield from _cuda(machine)
     else:
@@ -141,19 +143,15 @@ def _torch(model: Model, library: Library | None, machine: Machine) -> Iterator[
         )
 
 
-def ask_compiler(model: Model, machine: Machine) -> None:
+def ask_compiler(model: Model, scratch: Path) -> None:
     """Ask the compiler of a model what `checks` wants to know, since that takes it a while. The
     answer is kept in this process."""
-    if compiler := _compiler_of(model, machine):
-        brings_its_library(compiler)
+    if compiler := compiler_of(model.command("Compile")):
+        brings_its_library(compiler, scratch)
 
 
-def _compiler_of(model: Model, machine: Machine) -> str:
-    return compile_flags(model.command("Compile"), partial(directory, machine)).compiler
-
-
-def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
-    compiler = _compiler_of(model, machine)
+def _compiler(model: Model, scratch: Path | None) -> Iterator[Check]:
+    compiler = compiler_of(model.command("Compile"))
     if not compiler:
         yield Check(
             "C++ compiler",
@@ -163,7 +161,7 @@ def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
             "no-compiler",
         )
         return
-    if brings_its_library(compiler):
+    if brings_its_library(compiler, scratch):
         yield Check(
             "C++ compiler",
             f"{compiler} links the C++ library statically, which crashes when torch loads it",

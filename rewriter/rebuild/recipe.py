@@ -201,7 +201,7 @@ def compile_flags(
             notes.append(f"dropped: {option}, so that it runs wherever the package does")
         else:
             kept.append(option + value)
-    return Flags(compiler(_program(command)), tuple(kept), tuple(notes))
+    return Flags(compiler_of(command), tuple(kept), tuple(notes))
 
 
 def link_flags(command: Sequence[str], place: Directory) -> Flags:
@@ -221,7 +221,7 @@ def link_flags(command: Sequence[str], place: Directory) -> Flags:
             and not _RUNS.match(option)
         ):
             kept.append(option)
-    return Flags(compiler(_program(command)), tuple(kept), tuple(notes))
+    return Flags(compiler_of(command), tuple(kept), tuple(notes))
 
 
 _TAKE_VALUE = ("-D", "-I", "-L", "-l", "-U", "-include", "-isystem", "-o")
@@ -243,9 +243,10 @@ def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield part, ""
 
 
-def _program(command: Sequence[str]) -> str:
-    """The compiler of a command, which may stand behind a launcher such as ccache."""
-    return next((part for part in command if is_compiler(part)), "")
+def compiler_of(command: Sequence[str]) -> str:
+    """The compiler to use for a command, empty if there is none. The one it names may stand behind
+    a launcher such as ccache."""
+    return compiler(next((part for part in command if is_compiler(part)), ""))
 
 
 def directory(machine: Machine, path: str) -> tuple[str, str]:

@@ -11,10 +11,10 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import IO
@@ -22,6 +22,7 @@ from typing import IO
 from rewriter.artifact.package import library, pack
 from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package
+from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild.build import Unpacked
 
@@ -34,21 +35,16 @@ _MAGIC = 8
 
 @dataclass(frozen=True)
 class Reading:
-    """What threads find out while the wrapper of a package is instrumented and compiled: the hash
-    of the package, and whether its libraries have their checksums."""
+    """What is found out while the wrapper of a package is instrumented and compiled: the hash of
+    the package, and whether its libraries have their checksums."""
 
-    digest: Future[str]
-    checked: tuple[Future[None], ...]
+    digest: Callable[[], str]
+    require_sound: Callable[[], None]
 
     def finish(self) -> str:
-        """Wait for all of it; returns the hash. Raises where a checksum is wrong."""
+        """Wait for both; returns the hash. Raises `RewriterError` where a checksum is wrong."""
         self.require_sound()
-        return self.digest.result()
-
-    def require_sound(self) -> None:
-        """Wait for the checksums. Raises `RewriterError` where one is wrong."""
-        for one in self.checked:
-            one.result()
+        return self.digest()
 
     @contextmanager
     def explains(self) -> Iterator[None]:
@@ -67,16 +63,11 @@ def reading(package: Package) -> Iterator[Reading | None]:
     if package.is_folder:
         yield None
         return
-    libraries = [model.library for model in package.models if model.library is not None]
-    stopped = Event()
-    with ThreadPoolExecutor() as pool:
-        try:
-            yield Reading(
-                pool.submit(_sha256, package.path, stopped),
-                tuple(pool.submit(package.container.check, name, stopped) for name in libraries),
-            )
-        finally:
-            stopped.set()
+    with (
+        parallel.beside(partial(_sha256, package.path)) as digest,
+        parallel.beside(partial(_require_sound, package)) as require_sound,
+    ):
+        yield Reading(digest, require_sound)
 
 
 def copy(path: Path, output: Path, stopped: Event) -> None:
@@ -108,6 +99,12 @@ class _Stoppable(io.FileIO):
 def _sha256(path: Path, stopped: Event) -> str:
     with _Stoppable(path, stopped) as file:
         return pack.sha256_of(file)
+
+
+def _require_sound(package: Package, stopped: Event) -> None:
+    for model in package.models:
+        if model.library is not None:
+            package.container.check(model.library, stopped)
 
 
 def library_of(package: Package, model: Model, *, check: bool = False) -> Library | None:

@@ -140,6 +140,62 @@ def test_an_interrupt_as_processes_start_leaves_none(
     assert_ended(forked)
 
 
+def ask(stopped: threading.Event) -> tuple[int, bool]:
+    return os.getpid(), stopped.is_set()
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_work_beside_a_body(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_can_fork", lambda: forks)
+    with parallel.beside(ask) as result:
+        process, is_stopped = result()
+        assert result() == (process, is_stopped)
+    assert (process != os.getpid()) == forks
+    assert not is_stopped
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_work_beside_a_body_that_fails_says_so_to_who_asks(
+    forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_can_fork", lambda: forks)
+
+    def refuse(stopped: threading.Event) -> NoReturn:
+        raise RewriterError("no-probes", "nothing")
+
+    with parallel.beside(refuse):
+        pass  # nobody asks
+    with parallel.beside(refuse) as result, pytest.raises(RewriterError) as caught:
+        result()
+    assert caught.value.slug == "no-probes"
+
+
+def test_what_a_process_that_was_killed_did_is_done_again() -> None:
+    parent = os.getpid()
+
+    def die(stopped: threading.Event) -> int:
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 7
+
+    with parallel.beside(die) as result:
+        assert result() == 7
+
+
+def test_the_end_of_a_body_ends_the_work_beside_it(
+    forked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt), parallel.beside(lambda stopped: time.sleep(60)):
+        raise KeyboardInterrupt
+    assert len(forked) == 1
+    assert_ended(forked)
+    monkeypatch.setattr(parallel, "_can_fork", lambda: False)
+    told: list[bool] = []
+    with parallel.beside(lambda stopped: told.append(stopped.wait(60))):
+        pass
+    assert told == [True]
+
+
 def test_a_directory_is_the_same_with_one_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

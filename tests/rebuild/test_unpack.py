@@ -16,6 +16,7 @@ import pytest
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.container import open_zip
 from rewriter.artifact.package.library import Constants, Library
+from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import unpack
 
@@ -110,10 +111,12 @@ def test_weights_behind_a_library_are_a_hole(tmp_path: Path) -> None:
     assert (tmp_path / "x.so").read_bytes() == data[:-2000] + bytes(1992) + data[-8:]
 
 
+@pytest.mark.parametrize("forks", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_checksum_that_is_wrong_is_found_while_the_package_is_read(
-    method: int, tmp_path: Path
+    method: int, forks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(parallel, "_can_fork", lambda: forks)
     made = package(tmp_path, method)
     path = cast(Path, made.path)
     with unpack.reading(made) as reading:
@@ -139,23 +142,18 @@ def test_a_checksum_that_is_wrong_is_found_while_the_package_is_read(
 def test_what_is_left_is_not_read_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, ended, hashed = package(tmp_path), Event(), pack.sha256_of
-
-    class Stopped(Event):
-        def set(self) -> None:
-            super().set()
-            ended.set()
+    made, hashed = package(tmp_path), pack.sha256_of
 
     def later(file: Any) -> str:
-        ended.wait()
+        file._stopped.wait()
         return hashed(file)
 
-    monkeypatch.setattr(unpack, "Event", Stopped)
+    monkeypatch.setattr(parallel, "_can_fork", lambda: False)  # a process is killed
     monkeypatch.setattr(pack, "sha256_of", later)
     with pytest.raises(KeyboardInterrupt), unpack.reading(made) as reading:
         raise KeyboardInterrupt
     assert reading is not None
-    assert reading.digest.result() == hashlib.sha256().hexdigest()
+    assert reading.digest() == hashlib.sha256().hexdigest()
 
 
 def test_a_copy_ends_where_it_is_stopped(tmp_path: Path) -> None:

@@ -131,13 +131,18 @@ class Zip:
                 # As torch writes it. zipfile would read all that stands before a place in it.
                 return io.BufferedReader(_Part(self.path, *_place(self.path, entry)))
             unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
-            with self._directory.open(name) as source:
+            with zipfile.ZipFile(self.path) as own, own.open(name) as source:
                 shutil.copyfileobj(source, unpacked, BLOCK)
             unpacked.seek(0)
             return unpacked
 
     def check(self, name: str, stopped: Event | None = None) -> None:
-        with _reading(self.path), self._directory.open(name) as source:
+        with (
+            _reading(self.path),
+            # Its own: this is asked for beside others, and in processes that were forked.
+            zipfile.ZipFile(self.path) as own,
+            own.open(name) as source,
+        ):
             size = 0
             while block := source.read(BLOCK):
                 size += len(block)

@@ -73,10 +73,18 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
 
 
 def _plan_and_show(
-    arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
+    arguments: argparse.Namespace,
+    artifact: Artifact,
+    original: Artifact,
+    selection: Selection,
+    *,
+    builds: bool = False,
 ) -> tuple[tuple[Probed, ...], Delivered]:
-    """Put probes into the wrappers, warn about them, and print their diff if that is asked for."""
+    """Put probes into the wrappers, warn about them, and print their diff if that is asked for.
+    What `builds` the package verifies them, too."""
     probed = patch.instrument(original, selection)
+    if not builds:
+        patch.verify_all(original, probed)
     for one in probed:
         warn_about(one.result.plan)
     before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
@@ -107,7 +115,7 @@ def _build(
     backup = None
     beginning = patch.begin(original, check=not arguments.no_check, imports=arguments.imports)
     with Transaction(output) as changes, beginning as begun:
-        probed, shown = _plan_and_show(arguments, artifact, original, selection)
+        probed, shown = _plan_and_show(arguments, artifact, original, selection, builds=True)
         if arguments.in_place:
             # Staged before the package: if this is interrupted in between, the backup exists.
             backup = files.backup_path(output.resolve())

@@ -29,6 +29,7 @@ from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import chosen_text, with_launches
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Plan, Selection
+from rewriter.instrumentation.verify import verify
 from rewriter.rebuild import build, preflight, recipe, unpack
 from rewriter.rebuild.build import Report, Unpacked
 from rewriter.rebuild.check import ExpectedModel, Loading, link_check, load
@@ -127,7 +128,7 @@ def restore(package: str | Path, output: str | Path, *, overwrite: bool = False)
 
 
 def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
-    """Put probes into the wrappers of a package. Nothing is built or written.
+    """Put probes into the wrappers of a package. Nothing is built or written, or verified yet.
 
     The launches that a selection asks for may be in some of the models only; those without any
     stay as they are.
@@ -136,13 +137,23 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     both = list(zip(package.models, artifact.wrappers, strict=True))
     among = labels([(wrapper.graph, model.name) for model, wrapper in both])
     making = (
-        partial(instrument_wrapper, wrapper, selection, label=label)
+        partial(instrument_wrapper, wrapper, selection, label=label, verified=False)
         for (_, wrapper), label in zip(both, among, strict=True)
     )
     return tuple(
         Probed(model, result, compilation_units.plan_everything(wrapper, selection))
         for (model, wrapper), result in with_launches(both, making)
     )
+
+
+def verify_all(artifact: Artifact, probed: Sequence[Probed], stopped: Event | None = None) -> None:
+    """Check the wrappers of a package before anything is written: see `verify`."""
+    package = _package(artifact)
+    names = [model.name for model in package.models]
+    wrappers = dict(zip(names, artifact.wrappers, strict=True))
+    for one in probed:
+        if stopped is None or not stopped.is_set():
+            verify(wrappers[one.model.name], one.result.source)
 
 
 @contextmanager
@@ -265,12 +276,17 @@ def rebuild(
     report: Report = lambda text: None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
+    The wrappers are verified meanwhile.
 
     Raises `RewriterError` before anything is compiled where this machine cannot build it. What
     `output` holds after an error is of no use.
     """
     package, reading = _package(artifact), begun.reading
-    with ThreadPoolExecutor() as pool, ExitStack() as running:
+    with (
+        parallel.beside(partial(verify_all, artifact, probed)) as verified,
+        ThreadPoolExecutor() as pool,
+        ExitStack() as running,
+    ):
         stopped, copied, exact = Event(), None, None
         running.callback(stopped.set)
         if reading is not None:
@@ -279,6 +295,7 @@ def rebuild(
         plans = list(_plans(package, probed, begun, route))
         jobs = {plan.name: _job(plan) for plan in plans if plan.original}
         built = build.build(jobs, begun.scratch, report)
+        verified()
         if copied is not None:
             copied.result()
         _write(package, output, plans, built, begun.scratch, reading)

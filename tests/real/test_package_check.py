@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,11 @@ import pytest
 
 import rewriter
 from capture import Packaged
+from rewriter import cli
 from rewriter.artifact.opening import open_artifact
-from rewriter.core.errors import RewriterError
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.instrumentation import instrument
+from rewriter.instrumentation.types import Instrumented
 from rewriter.rebuild import patch, script, unpack
 from rewriter.rebuild.check import ExpectedModel, Loading
 from rewriter.rebuild.types import Checked
@@ -134,6 +138,30 @@ def test_a_package_that_is_replaced_meanwhile_is_not_mixed_with_the_new_one(
         rewriter.patch(package, tmp_path / "out.pt2", rewriter.select("names"))
     assert caught.value.slug == "package-changed"
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
+
+
+@pytest.mark.parametrize("how", [["-o", "out"], ["--diff"], ["--no-rebuild", "-o", "out"]])
+def test_nothing_is_written_of_a_wrapper_that_fails_its_verification(
+    how: list[str],
+    packaged: Callable[..., Packaged],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make = instrument.instrument_wrapper
+
+    def other(*args: Any, **options: Any) -> Instrumented:
+        made = make(*args, **options)
+        return replace(made, source=made.source + b"// another line\n")
+
+    monkeypatch.setattr(patch, "instrument_wrapper", other)
+    monkeypatch.chdir(tmp_path)
+    code = cli.main(["instrument", str(packaged("mlp").path), *how])
+    printed = capsys.readouterr()
+    assert code == FAILED
+    assert "error[verification-failed]" in printed.err
+    assert not printed.out
+    assert not any(tmp_path.iterdir())
 
 
 def test_no_script_is_written_for_a_damaged_library(

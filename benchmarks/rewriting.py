@@ -25,6 +25,8 @@ from typing import NamedTuple
 from benchmarks.rows import Row, options, report
 
 ROOT = Path(__file__).parent.parent
+# As installed: with bytecode, which the first command writes and the others find.
+_ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
 RECORDED = ROOT / "fixtures/artifacts/cuda-torch2.11/gpt/python/output_code.py"
 SMALL = ROOT / "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"
 
@@ -103,6 +105,7 @@ def cost(path: Path, work: str, before: str = "") -> Cost:
         [sys.executable, "-c", program, str(path)],
         check=True,
         cwd=ROOT,
+        env=_ENVIRONMENT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -162,7 +165,7 @@ def spent(folder: Path, *arguments: str) -> Spent:
         [sys.executable, *arguments],
         check=True,
         cwd=ROOT,
-        env={**os.environ, "REWRITER_CACHE_DIR": str(folder / "cache")},
+        env={**_ENVIRONMENT, "REWRITER_CACHE_DIR": str(folder / "cache")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

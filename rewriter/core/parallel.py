@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from threading import Event
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -114,18 +114,26 @@ class _Crew:
         values: Sequence[Value],
         shares: Sequence[Sequence[int]],
     ) -> None:
-        """Start a process for each share. Whatever interrupts this, `end` stops all of them."""
+        """Start a process for each share. Whatever interrupts this, `end` stops all of them.
+
+        Where the system allows no more processes or files, what is left is left to the caller.
+        """
         for share in shares:
             # Interrupts wait until the new process is in the list.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
             try:
                 reading, writing = os.pipe()
                 self._pipes[reading] = bytearray()
-                process = os.fork()
-                if process == 0:
-                    _do(work, values, share, writing)
-                self._processes.append(process)
-                os.close(writing)
+                try:
+                    process = os.fork()
+                    if process == 0:
+                        _do(work, values, share, writing)
+                    self._processes.append(process)
+                    os.setpgid(process, process)  # both do it: whoever is first
+                finally:
+                    os.close(writing)
+            except OSError:
+                return
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -147,8 +155,11 @@ class _Crew:
             os.close(pipe)
         self._pipes.clear()
         for process in self._processes:
-            os.kill(process, signal.SIGKILL)  # not waited for yet, so the number is still ours
-            os.waitpid(process, 0)
+            # With what it started. Nobody waited for it yet, so the number is still ours, but in a
+            # program that ignores SIGCHLD, or waits for any process.
+            with suppress(ChildProcessError, ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+                os.waitpid(process, 0)
         self._processes.clear()
 
     def _receive(self) -> Iterator[dict[int, Any]]:
@@ -184,11 +195,12 @@ def _do(
     """Run in the new process: do its share, without the exit handlers of the parent."""
     code = 1
     try:
+        os.setpgid(0, 0)
         # A lock of an open file is held until all copies of the descriptor are closed.
         os.closerange(3, pipe)
         highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         os.closerange(pipe + 1, highest if 0 < highest < _FILES else _FILES)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)

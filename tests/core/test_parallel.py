@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -180,6 +181,49 @@ def test_what_a_process_that_was_killed_did_is_done_again() -> None:
 
     with parallel.beside(die) as result:
         assert result() == 7
+
+
+@pytest.mark.parametrize("name", ["fork", "pipe"])
+def test_without_another_process_who_asks_does_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> NoReturn:
+        raise BlockingIOError
+
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, name, refuse)
+    with parallel.beside(ask) as result:
+        assert result() == (os.getpid(), False)
+    assert list(parallel.results(own, range(7), SIZES)) == [None] * 7
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_the_work_started_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "process"
+
+    def start(stopped: threading.Event) -> None:
+        with subprocess.Popen(["sleep", "60"]) as process:
+            file.write_text(str(process.pid), encoding="ascii")
+
+    with parallel.beside(start):
+        while not (file.exists() and file.read_text(encoding="ascii")):
+            time.sleep(0.01)
+    status = Path("/proc", file.read_text(encoding="ascii"), "status")
+    for _ in range(500):
+        if not status.exists() or "State:\tZ" in status.read_text(encoding="ascii"):
+            return
+        time.sleep(0.01)
+    raise AssertionError("it is still running")
+
+
+def test_a_program_that_ignores_its_children_may_work_beside() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with parallel.beside(ask) as result:
+            assert result()[0] != os.getpid()
+            time.sleep(0.1)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_the_end_of_a_body_ends_the_work_beside_it(

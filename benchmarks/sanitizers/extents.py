@@ -1,4 +1,4 @@
-"""Which elements a C++ kernel uses where it has an index, as far as that is said by numbers."""
+"""Which elements a C++ kernel uses at an index, where its loops have constant bounds."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import re
 _NUMBER = r"static_cast<int64_t>\((\d+)L?\)"
 _LOOP = rf"for\(int64_t {{0}}={_NUMBER}; {{0}}<{_NUMBER}; {{0}}\+={_NUMBER}\)"
 _BRANCH = rf"\b{{0}} >= {_NUMBER} && {{0}} < {_NUMBER}"
-_LANES = re.compile(rf"\)?, {_NUMBER}")
+_LANES = re.compile(rf", {_NUMBER}")
 
 
 def extent(text: str, index: re.Match[str]) -> range | None:
     """The elements from the first to the last that the kernel `text` uses at an index, the second
-    group of a match in it. None if loops, branches or strides are not numbers."""
+    group of a match in it. None if loops, branches or strides are not constants."""
     least, most = {}, {}
-    for name in set(re.findall(r"[A-Za-z_]\w*", re.sub(r"(\d)L\b", r"\1", index[2]))):
-        loops = list(re.finditer(_LOOP.format(re.escape(name)), text[: index.start()]))
-        if not loops:
+    for name in set(re.findall(r"\b[A-Za-z_]\w*", index[2])):
+        nearest = text.rfind(f"for(int64_t {name}=", 0, index.start())
+        loop = re.compile(_LOOP.format(re.escape(name))).match(text, max(nearest, 0))
+        if loop is None:
             return None
-        start, stop, step = map(int, loops[-1].groups())
-        inside = text[loops[-1].end() : index.start()]
+        start, stop, step = map(int, loop.groups())
+        inside = text[loop.end() : index.start()]
         if branches := re.findall(_BRANCH.format(re.escape(name)), inside):
             start, stop = map(int, branches[-1])
         elif re.search(rf"\b{re.escape(name)} >= ", inside):

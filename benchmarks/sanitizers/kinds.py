@@ -57,18 +57,19 @@ class PointerKind(Kind):
                 yield Change(what, (edit,), target.sharing, (argument.name,))
 
     def _stays_inside(self, text: str, match: re.Match[str]) -> bool:
-        """Whether only elements between others that the kernel uses get another index: a loop is
-        cut into a part for whole vectors and a rest, and only one of them has each end."""
+        """Whether the moved index stays between the first and the last element that the kernel
+        uses. Inductor cuts a loop into whole vectors and a rest, and each part has only one of the
+        two ends."""
         used = [
             extent(text, one)
-            for pattern in (*self.cpp, _LOAD)
+            for pattern in self.cpp
             for one in pattern.finditer(text)
             if one["ptr"] == match["ptr"]
         ]
         known, here = [one for one in used if one], extent(text, match)
         if here is None:
             return False
-        moved = int(self.shift.replace(" ", "") or "0")
+        moved = int(self.shift.replace(" ", ""))
         least, most = min(one.start for one in known), max(one.stop for one in known)
         return least <= here.start + moved and here.stop + moved <= most
 

@@ -78,12 +78,12 @@ def _plan_and_show(
     original: Artifact,
     selection: Selection,
     *,
-    builds: bool = False,
+    verified: bool = True,
 ) -> tuple[tuple[Probed, ...], Delivered]:
     """Put probes into the wrappers, warn about them, and print their diff if that is asked for.
-    What `builds` the package verifies them, too."""
+    If they are not `verified` here, `patch.rebuild` does that."""
     probed = patch.instrument(original, selection)
-    if not builds:
+    if verified:
         patch.verify_all(original, probed)
     for one in probed:
         warn_about(one.result.plan)
@@ -115,7 +115,7 @@ def _build(
     backup = None
     beginning = patch.begin(original, check=not arguments.no_check, imports=arguments.imports)
     with Transaction(output) as changes, beginning as begun:
-        probed, shown = _plan_and_show(arguments, artifact, original, selection, builds=True)
+        probed, shown = _plan_and_show(arguments, artifact, original, selection, verified=False)
         if arguments.in_place:
             # Staged before the package: if this is interrupted in between, the backup exists.
             backup = files.backup_path(output.resolve())

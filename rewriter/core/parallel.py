@@ -1,8 +1,8 @@
-"""Works on many values in parallel, with one process per core if that is worth it, or on one value
-beside what the caller does.
+"""Works on many values in parallel, with one process per core if that is worth it, or does one
+thing beside the caller's own work.
 
-The work returns values and writes nothing. If anything goes wrong in a process, the caller does the
-work again in its own process, so that errors are raised as usual.
+The work returns values, and leaves nothing behind if it is killed. If anything goes wrong in a
+process, the caller does the work again in its own process, so that errors are raised as usual.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
-from threading import Event
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
 Value = TypeVar("Value")
@@ -52,14 +51,15 @@ def results(
 
 
 @contextmanager
-def beside(work: Callable[[Event], Result]) -> Iterator[Callable[[], Result]]:
-    """Do some work while the body runs, which calls the function that it gets for the result.
+def beside(work: Callable[[threading.Event], Result]) -> Iterator[Callable[[], Result]]:
+    """Do some work while the body runs. The body gets a function that waits for the result, or
+    raises the error of the work.
 
-    It is done by a process of its own, since a thread would wait for the interpreter's lock; by a
-    thread only where forking is not safe. When the body ends the process is stopped, and for the
-    thread the event is set. The result is pickled.
+    A process does it, since a thread would wait for the interpreter's lock; where forking is not
+    safe, a thread. When the body ends, the process is killed, and the event of the thread is set.
+    The result is pickled; if none arrives, the work is done again by who asks.
     """
-    stopped = Event()
+    stopped = threading.Event()
     if not _can_fork():
         with ThreadPoolExecutor(1) as pool:
             try:
@@ -74,7 +74,7 @@ def beside(work: Callable[[Event], Result]) -> Iterator[Callable[[], Result]]:
         return work(stopped) if arrived is None else arrived[0]
 
     try:
-        crew.start(lambda _: (work(stopped),), [None], [[0]])
+        crew.start(lambda event: (work(event),), [stopped], [[0]])  # a tuple: None is no result
         yield cache(result)
     finally:
         crew.end()

@@ -90,7 +90,7 @@ def instrument_wrapper(
     """As `instrument`, for one wrapper of an artifact.
 
     `label` is its name in prints, if several wrappers print. `guards` is the condition on its
-    inputs, if it was read already. If it is not `verified` here, the caller does that.
+    inputs, if it was read already. `verified=False` leaves `verify` to the caller.
     """
     require_plain(wrapper, replace=replace)
     original, located = wrapper.plain, wrapper.located

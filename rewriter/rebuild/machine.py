@@ -104,8 +104,8 @@ def _which(name: str) -> str:
 def brings_its_library(compiler: str, scratch: Path | None = None) -> bool:
     """Whether a compiler links libstdc++ statically, as some wrappers around compilers do.
 
-    The only way to know is to ask it for a library: a small one, in a directory that goes away,
-    below `scratch` where this process may be killed.
+    The only way to know is to ask it for a library: a small one, in a directory that goes away; in
+    `scratch`, if this process may be killed before.
     """
     from rewriter.artifact.package.library import read
 

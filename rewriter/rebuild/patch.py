@@ -128,7 +128,8 @@ def restore(package: str | Path, output: str | Path, *, overwrite: bool = False)
 
 
 def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
-    """Put probes into the wrappers of a package. Nothing is built or written, or verified yet.
+    """Put probes into the wrappers of a package. Nothing is built, written or verified: `rebuild`
+    verifies, or `verify_all`.
 
     The launches that a selection asks for may be in some of the models only; those without any
     stay as they are.
@@ -147,13 +148,11 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
 
 
 def verify_all(artifact: Artifact, probed: Sequence[Probed], stopped: Event | None = None) -> None:
-    """Check the wrappers of a package before anything is written: see `verify`."""
-    package = _package(artifact)
-    names = [model.name for model in package.models]
-    wrappers = dict(zip(names, artifact.wrappers, strict=True))
+    """Verify the wrappers of a package, until it is stopped. Raises `RewriterError`."""
+    wrappers = {wrapper.name: wrapper for wrapper in artifact.wrappers}
     for one in probed:
         if stopped is None or not stopped.is_set():
-            verify(wrappers[one.model.name], one.result.source)
+            verify(wrappers[one.model.wrapper], one.result.source)
 
 
 @contextmanager
@@ -184,28 +183,22 @@ def plain(artifact: Artifact, *, may_replace: bool) -> Iterator[Artifact]:
 
 
 @dataclass(frozen=True)
-class Known:
-    """This machine, and the libraries of the models that can be built on it, by their names."""
-
-    machine: Machine
-    libraries: Mapping[str, Library | None]
-
-
-@dataclass(frozen=True)
 class Begun:
     """What runs while wrappers are instrumented, since it takes as long: the package is read, and a
     process that will load the result imports torch.
 
-    `scratch` goes away afterwards. `known` waits for its answer. `reading` is None for a directory;
-    `loading` too, and where nothing is checked. `version` is that of the package.
+    `scratch` goes away afterwards. `libraries` waits for those of models that can be built here, by
+    their names. `reading` is None for a directory; `loading` too, and where nothing is checked.
+    `version` is that of the package.
     """
 
     version: tuple[int, ...]
     scratch: Path
+    machine: Machine
     check: bool
     runs_here: bool
     imports: Sequence[str]
-    known: Callable[[], Known]
+    libraries: Callable[[], Mapping[str, Library | None]]
     reading: Reading | None
     loading: Loading | None
 
@@ -224,7 +217,7 @@ def begin(
     is checked) refuses what this processor could not run. Nothing is refused here: only `rebuild`
     knows which models get probes.
     """
-    package = _package(artifact)
+    package, machine = _package(artifact), Machine.detect()
     version = _version(package.path)
     runs_here = check if runs_here is None else runs_here
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder, ExitStack() as running:
@@ -234,15 +227,19 @@ def begin(
             devices = {model.device for model in package.models}
             loading = Loading.start_for(scratch, devices, imports)
             running.callback(loading.stop)
-        look = partial(_look, package, scratch, runs_here)
-        known = running.enter_context(parallel.beside(look))
+        buildable = partial(_buildable, package, machine, scratch, runs_here)
+        libraries = running.enter_context(parallel.beside(buildable))
         reading = running.enter_context(unpack.reading(package))
-        yield Begun(version, scratch, check, runs_here, imports, known, reading, loading)
+        yield Begun(
+            version, scratch, machine, check, runs_here, imports, libraries, reading, loading
+        )
 
 
-def _look(package: Package, scratch: Path, runs_here: bool, stopped: Event) -> Known:
-    """What is known of this machine and the models before their wrappers are compiled."""
-    machine, libraries = Machine.detect(), {}
+def _buildable(
+    package: Package, machine: Machine, scratch: Path, runs_here: bool, stopped: Event
+) -> dict[str, Library | None]:
+    """The libraries of the models that can be built here, by their names."""
+    libraries = {}
     with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
         for model in package.models:
             if not stopped.is_set():
@@ -251,7 +248,7 @@ def _look(package: Package, scratch: Path, runs_here: bool, stopped: Event) -> K
                     library = unpack.library_of(package, model)
                 _require_buildable(package, model, library, machine, scratch, runs_here)
                 libraries[model.name] = library
-    return Known(machine, libraries)
+    return libraries
 
 
 def _require_buildable(
@@ -276,7 +273,7 @@ def rebuild(
     report: Report = lambda text: None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
-    The wrappers are verified meanwhile.
+    They are verified meanwhile.
 
     Raises `RewriterError` before anything is compiled where this machine cannot build it. What
     `output` holds after an error is of no use.
@@ -294,7 +291,11 @@ def rebuild(
             copied = pool.submit(unpack.copy, package.path, output, stopped)
         plans = list(_plans(package, probed, begun, route))
         jobs = {plan.name: _job(plan) for plan in plans if plan.original}
-        built = build.build(jobs, begun.scratch, report)
+        try:
+            built = build.build(jobs, begun.scratch, report)
+        except RewriterError:
+            verified()  # a wrapper that is wrong is why it does not compile
+            raise
         verified()
         if copied is not None:
             copied.result()
@@ -319,7 +320,7 @@ def _check(
     if not begun.check:
         return "skipped", ""
     if package.is_folder:
-        _link_check(plans, built, begun.known().machine)
+        _link_check(plans, built, begun.machine)
         return "linked", "a directory is not loaded"
     models = {plan.name: _expected(plan, built, begun.scratch) for plan in plans}
     devices = {plan.probed.model.device for plan in plans}
@@ -328,12 +329,12 @@ def _check(
     try:
         checked, note = load(loading, output, package.path, models, begun.imports)
     except RewriterError:
-        _link_check(plans, built, begun.known().machine)  # a symbol that is missing says more
+        _link_check(plans, built, begun.machine)  # a symbol that is missing says more
         raise
     finally:
         loading.stop()
     if checked == "linked":  # the loader would have resolved all symbols
-        _link_check(plans, built, begun.known().machine)
+        _link_check(plans, built, begun.machine)
     return checked, note
 
 
@@ -347,16 +348,14 @@ def _plans(
     package: Package, probed: Sequence[Probed], begun: Begun, route: Route | None
 ) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
-    known, scratch = begun.known(), begun.scratch
+    libraries, machine, scratch = begun.libraries(), begun.machine, begun.scratch
     for number, one in enumerate(probed):
-        if one.model.name in known.libraries:
-            original = known.libraries[one.model.name]
+        if one.model.name in libraries:
+            original = libraries[one.model.name]
         else:
             original = unpack.library_of(package, one.model)
-            _require_buildable(
-                package, one.model, original, known.machine, scratch, begun.runs_here
-            )
-        chosen = recipe.choose(one.model, original, known.machine, route)
+            _require_buildable(package, one.model, original, machine, scratch, begun.runs_here)
+        chosen = recipe.choose(one.model, original, machine, route)
         unpacked = None
         if original is not None:
             to = scratch / f"original{number}.so"

@@ -145,7 +145,7 @@ def _torch(model: Model, library: Library | None, machine: Machine) -> Iterator[
 
 def ask_compiler(model: Model, scratch: Path) -> None:
     """Ask the compiler of a model what `checks` wants to know, since that takes it a while. The
-    answer is kept in this process."""
+    answer is kept for `checks` with the same `scratch`."""
     if compiler := compiler_of(model.command("Compile")):
         brings_its_library(compiler, scratch)
 

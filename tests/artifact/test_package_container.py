@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
@@ -918,7 +919,7 @@ def _id(value: str | Path) -> str:
 
 
 @pytest.mark.parametrize(("machine", "original"), sampled(list(MACHINES), REAL, id=_id))
-def test_a_real_package_is_refused_before_any_work(
+def test_a_real_package_is_refused_before_anything_is_built(
     machine: str,
     original: Path,
     place: Path,
@@ -928,7 +929,9 @@ def test_a_real_package_is_refused_before_any_work(
     there, code, slug, says = MACHINES[machine]
     monkeypatch.setattr(patch.Machine, "detect", lambda: there)
     monkeypatch.setattr(build, "build", lambda *_: pytest.fail("something was built"))
-    monkeypatch.setattr(Loading, "start", lambda: pytest.fail("something was started"))
+    stopped: list[bool] = []
+    loading = SimpleNamespace(stop=lambda: stopped.append(True))
+    monkeypatch.setattr(Loading, "start", lambda *_, **__: loading)
     path = place / "model.pt2"
     shutil.copyfile(original, path)
     before = files(place)
@@ -939,6 +942,7 @@ def test_a_real_package_is_refused_before_any_work(
     assert "--no-rebuild" in error
     assert main(["instrument", "--in-place", str(path)]) == code
     assert files(place) == before
+    assert stopped == [True, True]
 
 
 @pytest.mark.parametrize("original", REAL, ids=name_of)

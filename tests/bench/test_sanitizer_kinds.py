@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from benchmarks.faults.source import Source, Target, read
 from benchmarks.sanitizers.extents import extent
-from benchmarks.sanitizers.kinds import KINDS
+from benchmarks.sanitizers.kinds import KINDS, PointerKind
 
 ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts"
 FORMS = {
@@ -79,7 +78,7 @@ def test_kernels_of_a_gpu_get_their_faults_in_what_launches_them() -> None:
     assert not any(changes[name] for name in ("stores one element behind its buffer",))
 
 
-def test_what_a_kernel_reads_in_each_part_of_a_loop() -> None:
+def test_an_index_is_moved_where_its_loop_reaches_that_end() -> None:
     number = "static_cast<int64_t>({}L)".format
     loop = f"for(int64_t {{0}}={number(0)}; {{0}}<{{1}}; {{0}}+={{2}})\n".format
     text = loop("x0", number(40), number(1)) + loop("x1", number(24), number(16))
@@ -89,8 +88,13 @@ if(C10_LIKELY(x1 >= static_cast<int64_t>(0) && x1 < {number(16)}))
 if(C10_UNLIKELY(x1 >= {number(16)} && x1 < {number(24)}))
     a(in_ptr2 + static_cast<int64_t>(x1 + 24L*x0), {number(8)});
     b = in_ptr2[static_cast<int64_t>(x0)];
-    b = in_ptr2[static_cast<int64_t>(ks0 + x0)];
 """
-    read = re.compile(r"(in_ptr2)(?: \+ |\[)static_cast<int64_t>\(([^()\n]*)\)")
-    found = [extent(text, one) for one in read.finditer(text)]
+    text += loop("x0", number("ks"), number(1)) + "b = in_ptr2[static_cast<int64_t>(x0)];"
+    behind, before, further = (x for x in KINDS["bounds, reads"] if isinstance(x, PointerKind))
+    reads = list(behind.cpp[0].finditer(text))
+    found = [extent(text, one) for one in reads]
     assert found == [range(952), range(16, 960), range(40), None]
+    # Where the loop has no numbers, it is not known.
+    assert [behind._stays_inside(text, one) for one in reads] == [True, False, True, False]
+    assert [before._stays_inside(text, one) for one in reads] == [False, True, False, False]
+    assert [further._stays_inside(text, one) for one in reads] == [True, False, True, False]

@@ -156,7 +156,7 @@ def test_work_beside_a_body(forks: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("forks", [True, False])
-def test_work_beside_a_body_that_fails_says_so_to_who_asks(
+def test_work_that_fails_beside_a_body_raises_where_it_is_asked_for(
     forks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "_can_fork", lambda: forks)

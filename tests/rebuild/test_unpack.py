@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from rewriter.artifact.package import pack
-from rewriter.artifact.package.container import open_zip
+from rewriter.artifact.package.container import Zip, open_zip
 from rewriter.artifact.package.library import Constants, Library
 from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
@@ -136,6 +136,36 @@ def test_a_checksum_that_is_wrong_is_found_while_the_package_is_read(
     # It is why the library says nonsense, too.
     with pytest.raises(RewriterError) as caught:
         unpack.library_of(damaged, made.models[0])
+    assert caught.value.slug == "corrupt-package"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_checksums_are_compared_by_another_process(
+    method: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, check = package(tmp_path, method), Zip.check
+    here: list[int] = []
+    made.container.size(NAME)  # its own descriptor is open
+
+    def watched(*arguments: Any) -> None:
+        here.append(os.getpid())
+        check(*arguments)
+
+    monkeypatch.setattr(parallel, "_can_fork", lambda: True)
+    monkeypatch.setattr(Zip, "check", watched)
+    with unpack.reading(made) as reading:
+        assert reading is not None
+        reading.require_sound()
+    assert not here
+
+
+def test_a_package_that_is_replaced_is_no_defect_of_the_reader(tmp_path: Path) -> None:
+    made = package(tmp_path)
+    made.container.size(NAME)
+    with zipfile.ZipFile(made.path, "w") as file:
+        file.writestr("another member", b"")
+    with pytest.raises(RewriterError) as caught:
+        made.container.check(NAME)
     assert caught.value.slug == "corrupt-package"
 
 

@@ -131,24 +131,26 @@ class Zip:
                 # As torch writes it. zipfile would read all that stands before a place in it.
                 return io.BufferedReader(_Part(self.path, *_place(self.path, entry)))
             unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
-            with zipfile.ZipFile(self.path) as own, own.open(name) as source:
+            with self._apart(name) as source:
                 shutil.copyfileobj(source, unpacked, BLOCK)
             unpacked.seek(0)
             return unpacked
 
     def check(self, name: str, stopped: Event | None = None) -> None:
-        with (
-            _reading(self.path),
-            # Its own: this is asked for beside others, and in processes that were forked.
-            zipfile.ZipFile(self.path) as own,
-            own.open(name) as source,
-        ):
+        with _reading(self.path), self._apart(name) as source:
             size = 0
             while block := source.read(BLOCK):
                 size += len(block)
                 if stopped is not None and stopped.is_set():
                     return
             self._require_whole(name, size)
+
+    @contextmanager
+    def _apart(self, name: str) -> Iterator[IO[bytes]]:
+        """A member, by a descriptor that nobody shares: a forked process has none of its parent."""
+        entry = self._directory.getinfo(name)  # not by its name: the file may have been replaced
+        with zipfile.ZipFile(self.path) as file, file.open(entry) as source:
+            yield source
 
     def _require_whole(self, name: str, size: int) -> None:
         """An entry may inflate to less than it claims, which zipfile takes for its end."""

@@ -170,8 +170,8 @@ def _row(case: Case, answer: ask.Answer, beside: ask.Beside | None) -> dict[str,
 
 
 def _outcome(case: Case, answer: ask.Answer) -> str:
-    if "CppCompileError" in answer.failed:
-        return BROKEN
+    if "CppCompileError" in answer.failed or "compiler.errors." in answer.verdict:
+        return BROKEN  # by the C++ compiler, or by Triton
     if answer.failed.startswith("it took more than"):
         return LATE
     if "error[missing-module]" in answer.failed or "error[no-device]" in answer.failed:

@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
+from rewriter.core.signals import held_back
+
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
@@ -120,22 +122,20 @@ class _Crew:
         """
         for share in shares:
             # Interrupts wait until the new process is in the list.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
-            try:
-                reading, writing = os.pipe()
-                self._pipes[reading] = bytearray()
+            with held_back():
                 try:
-                    process = os.fork()
-                    if process == 0:
-                        _do(work, values, share, writing)
-                    self._processes.append(process)
-                    os.setpgid(process, process)  # both do it: whoever is first
-                finally:
-                    os.close(writing)
-            except OSError:
-                return
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                    reading, writing = os.pipe()
+                    self._pipes[reading] = bytearray()
+                    try:
+                        process = os.fork()
+                        if process == 0:
+                            _do(work, values, share, writing)
+                        self._processes.append(process)
+                        os.setpgid(process, process)  # both do it: whoever is first
+                    finally:
+                        os.close(writing)
+                except OSError:
+                    return
 
     def results(self, count: int) -> Iterator[Any]:
         """The result for each position, in order; `None` if it did not arrive."""
@@ -150,17 +150,18 @@ class _Crew:
             yield arrived.pop(position, None)
 
     def end(self) -> None:
-        """Stop all processes that are still running."""
-        for pipe in self._pipes:
-            os.close(pipe)
-        self._pipes.clear()
-        for process in self._processes:
-            # With what it started. Nobody waited for it yet, so the number is still ours, but in a
-            # program that ignores SIGCHLD, or waits for any process.
-            with suppress(ChildProcessError, ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-        self._processes.clear()
+        """Stop all processes that are still running, and what they started."""
+        with held_back():
+            for pipe in self._pipes:
+                os.close(pipe)
+            self._pipes.clear()
+            for process in self._processes:
+                # Nobody waited for it yet, so the number is still ours, but in a program that
+                # ignores SIGCHLD, or waits for any process.
+                with suppress(ChildProcessError, ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+            self._processes.clear()
 
     def _receive(self) -> Iterator[dict[int, Any]]:
         """Yield results as they arrive, until all processes have ended."""

@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 import rewriter
+from artifacts import get
 from rewriter.core.edit import Restored, strip
 
 _HEAD = """\
@@ -114,3 +115,19 @@ def test_lines_stand_where_the_memory_is(tmp_path: Path) -> None:
         "del buf1",
     ]
     assert strip(result.source) == Restored(path.read_bytes(), ANY, True)
+
+
+def test_a_library_call_reads_what_nobody_wrote(tmp_path: Path) -> None:
+    """It returns its result, and does not write the memory of a launch that is missing."""
+    text = get("cpu-torch2.13/conv").data
+    (line,) = (one for one in text.splitlines(True) if b"cpp_fused_convolution_0(arg2_1," in one)
+    (path := tmp_path / "output_code.py").write_bytes(text.replace(line, b""))
+    launches = rewriter.open(path).launches
+    (called,) = (one for one in launches if one.kernel == "extern_kernels.convolution")
+    roles = {one.name: (one.role, one.hazard) for one in called.args if one.type == "tensor"}
+    assert roles == {
+        "buf0": ("in", "unwritten"),
+        "buf1": ("in", "unwritten"),
+        "arg1_1": ("in", ""),
+        "buf2": ("out", ""),
+    }

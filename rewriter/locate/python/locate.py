@@ -157,6 +157,9 @@ class _Builder:
             # A list of tensors makes several arguments of the launch.
             for value in argument.values
         ]
+        if found.shape.kind == "extern_alloc" and found.kept:
+            # It returns what it computes, and only reads what it is given, written or not.
+            arguments = [replace(argument, role="in") for argument in arguments]
         is_complete = any(argument.role == "out" for argument in arguments)
         origins, nodes = provenance.read(found.comments)
         launch = Launch(

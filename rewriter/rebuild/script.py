@@ -144,6 +144,8 @@ def _quoted(part: str) -> str:
 def copy_zip(package: Package, output: Path) -> None:
     """Write a package as a `.pt2` file, also one that was unpacked."""
     if package.is_folder:
-        pack.write(output, [(name, package.path / name) for name in package.container.names])
+        # Torch's loader takes the directory of the first member for that of the archive.
+        names = sorted(package.container.names, key=lambda name: "/" in name)
+        pack.write(output, [(name, package.path / name) for name in names])
     else:
         shutil.copyfile(package.path, output)

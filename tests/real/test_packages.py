@@ -499,6 +499,9 @@ def test_an_unpacked_package(
     assert files_of(folder).items() != files_of(probed).items()
     digests = outputs_of([plain, "--args", inputs])
     assert outputs_of([folder, "--args", inputs]) == digests
+    (inner,) = folder.iterdir()
+    assert (inner / ".data").is_dir()  # its name comes first
+    assert outputs_of([inner, "--args", inputs]) == digests
     assert outputs_of([probed, "--args", inputs, "-d", tmp_path / "D"]) == digests
     seen = {row["launch"] for row in dumped(tmp_path / "D") if "launch" in row}
     assert seen == set(range(5))

@@ -347,7 +347,8 @@ def add_stop_options(parser: Parser) -> None:
         "-d",
         "--dump",
         metavar="DUMP",
-        help="directory to dump to (default: a new <stem>.dump, for a program cache.dump)",
+        help="directory to dump to (default: a new <stem>.dump, or <stem>.sanitize or .diagnosis; "
+        "for a program cache.dump)",
     )
 
 

@@ -225,7 +225,20 @@ def _left(
         if compared is None or compared.left is None:
             continue
         filling, index = compared.left
+        if _passes_on(pair, rows, filling):
+            continue
         yield LeftUnwritten(difference, row.arg, filling, compared.filled[filling], row.size, index)
+
+
+def _passes_on(pair: Pair, rows: Sequence[Sequence[TensorRow]], filling: Filling) -> bool:
+    """Whether a launch was given this filling in a value that another one computed from it, such as
+    a running sum: a copy holds it, too."""
+    for row in rows[0]:
+        match = [x for x in rows[1] if (x.phase, x.arg) == (row.phase, row.arg)]
+        given = _compare(pair, row, match[0]) if row.phase == "before" and match else None
+        if given is not None and given.computed and filling in given.filled:
+            return True
+    return False
 
 
 def _first_writer(

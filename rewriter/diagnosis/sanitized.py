@@ -90,7 +90,10 @@ def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
     if "bounds" not in checks or not compared:
         return Examined()
     calls = counted(len(compared), "call")
-    return Examined(ruled_out=f"stores outside of buffers: no band beside one changed in {calls}")
+    return Examined(
+        ruled_out="stores outside of the buffers that the wrapper allocates: no band beside one "
+        f"changed in {calls}"
+    )
 
 
 def _has_compared(run: RunDump) -> bool:
@@ -159,11 +162,9 @@ def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
         note = f"not known whether outputs changed of which not all was recorded: {_named(unsure)}"
         also = f"; the same in all runs: {counted(same, 'output')}" if same else ""
         return Examined(notes=(note + also,))
+    held = f"outputs unchanged: {_same(len(common))} in all runs, bit by bit"
     return Examined(
-        notes=(
-            f"outputs unchanged: {_same(len(common))} in all runs, bit by bit, so nobody would "
-            "have seen it",
-        )
+        notes=(f"{held}, whatever such memory holds; whether the values are right is not known",)
     )
 
 
@@ -191,6 +192,8 @@ def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
             # The probes write what they did when a call ends.
             for check in _DONE.keys() & (probes or ()):
                 left_out[check]["calls that did not end"] += 1
+        if known and "bounds" in checks and (inputs := len(dataflow.tensors(run.inputs))):
+            left_out["bounds"]["inputs and weights, which the caller allocates"] += inputs
         others = sum(row.kind in _ALLOCATE for row in run.facts.launches)
         if others:
             for check in ("bounds", "poison"):

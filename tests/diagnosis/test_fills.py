@@ -128,6 +128,21 @@ def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str 
     assert finding.text[0] == "buf1[3, 0] is the first: nobody wrote it"
 
 
+def test_a_filling_that_another_launch_passed_on_was_not_left(tmp_path: Path) -> None:
+    """A running sum begins with the filling, which a copy of it holds, too."""
+    runs = []
+    for fill in (0, 1):
+        memory = filled("poison", fill)
+        sums = memory.cumsum(1)
+        runs.append(
+            [("a", {"buf0": memory}, {"buf1": sums}), ("b", {"buf1": sums}, {"buf2": sums})]
+        )
+    compared, found = compare(tmp_path, runs)
+    (finding,) = sanitized.of_fills(compared, found).findings
+    assert finding.launch == 0
+    assert finding.what == "computes from memory that nobody wrote: buf0"
+
+
 def test_what_is_updated_in_place_was_left_unwritten_by_who_wrote_it_first(tmp_path: Path) -> None:
     """Additions to some rows of a result, whose last row nobody wrote."""
     paths = []
@@ -312,11 +327,12 @@ def test_what_decides_about_later_launches_is_found_before_them(tmp_path: Path) 
     )
 
 
-def test_outputs_that_nobody_would_have_seen_change(tmp_path: Path) -> None:
+def test_outputs_that_stay_and_outputs_that_change(tmp_path: Path) -> None:
     run = [("a", {}, {"buf0": ONES})]
     same = [write(tmp_path / name, run) for name in ("plain", "0", "1")]
     (note,) = sanitized.of_outputs(same[0], same[1:]).notes
     assert note.startswith("outputs unchanged: the output of the call is the same")
+    assert note.endswith("whether the values are right is not known")
     other = write(tmp_path / "other", [("a", {}, {"buf0": ONES * 2})])
     (note,) = sanitized.of_outputs(same[0], [same[1], other]).notes
     assert note == "outputs differ with what memory holds: buf0 of call 0"
@@ -466,7 +482,8 @@ def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
     assert finding.what == "stores 2.5 out of bounds: directly behind buf1"
     known = sanitized.coverage([opened], {"bounds", "poison"})
     assert sanitized.coverage_lines(known) == [
-        "bounds: 2 buffers with guard bands, 2 launches compared; not: its memory is pinned (1)"
+        "bounds: 2 buffers with guard bands, 2 launches compared; not: its memory is pinned (1), "
+        "inputs and weights, which the caller allocates (1)"
     ]
 
 

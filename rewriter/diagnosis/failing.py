@@ -14,6 +14,9 @@ from rewriter.dump.rows import TensorRow
 
 _MOST = 1 << 27  # bytes of an argument that is compared
 _SHOWN = "shown by the runs"
+_NO_NAME = (
+    "UnboundLocalError"  # of a variable that was deleted, which the text of the wrapper shows
+)
 _GIVEN: Mapping[Filling, tuple[FindingKind, str]] = {
     "stale": ("stale", "is given memory that was given back"),
     "poison": ("unwritten", "is given memory that nobody wrote"),
@@ -48,6 +51,8 @@ def of_ends(
             f"{first_line(str(failed))}"
         )
     verdict = crashes[0] if crashes else None
+    if _NO_NAME in str(plain):  # a line behind that launch asks for it
+        verdict = None
     if verdict is None or verdict.state == "over":  # in no launch
         text = () if verdict is None else (verdict.headline,)
         finding = Finding("crash", f"the program {what}", _SHOWN, whole=True, text=text)

@@ -59,6 +59,14 @@ def test_what_it_was_given_is_said(filling: failing.Filling, kind: str, said: st
         assert said in finding.what
 
 
+def test_a_variable_that_was_deleted_is_no_fault_of_the_launch_before() -> None:
+    text = "UnboundLocalError: cannot access local variable 'buf9' where it is not associated"
+    died = ExitStatus(1, message=text)
+    (finding,) = failing.of_ends([died, died], died, [STOPPED]).findings
+    assert (finding.launch, finding.certainty) == (None, "shown")
+    assert finding.headline.startswith("the program fails, also without filling: UnboundLocalError")
+
+
 def test_what_fails_behind_the_last_launch_is_not_that_launch() -> None:
     died = ExitStatus(None, signal=11)
     over = replace(STOPPED, state="over", ended=died)

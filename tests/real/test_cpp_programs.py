@@ -176,6 +176,27 @@ sys.exit(f"{alive} {most}")
     assert ran.stderr.strip() == f"0 {2 * 4096}"
 
 
+def test_names_alone_need_no_thread(
+    on_a_device: Callable[..., Any], built: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The end of a call would wait for it, some 70 µs."""
+    script = ON_A_DEVICE.replace(
+        "native.begin()", "count = len(os.listdir('/proc/self/task')); native.begin()"
+    )
+    script += "sys.exit(str(len(os.listdir('/proc/self/task')) - count))"
+    driver = str(tmp_path / "libcuda.so.1")
+    for names, threads in (("names", "0"), ("print", "1")):
+        ran = subprocess.run(
+            [sys.executable, "-c", script, FOLDERS, str(built()), driver, names],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=HERE.parents[1],
+        )
+        assert ran.stderr.strip() == threads
+        assert ran.stdout.count("#12") >= 3
+
+
 def test_nothing_waits_while_a_graph_is_captured(on_a_device: Callable[..., Any]) -> None:
     out, err, rows = on_a_device("names,sync,time", CAPTURE="1", FAULT="1")
     assert out.count("\n") == 3

@@ -14,7 +14,6 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -63,6 +62,8 @@ def beside(work: Callable[[threading.Event], Result]) -> Iterator[Callable[[], R
     """
     stopped = threading.Event()
     if not _can_fork():
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as pool:
             try:
                 yield pool.submit(work, stopped).result

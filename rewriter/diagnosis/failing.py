@@ -17,6 +17,9 @@ _SHOWN = "shown by the runs"
 _NO_NAME = (
     "UnboundLocalError"  # of a variable that was deleted, which the text of the wrapper shows
 )
+_NO_BANDS = (
+    "a launch may have damaged memory that has no guard bands: directly behind an input or a weight"
+)
 _GIVEN: Mapping[Filling, tuple[FindingKind, str]] = {
     "stale": ("stale", "is given memory that was given back"),
     "poison": ("unwritten", "is given memory that nobody wrote"),
@@ -54,7 +57,9 @@ def of_ends(
     if _NO_NAME in str(plain):  # a line behind that launch asks for it
         verdict = None
     if verdict is None or verdict.state == "over":  # in no launch
-        text = () if verdict is None else (verdict.headline,)
+        text: tuple[str, ...] = () if verdict is None else (verdict.headline,)
+        if failed.signal:
+            text = (*text, _NO_BANDS)
         finding = Finding("crash", f"the program {what}", _SHOWN, whole=True, text=text)
         return Examined((finding,), notes=notes)
     kind: FindingKind = "crash" if fails_anyway else "unwritten"

@@ -74,6 +74,7 @@ def test_what_fails_behind_the_last_launch_is_not_that_launch() -> None:
     assert (finding.kind, finding.launch) == ("crash", None)
     assert finding.headline.startswith("the program fails where memory that nobody wrote is filled")
     assert "outside of launches, after launch #4 topk" in finding.text[0]
+    assert "no guard bands: directly behind an input" in finding.text[1]
     (finding,) = failing.of_ends([died, died], WELL, [replace(over, state="begun")]).findings
     assert finding.headline.startswith("likely: launch #4 topk (line 30 of c) fails where")
 

@@ -250,8 +250,8 @@ class Recorder : public Printer, private Output {
     call->after.resize(launches_.size());
     call->start = start(number) + " ";
     // On the CPU, or if a crash is looked for, events are written immediately. On a device, another thread
-    // writes them, since the device would be idle meanwhile. Names alone have nothing for it, and the end
-    // of a call would wait for it.
+    // writes them, since the device would be idle meanwhile. Names alone have nothing for it, and a call
+    // would wait for it when it is over.
     call->is_behind = !prompt && !on_cpu_ && (observes_ || memory_ || dump_) && has_device();
     if (dump_) {
       act("dump", [&] { call->directory = dump_->start(number); });

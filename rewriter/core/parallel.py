@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
-from rewriter.core.signals import held_back
+from rewriter.core.signals import ENDING, held_back
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -28,7 +28,6 @@ _VALUES = 4
 _SIZE = 1 << 18
 _LENGTH = 8  # bytes for the length of a result
 _FILES = 1 << 16  # the number of descriptors to close if the system sets no limit
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # may be exceptions of the parent
 
 
 def results(
@@ -205,7 +204,7 @@ def _do(
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         with os.fdopen(pipe, "wb") as file:
             for position in share:
                 _send(file, position, work, values[position])

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
     """Hold back signals that would end the process until the body is through."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:
@@ -36,7 +36,7 @@ class Signals:
     def __enter__(self) -> Signals:
         if threading.current_thread() is not threading.main_thread():
             return self
-        for number in _ENDING:
+        for number in ENDING:
             # `nohup` makes processes ignore it: keep that, here and in the program.
             if (before := signal.getsignal(number)) is not signal.SIG_IGN:
                 self._before[number] = before

@@ -14,9 +14,7 @@ from rewriter.dump.rows import TensorRow
 
 _MOST = 1 << 27  # bytes of an argument that is compared
 _SHOWN = "shown by the runs"
-_NO_NAME = (
-    "UnboundLocalError"  # of a variable that was deleted, which the text of the wrapper shows
-)
+_NO_NAME = "UnboundLocalError"  # a variable was deleted, which the text of the wrapper shows
 _NO_BANDS = (
     "a launch may have damaged memory that has no guard bands: directly behind an input or a weight"
 )

@@ -386,9 +386,9 @@ def test_nothing_of_python_runs_for_a_caller_that_holds_its_lock(
     for kind in (ctypes.PyDLL, ctypes.CDLL):
         same = load(library._name, kind)
         native = Native(same, options_of("print"), [], [["in", "x"]])
-        tensor = torch.ones(4)
+        tensor = torch.ones(4, requires_grad=True)
         for value in (1, 2):
-            tensor.numpy()[:] = value  # nobody tells torch
+            tensor.detach().numpy()[:] = value  # nobody tells torch
             native.begin()
             native.inputs(tensor)
             native.end()
@@ -414,6 +414,51 @@ def test_what_a_fused_optimizer_trains_is_read_again(library: ctypes.CDLL, capfd
         native.end()
         lines = capfd.readouterr().out.splitlines()
         assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
+
+
+def test_a_weight_that_was_trained_and_is_frozen_since_is_read_again(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    native = Native(library, options_of("print"), [], [["in", "weight"]])
+    weight = torch.nn.Parameter(torch.ones(4))
+    shown = []
+    for call in range(4):
+        if call == 1:
+            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+            weight.grad = -torch.ones(4)
+            optimizer.step()
+            weight.requires_grad_(False)
+        if call == 3:
+            weight.detach().numpy()[:] = 7  # nobody tells torch: it shows that the weight is known
+        with monkeypatch.context() as patch:
+            if not call:  # other tests make optimizers, too
+                patch.setattr(torch.optim.Optimizer, "__subclasses__", list, raising=False)
+            native.begin()
+            native.inputs(weight)
+            native.end()
+        shown.append(int(capfd.readouterr().out.split(" max ")[1][0]))
+    assert shown == [1, 2, 2, 2]
+
+
+def test_optimizers_are_asked_for_where_an_input_needs_a_gradient(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """To look for them takes half of the time that all inputs of a model take."""
+    asked = []
+    monkeypatch.setattr(
+        torch.optim.Optimizer, "__subclasses__", lambda: asked.append(1) or [], raising=False
+    )
+    native = Native(library, options_of("print"), [], [["in", "x"], ["in", "weight"]])
+    frozen, weight = torch.ones(4), torch.ones(4)
+    times = []
+    for call in range(4):
+        weight.requires_grad_(call == 2)
+        native.begin()
+        native.inputs(frozen, weight)
+        native.end()
+        times.append(len(asked))
+    assert times == [0, 0, 1, 2]  # it may have been trained since the third call
+    assert capfd.readouterr().out.count(" max 1 ") == 8
 
 
 def test_tensors_that_are_swapped_have_no_weak_references(library: ctypes.CDLL, capfd: Any) -> None:

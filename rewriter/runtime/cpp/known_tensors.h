@@ -92,6 +92,19 @@ inline int64_t version_of(AtenTensorHandle tensor) {
   }
 }
 
+// Runs for each input of each call, before the device has anything to do: see plan.h.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O2", "no-fast-math")
+#endif
+
+// Whether a tensor needs a gradient; true if that cannot be asked.
+inline bool needs_gradient(AtenTensorHandle tensor) {
+  using Asked = bool (*)(const void*);
+  static const auto asked = find<Asked>("_ZNK3c1010TensorImpl13requires_gradEv");
+  return !asked || asked(*reinterpret_cast<const void* const*>(tensor));
+}
+
 class KnownTensors {
  public:
   // A number for each value. It stays the same while the value is the same tensor and torch counts no write
@@ -102,12 +115,8 @@ class KnownTensors {
     if (!python.can_be_asked() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
     inputs_.resize(contents.size());  // now, since it may raise, and Python's lock has to be released
     const int state = python.lock();
-    if (!requires_grad_) {
-      requires_grad_ = python.interned("requires_grad");
-      is_shared_ = python.interned("is_shared");
-      trust_ = make_trust(python);
-    }
-    const Trust trust = ask(python);
+    if (!is_shared_) prepare(python);
+    Trust trust = swaps(python) ? Trust::none : Trust::not_asked;
     for (std::size_t i = 0; i < contents.size(); ++i) {
       const Content& content = contents[i];
       if (trust == Trust::none) {
@@ -132,6 +141,7 @@ class KnownTensors {
     const void* address = nullptr;         // of its elements
     int64_t version = 0;
     uint64_t number = 0;
+    bool is_trained = false;  // whether it needed a gradient since it was remembered
 
     // Whether the tensor is still the same, found out without asking torch for its object, which takes most
     // of the time. While the object lives, so does its TensorImpl, and no other is at that address: torch
@@ -167,13 +177,15 @@ class KnownTensors {
     return aoti_torch_get_data_ptr(handle, &address) ? nullptr : address;
   }
 
-  // Which tensors have a version that changes with every write; `_trust` in known_inputs.py says why.
-  enum class Trust { none = 0, untrained = 1, all = 2 };
+  // Which tensors have a version that changes with every write; `_trust` in known_inputs.py says why. It is
+  // asked for the first tensor that needs a gradient: the others change with every write, in any case.
+  enum class Trust { not_asked = -1, none = 0, untrained = 1, all = 2 };
 
-  // The Python function that returns it.
-  static Python::Object make_trust(const Python& python) {
+  // Keeps the Python function that returns it, and the module that says whether parameters are swapped.
+  void prepare(const Python& python) {
     static const char* const text = R"(
 import torch
+import torch.__future__ as future
 def trust():
     if torch.__future__.get_swap_module_params_on_conversion():
         return 0
@@ -186,14 +198,31 @@ def trust():
     return 2
 )";
     const int is_file = 257;  // Py_file_input
+    is_shared_ = python.interned("is_shared");
+    swaps_ = python.interned("_swap_module_params_on_conversion");
     Python::Object names = python.new_dictionary();
     Python::Object done = names ? python.run(text, is_file, names, names) : nullptr;
     if (!done) {
       python.clear_error();
-      return nullptr;
+      return;
     }
     python.release(done);
-    return python.item(names, "trust");  // borrowed from `names`, which is never released
+    // Borrowed from `names`, which is never released.
+    trust_ = python.item(names, "trust");
+    future_ = python.item(names, "future");
+  }
+
+  // Whether `nn.Module` swaps parameters, by the variable behind the function that says so: to call a
+  // function takes a tenth of the time that all inputs take.
+  bool swaps(const Python& python) const {
+    Python::Object value = future_ ? python.attribute(future_, swaps_) : nullptr;
+    if (!value) {
+      python.clear_error();
+      return ask(python) == Trust::none;
+    }
+    const bool yes = python.is_true(value) != 0;
+    python.release(value);
+    return yes;
   }
 
   Trust ask(const Python& python) const {
@@ -212,17 +241,6 @@ def trust():
     input = Input();
   }
 
-  bool is_trained(const Python& python, Python::Object tensor) const {
-    Python::Object value = python.attribute(tensor, requires_grad_);
-    if (!value) {
-      python.clear_error();
-      return true;
-    }
-    const bool is = python.is_true(value) != 0;
-    python.release(value);
-    return is;
-  }
-
   // Whether other processes may write to the memory of a tensor. Every tensor of a GPU says so.
   bool is_shared(const Python& python, Python::Object tensor, AtenTensorHandle handle) const {
     int32_t device = 0;
@@ -238,16 +256,19 @@ def trust():
   }
 
   uint64_t number_of(
-      const Python& python, Trust trust, AtenTensorHandle handle, Input& input) const {
-    if (trust == Trust::all && input.is_still(python, handle)) return input.number_now(handle);
+      const Python& python, Trust& trust, AtenTensorHandle handle, Input& input) const {
+    input.is_trained = input.is_trained || needs_gradient(handle);
+    if (input.is_trained) {
+      if (trust == Trust::not_asked) trust = ask(python);
+      if (trust != Trust::all) {
+        forget(python, input);
+        return 0;
+      }
+    }
+    if (input.is_still(python, handle)) return input.number_now(handle);
     Python::Object tensor = python.object_of(handle);
     if (!tensor) {
       python.clear_error();
-      return 0;
-    }
-    if (trust == Trust::untrained && is_trained(python, tensor)) {
-      python.release(tensor);
-      forget(python, input);
       return 0;
     }
     // A tensor that somebody refers to has the same object for good. Without `referent`, Python is asked
@@ -263,6 +284,7 @@ def trust():
       is_same = reference == input.reference;
       if (input.reference) python.release(input.reference);
       input.reference = reference;
+      if (!is_same) input.is_trained = needs_gradient(handle);
     }
     input.object = tensor;
     input.implementation = implementation_of(handle);
@@ -274,11 +296,15 @@ def trust():
     return is_same ? input.number_now(handle) : input.number;
   }
 
-  Python::Object requires_grad_ = nullptr, is_shared_ = nullptr;  // names of attributes
-  Python::Object trust_ = nullptr;
+  Python::Object is_shared_ = nullptr, swaps_ = nullptr;  // names of attributes
+  Python::Object trust_ = nullptr, future_ = nullptr;
   std::vector<Input> inputs_;
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
 };
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

@@ -61,17 +61,17 @@ class HeldCaches:
 
     def _enter(self, directory: Path) -> Cache:
         until = time.monotonic() + self._patience
-        is_told = False
+        has_said = False
         while True:
             try:
                 return self._stack.enter_context(writing(directory, self._tell))
             except RewriterError as error:
                 if error.slug != "cache-busy" or time.monotonic() >= until:
                     raise
-                if not is_told:
+                if not has_said:
                     limit = f"{self._patience:g} s at most"
                     self._tell(f"{error.message}: waiting for it, {limit}")
-                is_told = True
+                has_said = True
             if not self._go_on():
                 raise KeyboardInterrupt
             time.sleep(_LOOKS)

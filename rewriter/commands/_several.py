@@ -142,7 +142,7 @@ def deliver(
             if artifact.directory is VLLM:
                 message(
                     f"note: {INDEX} names artifacts by absolute paths: vLLM takes those of the "
-                    "copy once it stands where the original stood"
+                    "copy only if it replaces the original"
                 )
     return [
         Delivered(

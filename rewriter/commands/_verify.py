@@ -77,7 +77,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if dump is None or not is_recorded(dump):
         raise nothing_recorded(arguments, f" in {dump}" if dump else "")
     code = DIFFERS if probed.run.ended.code != 0 else OK
-    return _judge(arguments, dump, claims, code, told=True)
+    return _judge(arguments, dump, claims, code, is_named=True)
 
 
 def refuse_run_options(arguments: argparse.Namespace) -> None:
@@ -109,9 +109,9 @@ def _given(arguments: argparse.Namespace) -> _Given:
 
 
 def _judge(
-    arguments: argparse.Namespace, dump: Path, claims: _Given, code: int, *, told: bool = False
+    arguments: argparse.Namespace, dump: Path, claims: _Given, code: int, *, is_named: bool = False
 ) -> int:
-    """`told`: the name of the dump was said already."""
+    """`is_named`: the path of the dump has been printed."""
     from rewriter.verification.verify import verify
 
     register_operators(getattr(arguments, "imports", ()))
@@ -131,7 +131,7 @@ def _judge(
         emit(verify_document(str(dump), verification))
     else:
         _show(verification, str(from_here(dump)))
-        if not told:
+        if not is_named:
             message(f"dump: {from_here(dump)}")
     return DIFFERS if verification.finding is not None else code
 

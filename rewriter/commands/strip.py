@@ -83,9 +83,9 @@ def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
         )
     elif not result.removed:
         removed = had_backup and not backup.exists()
-        told = f"; {backup}, which is the same, is removed" if removed else ""
+        about_backup = f"; {backup}, which is the same, is removed" if removed else ""
         output = f": {delivered.output}" if delivered.output else ""
-        message(f"{path} has no probes{told}{output}")
+        message(f"{path} has no probes{about_backup}{output}")
     elif arguments.check or delivered.output:
         message(f"{took_out(arguments, result.removed)}: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
@@ -118,8 +118,8 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
             message(f"{name}: the probes are what instrument writes")
         else:
             worst = DIFFERS
-            told = {"changed": "not what instrument writes", "unverified": "not checked"}
-            message(f"{name}: the probes are {told[result.state]}: {result.reason}")
+            states = {"changed": "not what instrument writes", "unverified": "not checked"}
+            message(f"{name}: the probes are {states[result.state]}: {result.reason}")
     if arguments.json:
         from rewriter.commands._documents.strip import (
             CheckedWrapperEntry,

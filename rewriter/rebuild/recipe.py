@@ -135,13 +135,13 @@ def defined(text: str) -> set[str]:
 def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, str]) -> Recipe:
     if route == "sources":
         return Recipe(model, route, "the loader compiles it")
-    # Weights behind the library are found by a change that what is compiled already cannot have.
-    told = route == "link" and model.weights == "behind the library"
+    # To find such weights, a macro is defined before all headers; one that is precompiled lacks it.
+    elsewhere = route == "link" and model.weights == "behind the library"
     wrapper = compile_flags(
         model.command("Compile"),
         partial(directory, machine),
         native=route == "full",
-        header=not told,
+        header=not elsewhere,
     )
     if route == "link":
         why = "kernels and weights stay as they are"

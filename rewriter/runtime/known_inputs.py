@@ -32,11 +32,11 @@ class _Known(NamedTuple):
     packed: bytes  # all of this as the struct `Seen` of `cpp/engine/python.cpp`
 
     @classmethod
-    def of(cls, x: Tensor, *, is_told: bool = True) -> _Known:
-        """The state of a tensor now. `is_told`: its version changes with every write."""
+    def of(cls, x: Tensor, *, has_version: bool = True) -> _Known:
+        """The state of a tensor now. `has_version`: its version changes with every write."""
         address = x.data_ptr()
-        if not is_told:
-            return cls(_nobody, -1, address, (), bytes(8 * 5))
+        if not has_version:
+            return cls(_no_tensor, -1, address, (), bytes(8 * 5))
         form = dtype, shape, stride = x.dtype, x.shape, x.stride()
         version, dim = x._version, len(shape)
         facts = getattr(x, "_cdata", 0), version, address, dtype_numbers()[dtype], dim
@@ -181,12 +181,12 @@ class KnownInputs:
     def _as_known(self, x: Tensor) -> _Known:
         # An inference tensor has no version, so writes to it cannot be seen, nor those of other
         # processes to shared memory. Every tensor of a GPU says that it is shared.
-        is_told = not x.is_inference() and (self._trust is Trust.ALL or not x.requires_grad)
-        is_told = is_told and not (x.is_cpu and x.is_shared())  # type: ignore[no-untyped-call]
-        return _Known.of(x, is_told=is_told and self._trust is not Trust.NONE)
+        has_version = not x.is_inference() and (self._trust is Trust.ALL or not x.requires_grad)
+        has_version = has_version and not (x.is_cpu and x.is_shared())  # type: ignore[no-untyped-call]
+        return _Known.of(x, has_version=has_version and self._trust is not Trust.NONE)
 
 
-def _nobody() -> None:
+def _no_tensor() -> None:
     """Takes the place of a weak reference where the tensor is to be measured again."""
 
 

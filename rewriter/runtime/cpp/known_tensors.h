@@ -185,9 +185,9 @@ class KnownTensors {
   void prepare(const Python& python) {
     static const char* const text = R"(
 import torch
-import torch.__future__ as future
+from torch import __future__ as future
 def trust():
-    if torch.__future__.get_swap_module_params_on_conversion():
+    if future.get_swap_module_params_on_conversion():
         return 0
     kinds = [torch.optim.Optimizer]
     while kinds:

@@ -114,12 +114,15 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         torch.cuda.synchronize()
     if not isinstance(outputs, (list, tuple)):
         outputs = [outputs]
-    told = {"outputs": [describe(output) for output in outputs], "random_globals": missing}
+    result: dict[str, Any] = {
+        "outputs": [describe(output) for output in outputs],
+        "random_globals": missing,
+    }
     if spec["recorded"]:
-        told["replayed"] = recorded_values.compared(
+        result["replayed"] = recorded_values.compared(
             outputs, spec["recorded"]["outputs"], _load_file
         )
-    return told
+    return result
 
 
 def prepare(spec: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ def test_known_inputs_are_told_from_others() -> None:
     del given, before
     gc.collect()
     assert known.differing((None, torch.ones(2, 2), torch.ones(2, 2))) == [0, 1, 2]
-    assert _SameTensors([_Known.of(torch.ones(2), is_told=False)]).differing((None,)) == [0]
+    assert _SameTensors([_Known.of(torch.ones(2), has_version=False)]).differing((None,)) == [0]
 
 
 @pytest.mark.usefixtures("with_shim")

@@ -481,6 +481,27 @@ def test_tensors_that_are_swapped_have_no_weak_references(library: ctypes.CDLL, 
     assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 2]
 
 
+def test_an_answer_of_python_that_raises_is_none(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """What cannot say whether it is true is taken for true: then no input is known."""
+
+    class Raises:
+        def __bool__(self) -> bool:
+            raise ValueError("asked")
+
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", Raises())
+    native = Native(library, options_of("print"), [], [["in", "x"]])
+    tensor = torch.ones(4)
+    for value in (1, 2):
+        tensor.numpy()[:] = value  # nobody tells torch
+        native.begin()
+        native.inputs(tensor)
+        native.end()
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 2]
+
+
 def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(
     library: ctypes.CDLL, capfd: Any
 ) -> None:

@@ -220,9 +220,10 @@ def trust():
       python.clear_error();
       return ask(python) == Trust::none;
     }
-    const bool yes = python.is_true(value) != 0;
+    const int yes = python.is_true(value);
+    if (yes < 0) python.clear_error();
     python.release(value);
-    return yes;
+    return yes != 0;
   }
 
   Trust ask(const Python& python) const {
@@ -248,11 +249,11 @@ def trust():
     if (device != aoti_torch_device_type_cpu()) return false;
     Python::Object method = python.attribute(tensor, is_shared_);
     Python::Object answer = method ? python.call(method, nullptr) : nullptr;
-    const bool is = !answer || python.is_true(answer) != 0;
+    const int is = answer ? python.is_true(answer) : -1;
+    if (is < 0) python.clear_error();
     if (method) python.release(method);
     if (answer) python.release(answer);
-    else python.clear_error();
-    return is;
+    return is != 0;
   }
 
   uint64_t number_of(

@@ -463,6 +463,33 @@ def test_optimizers_are_asked_for_where_an_input_needs_a_gradient(
     assert capfd.readouterr().out.count(" max 1 ") == 8
 
 
+def test_memory_that_a_tensor_has_while_it_is_measured_is_what_was_measured(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """Python runs in between, where it looks for optimizers, and may give it other memory."""
+    tensor, weight = torch.ones(4), torch.ones(4, requires_grad=True)
+    kept, other = tensor.data, torch.full((4,), 7.0)
+    native = Native(library, options_of("print"), [], [["in", "tensor"], ["in", "weight"]])
+    shown = []
+    for call in range(3):
+
+        def found(call: int = call) -> list[type]:
+            if call == 1:
+                tensor.data = other
+            return []
+
+        monkeypatch.setattr(torch.optim.Optimizer, "__subclasses__", found, raising=False)
+        if call == 1:
+            tensor.add_(0)
+        if call == 2:
+            tensor.data = kept
+        native.begin()
+        native.inputs(tensor, weight)
+        native.end()
+        shown.append(int(capfd.readouterr().out.split(" max ")[1].split()[0]))
+    assert shown == [1, 7, 1]
+
+
 def test_tensors_that_are_swapped_have_no_weak_references(library: ctypes.CDLL, capfd: Any) -> None:
     """Torch refuses to swap one that has any; what was known before is forgotten."""
     native = Native(library, options_of("print"), [], [["in", "weight"]])

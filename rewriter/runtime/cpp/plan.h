@@ -371,12 +371,15 @@ class RecentPlans : public Plans {
     }
   }
 
-  // Whether a tensor still has the form of the last call: its number says that it has the memory. A program
-  // that sets `x.data` changes them, and torch does not count that as a write.
+  // Whether a tensor still has the form and the memory of the last call. A program that sets `x.data` changes
+  // them, and torch does not count that as a write. The memory that its number stands for is not enough:
+  // Python may have run since that was read.
   bool has_stayed(
       AtenTensorHandle handle, const Seen& facts, const std::vector<int64_t>& dims, std::size_t place) {
+    void* data = nullptr;
     int32_t dtype = -1;
     int64_t dim = -1, *sizes = nullptr, *strides = nullptr;
+    if (aoti_torch_get_data_ptr(handle, &data) || data != last_[place].data) return false;
     if (aoti_torch_get_dtype(handle, &dtype) || dtype != facts.dtype) return false;
     if (aoti_torch_get_dim(handle, &dim) || dim != facts.dim) return false;
     if (aoti_torch_get_sizes(handle, &sizes) || aoti_torch_get_strides(handle, &strides)) return false;

@@ -445,7 +445,7 @@ def test_a_weight_that_was_trained_and_is_frozen_since_is_read_again(
 def test_optimizers_are_asked_for_where_an_input_needs_a_gradient(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
-    """To look for them takes half of the time that all inputs of a model take."""
+    """To look for them takes a quarter of the time that 291 known inputs take."""
     asked = []
     monkeypatch.setattr(
         torch.optim.Optimizer, "__subclasses__", lambda: asked.append(1) or [], raising=False

@@ -178,7 +178,7 @@ class KnownTensors {
   }
 
   // Which tensors have a version that changes with every write; `_trust` in known_inputs.py says why. It is
-  // asked for the first tensor that needs a gradient: the others change with every write, in any case.
+  // asked for the first tensor that needs a gradient: the answer makes no difference to the others.
   enum class Trust { not_asked = -1, none = 0, untrained = 1, all = 2 };
 
   // Keeps the Python function that returns it, and the module that says whether parameters are swapped.
@@ -212,8 +212,8 @@ def trust():
     future_ = python.item(names, "future");
   }
 
-  // Whether `nn.Module` swaps parameters, by the variable behind the function that says so: to call a
-  // function takes a tenth of the time that all inputs take.
+  // Whether `nn.Module` swaps parameters, by the variable behind the function that says so: a call of
+  // Python takes longer, at each call of the model.
   bool swaps(const Python& python) const {
     Python::Object value = future_ ? python.attribute(future_, swaps_) : nullptr;
     if (!value) {

@@ -30,16 +30,27 @@ class Parameter:
 
 def triton(text: str) -> tuple[Parameter, ...] | None:
     """The parameters of the Triton kernel that `text` defines; `None` if it defines none."""
+    function = _triton_kernel(text)
+    if function is None:
+        return None
+    return _triton_function(function, _signature(function), _mutated(function))
+
+
+def triton_name(text: str) -> str | None:
+    """The name of the function that is launched: helpers, which it calls, may stand before it."""
+    function = _triton_kernel(text)
+    return None if function is None else function.name
+
+
+def _triton_kernel(text: str) -> ast.FunctionDef | None:
     if "def " not in text:
         return None
     try:
         tree = python_syntax.parse(text)
     except (SyntaxError, python_syntax.TooDeepError):
         return None
-    for function in tree.body:
-        if isinstance(function, ast.FunctionDef) and _is_launchable(function):
-            return _triton_function(function, _signature(function), _mutated(function))
-    return None
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return next(filter(_is_launchable, functions), None)
 
 
 def _is_launchable(function: ast.FunctionDef) -> bool:

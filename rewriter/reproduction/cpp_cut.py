@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from rewriter.artifact.kernel_sources import find_kernels
+from rewriter.locate.kernels import triton_name
 from rewriter.locate.types import KernelSource
 from rewriter.reproduction import cpp_calls
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, split, unwrapped
@@ -16,7 +17,6 @@ from rewriter.reproduction.refusal import refusal
 from rewriter.reproduction.types import CppKernel, Cut, Recorded
 
 _SIGNATURE = re.compile(r'extern "C"\s+(?:[A-Z_]+\s+)?void\s+(\w+)\s*\(([^)]*)\)')
-_TRITON_FUNCTION = re.compile(r"^@triton\.jit[^\n]*\n(?:@[^\n]*\n)*def (\w+)\(", re.MULTILINE)
 _PREFIX = re.compile(r"^#include [<\"][^>\"\n]*cpp_prefix\.h[>\"]", re.MULTILINE)
 _DEFAULT_PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 _CALLS = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
@@ -112,7 +112,7 @@ def _triton(recorded: Recorded) -> Cut:
     launcher chooses the blocks again."""
     launch = recorded.launch
     found = _source(recorded)
-    function = None if found is None else _TRITON_FUNCTION.search(found.text)
+    function = None if found is None else triton_name(found.text)
     if found is None or function is None:
         raise refusal(
             recorded,
@@ -139,7 +139,7 @@ def _triton(recorded: Recorded) -> Cut:
     kind, _, index = device.partition(":")
     kernels = (
         "async_compile = AsyncCompile()\n"
-        f"{launch.kernel} = async_compile.triton({function[1]!r}, '''{found.text}''', "
+        f"{launch.kernel} = async_compile.triton({function!r}, '''{found.text}''', "
         f"device_str={kind!r})\n\nasync_compile.wait(globals())\ndel async_compile\n"
     )
     call = (

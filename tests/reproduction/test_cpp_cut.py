@@ -178,6 +178,15 @@ def test_a_triton_kernel_is_launched_as_in_python() -> None:
     assert "from torch._C import _cuda_getCurrentRawStream as get_raw_stream" in text
 
 
+@pytest.mark.parametrize("form", ["cpp_wrapper/output_code.py", "aoti/wrapper.cpp"])
+def test_helpers_of_a_triton_kernel_are_not_what_is_launched(form: str) -> None:
+    wrapper = open_artifact(CUDA / "scatter" / form).only
+    launch = next(x for x in wrapper.located.launches if "cumsum" in x.kernel)
+    text = cut_out(recorded(wrapper, launch)).source
+    assert text.index("def _triton_helper_fn_add0(") < text.index(f"def {launch.kernel}(")
+    assert f"async_compile.triton('{launch.kernel}', " in text
+
+
 def test_a_compiled_kernel_without_its_source_is_refused() -> None:
     wrapper = open_artifact(CUDA.with_name("cuda-torch2.6") / "mlp/cpp_wrapper/output_code.py").only
     launch = next(x for x in wrapper.located.launches if x.kind == "triton")

@@ -89,11 +89,13 @@ class KnownInputs:
     """Remembers the inputs of the last call of a wrapper, and measures only those that changed.
 
     For an unchanged tensor the library gets the address 0, and repeats the last statistics. With
-    `rechecks` all inputs are measured in every call.
+    `rechecks` all inputs are measured in every call, with `trains` those that require a gradient:
+    programs that train without an optimizer often write `weight.data`, which torch does not count.
     """
 
-    def __init__(self, *, rechecks: bool) -> None:
+    def __init__(self, *, rechecks: bool, trains: bool) -> None:
         self._rechecks = rechecks
+        self._trains = trains
         self._trust = Trust.NONE
         self._lock = threading.Lock()
         self._plan: Plan | None = None
@@ -170,6 +172,8 @@ class KnownInputs:
     def _ask(self) -> None:
         """Update what is trusted, and forget the inputs if that changed."""
         trust = Trust.NONE if self._rechecks else _trust()
+        if self._trains and trust is Trust.ALL:
+            trust = Trust.UNTRAINED
         if trust is not self._trust:
             self._trust = trust
             self._plan, self._tensors = None, []

@@ -46,7 +46,7 @@ class Plans:
 
     `probes` are the names of the probes that act at the phase: some of `print`, `hash`, `nan` and
     `record`. `findings` says which values may be NaN and whether a NaN ends the program. `written`
-    and `rechecks` are those of `FastPaths`.
+    and `rechecks` are those of `FastPaths`; `trains` is that of `KnownInputs`.
 
     If memory lines follow each launch and keep released memory, the kernel of these lines also
     measures the values of the launch. `held` are then the names of values that the caller may free
@@ -62,6 +62,7 @@ class Plans:
         *,
         written: Set[str] = frozenset(),
         rechecks: bool = False,
+        trains: bool = False,
         held: Set[str] | None = None,
     ) -> None:
         self._phase = phase
@@ -78,7 +79,7 @@ class Plans:
         self._written = written
         self._held = held if phase == "after" else None
         self._native: Any = None
-        self._inputs = KnownInputs(rechecks=rechecks)
+        self._inputs = KnownInputs(rechecks=rechecks, trains=trains)
 
     def make_native(
         self,

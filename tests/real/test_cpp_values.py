@@ -418,6 +418,24 @@ def test_what_a_fused_optimizer_trains_is_read_again(library: ctypes.CDLL, capfd
         assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
 
 
+def test_weights_of_a_graph_of_training_are_read_again(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """`weight.data -= …`, as programs train without an optimizer, leaves the version as it is."""
+    monkeypatch.setattr(torch.optim.Optimizer, "__subclasses__", list, raising=False)
+    native = Native(library, options_of("print"), [], [["in", "primals_1"], ["in", "primals_2"]])
+    weight, x = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
+    for call in range(4):
+        native.begin()
+        native.inputs(weight, x)
+        native.end()
+        lines = capfd.readouterr().out.splitlines()
+        assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
+        weight.data += 1
+        x.numpy()[:] += 1
+        assert weight._version == 0
+
+
 def test_a_weight_that_was_trained_and_is_frozen_since_is_read_again(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rewriter.core import json_text
-from rewriter.runtime import attach, fast_paths, native_calls
+from rewriter.runtime import attach, fast_paths, known_inputs, native_calls
 from rewriter.runtime.engine_library import EngineLibrary, load
 
 
@@ -308,6 +308,28 @@ def test_what_a_fused_optimizer_trains_is_read_again(
     assert [weight for weight, _ in seen] == [1.0, 2.0, 3.0, 4.0]
     # It may be read once when there is the first optimizer.
     assert len({frozen for _, frozen in seen[1:]}) == 1
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_weights_of_a_graph_of_training_are_read_again(
+    is_native: bool,
+    dump: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`weight.data -= …`, as programs train without an optimizer, leaves the version as it is."""
+    if not is_native:
+        monkeypatch.setattr(native_calls, "module", lambda: None)
+    monkeypatch.setattr(known_inputs, "_trust", lambda: known_inputs.Trust.ALL)
+    recorder: Any = attach(options("print"), TABLE, ["primals_1", "primals_2"])
+    weight, x = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
+    for call in range(4):
+        recorder.begin()
+        recorder.inputs(weight, x)
+        assert [row["max"] for row in rows(dump, call)] == [call + 1.0, 1.0]
+        weight.data += 1
+        x.numpy()[:] += 1
+        assert weight._version == 0
 
 
 @pytest.mark.parametrize("recheck", [False, True])

@@ -109,16 +109,17 @@ inline bool needs_gradient(AtenTensorHandle tensor) {
 class KnownTensors {
  public:
   // A number for each value. It stays the same while the value is the same tensor, of the same form and in
-  // the same memory, and torch counts no write to it; 0 if that is not known. Python's garbage collector may
-  // run here, and call anything.
-  std::vector<uint64_t> numbers_of(const Contents& contents) {
+  // the same memory, and torch counts no write to it; 0 if that is not known. `trains`: nothing is known of
+  // tensors that need a gradient; programs that train without an optimizer often write `weight.data`, which
+  // torch does not count. Python's garbage collector may run here, and call anything.
+  std::vector<uint64_t> numbers_of(const Contents& contents, bool trains) {
     std::vector<uint64_t> numbers(contents.size());
     const Python& python = Python::get();
     if (!python.can_be_asked() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
     const Asking asking(python, is_busy_);
     inputs_.resize(contents.size());
     if (!is_shared_) prepare(python);
-    Trust trust = swaps(python) ? Trust::none : Trust::not_asked;
+    Trust trust = swaps(python) ? Trust::none : trains ? Trust::untrained : Trust::not_asked;
     // Code of Python that runs meanwhile may change inputs that were compared before.
     has_run_ = true;
     for (int turn = 0; has_run_ && turn < most_turns; ++turn) {

@@ -308,7 +308,7 @@ class RecentPlans : public Plans {
     const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
     // Before taking `lock_`: this takes Python's lock, and a thread that has that may wait for `lock_`.
     std::vector<uint64_t> numbers;
-    if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.numbers_of(contents);
+    if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.numbers_of(contents, trains_);
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
     find_same(numbers, recorder);
@@ -353,6 +353,10 @@ class RecentPlans : public Plans {
           std::none_of(labels.begin(), labels.end(), [&](const Label& label) {
             return recorder.may_be_written(label);
           });
+      // Inductor's names of the inputs of a graph of training.
+      trains_ = std::any_of(labels.begin(), labels.end(), [](const Label& label) {
+        return !label.name.compare(0, 8, "primals_");
+      });
     });
     return keeps_inputs_;
   }
@@ -507,7 +511,7 @@ class RecentPlans : public Plans {
   }
 
   std::once_flag asked_;
-  bool keeps_inputs_ = false;
+  bool keeps_inputs_ = false, trains_ = false;
   KnownTensors known_;
   std::vector<AtenTensorHandle> without_version_;  // the last constant at each place, if it has no version
   std::mutex lock_;

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -108,52 +107,33 @@ inline bool needs_gradient(AtenTensorHandle tensor) {
 
 class KnownTensors {
  public:
-  // A number for each value. It stays the same while the value is the same tensor, of the same form and in
-  // the same memory, and torch counts no write to it; 0 if that is not known. `trains`: nothing is known of
-  // tensors that need a gradient; programs that train without an optimizer often write `weight.data`, which
-  // torch does not count. Python's garbage collector may run here, and call anything.
+  // A number for each value. It stays the same while the value is the same tensor and torch counts no write
+  // to it; 0 if that is not known. `trains`: nothing is known of tensors that need a gradient; programs that
+  // train without an optimizer often write `weight.data`, which torch does not count. Python's garbage
+  // collector may run here, and call anything.
   std::vector<uint64_t> numbers_of(const Contents& contents, bool trains) {
     std::vector<uint64_t> numbers(contents.size());
     const Python& python = Python::get();
     if (!python.can_be_asked() || is_busy_.test_and_set(std::memory_order_acquire)) return numbers;
-    const Asking asking(python, is_busy_);
-    inputs_.resize(contents.size());
+    inputs_.resize(contents.size());  // now, since it may raise, and Python's lock has to be released
+    const int state = python.lock();
     if (!is_shared_) prepare(python);
     Trust trust = swaps(python) ? Trust::none : trains ? Trust::untrained : Trust::not_asked;
-    // Code of Python that runs meanwhile may change inputs that were compared before.
-    has_run_ = true;
-    for (int turn = 0; has_run_ && turn < most_turns; ++turn) {
-      has_run_ = false;
-      for (std::size_t i = 0; i < contents.size(); ++i) {
-        numbers[i] = number_of(python, trust, contents[i], inputs_[i]);
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+      const Content& content = contents[i];
+      if (trust == Trust::none) {
+        forget(python, inputs_[i]);
+      } else if (
+          content.kind == Content::Kind::tensor && !content.is_constant && content.handle) {
+        numbers[i] = number_of(python, trust, content.handle, inputs_[i]);
       }
     }
-    if (has_run_) std::fill(numbers.begin(), numbers.end(), 0);
+    python.unlock(state);
+    is_busy_.clear(std::memory_order_release);
     return numbers;
   }
 
  private:
-  // Code of Python runs in the first turn if an input is new, and in the second if that changed another one.
-  static constexpr int most_turns = 3;
-
-  // Has Python's lock, and is the only one to use `inputs_`.
-  class Asking {
-   public:
-    Asking(const Python& python, std::atomic_flag& is_busy)
-        : python_(python), is_busy_(is_busy), state_(python.lock()) {}
-    Asking(const Asking&) = delete;
-    Asking& operator=(const Asking&) = delete;
-    ~Asking() {
-      python_.unlock(state_);
-      is_busy_.clear(std::memory_order_release);
-    }
-
-   private:
-    const Python& python_;
-    std::atomic_flag& is_busy_;
-    const int state_;
-  };
-
   // The input at one place of the line. There is no destructor that releases the reference: it could run in
   // a thread that Python does not know.
   struct Input {
@@ -164,8 +144,6 @@ class KnownTensors {
     int64_t version = 0;
     uint64_t number = 0;
     bool is_trained = false;  // whether it needed a gradient since it was remembered
-    int32_t dtype = -1;
-    std::vector<int64_t> dims;  // sizes, and strides
 
     // Whether the tensor is still the same, found out without asking torch for its object, which takes most
     // of the time. While the object lives, so does its TensorImpl, and no other is at that address: torch
@@ -175,32 +153,10 @@ class KnownTensors {
           python.referent(reference) == object && address == address_of(handle);
     }
 
-    // Whether it still has the form that it had. A program that sets `x.data` changes that, and torch does not
-    // count it as a write.
-    bool has_form(AtenTensorHandle handle) const {
-      int32_t type = -1;
-      int64_t dim = -1, *sizes = nullptr, *strides = nullptr;
-      if (aoti_torch_get_dtype(handle, &type) || type != dtype) return false;
-      if (aoti_torch_get_dim(handle, &dim) || 2 * static_cast<std::size_t>(dim) != dims.size()) return false;
-      if (aoti_torch_get_sizes(handle, &sizes) || aoti_torch_get_strides(handle, &strides)) return false;
-      return std::equal(sizes, sizes + dim, dims.data()) &&
-          std::equal(strides, strides + dim, dims.data() + dim);
-    }
-
-    // Remembers the form; false if it has none, such as a sparse tensor.
-    bool take_form(AtenTensorHandle handle) {
-      int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
-      dims.clear();
-      if (aoti_torch_get_dtype(handle, &dtype) || aoti_torch_get_dim(handle, &dim)) return false;
-      if (aoti_torch_get_sizes(handle, &sizes) || aoti_torch_get_strides(handle, &strides)) return false;
-      dims.assign(sizes, sizes + dim);
-      dims.insert(dims.end(), strides, strides + dim);
-      return true;
-    }
-
-    // The number of the same tensor, a new one if it was written. Only of one that has a version: asking an
+    // The number of the same tensor, a new one if it was written. It stays 0 if it had no version: asking an
     // inference tensor for one raises an exception, which is slow.
     uint64_t number_now(AtenTensorHandle handle) {
+      if (!number) return 0;
       const int64_t now = version_of(handle);
       if (now != version) renew(now);
       return number;
@@ -302,28 +258,17 @@ def trust():
     return is != 0;
   }
 
-  uint64_t number_of(const Python& python, Trust& trust, const Content& content, Input& input) {
-    if (trust == Trust::none) {
-      forget(python, input);
-      return 0;
-    }
-    const AtenTensorHandle handle = content.handle;
-    if (content.kind != Content::Kind::tensor || content.is_constant || !handle) return 0;
+  uint64_t number_of(
+      const Python& python, Trust& trust, AtenTensorHandle handle, Input& input) const {
     input.is_trained = input.is_trained || needs_gradient(handle);
     if (input.is_trained) {
-      if (trust == Trust::not_asked) {
-        has_run_ = true;
-        trust = ask(python);
-      }
+      if (trust == Trust::not_asked) trust = ask(python);
       if (trust != Trust::all) {
         forget(python, input);
         return 0;
       }
     }
-    if (input.is_still(python, handle)) {
-      if (!input.number) return 0;
-      if (input.has_form(handle)) return input.number_now(handle);
-    }
+    if (input.is_still(python, handle)) return input.number_now(handle);
     Python::Object tensor = python.object_of(handle);
     if (!tensor) {
       python.clear_error();
@@ -347,21 +292,16 @@ def trust():
     input.object = tensor;
     input.implementation = implementation_of(handle);
     const void* const address = address_of(handle);
-    is_same = is_same && address == input.address && (!input.number || input.has_form(handle));
+    is_same = is_same && address == input.address;
     input.address = address;
-    if (!is_same) {
-      has_run_ = true;
-      const bool can_be_known = input.take_form(handle) && !is_shared(python, tensor, handle);
-      input.renew(can_be_known ? version_of(handle) : -1);
-    }
+    if (!is_same) input.renew(is_shared(python, tensor, handle) ? -1 : version_of(handle));
     python.release(tensor);
-    return is_same && input.number ? input.number_now(handle) : input.number;
+    return is_same ? input.number_now(handle) : input.number;
   }
 
   Python::Object is_shared_ = nullptr, swaps_ = nullptr;  // names of attributes
   Python::Object trust_ = nullptr, future_ = nullptr;
   std::vector<Input> inputs_;
-  bool has_run_ = false;  // code of Python, in this turn
   std::atomic_flag is_busy_ = ATOMIC_FLAG_INIT;
 };
 

@@ -65,9 +65,8 @@ struct Plan {
   std::mutex lock;
   std::vector<std::unique_ptr<ReadJob>> free;  // jobs of earlier events
 
-  // `same` has 1 for each value that is as it was when this plan was used last.
-  bool fits(
-      const Contents& contents, const std::vector<Seen>& seen, const char* same = nullptr) const {
+  // `same` has 1 for each value that is as it was when this plan was used last, and may be null.
+  bool fits(const Contents& contents, const std::vector<Seen>& seen, const char* same) const {
     if (kinds.size() != seen.size()) return false;
     for (std::size_t i = 0; i < seen.size(); ++i) {
       if (same && same[i]) continue;
@@ -311,7 +310,7 @@ class RecentPlans : public Plans {
     if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.numbers_of(contents, trains_);
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
-    find_same(numbers, recorder);
+    find_same(contents, numbers, recorder);
     look_at_others(moment, contents, recorder);
     const std::shared_ptr<Plan>& plan = find_plan(moment, contents, recorder);
     std::unique_ptr<ReadJob> job = take(plan, labels, contents);
@@ -361,22 +360,39 @@ class RecentPlans : public Plans {
     return keeps_inputs_;
   }
 
-  // Finds which inputs are the same as in the last call (see known_tensors.h). Their results are all that is
-  // needed of them. Finds none if elements are shown or saved, or if the call is captured into a CUDA graph,
-  // which may be replayed with other inputs.
-  void find_same(const std::vector<uint64_t>& numbers, const Recorder& recorder) {
-    forget_same();
+  // Finds which inputs are the same tensors as in the last call, not written since, of the same form and in
+  // the same memory. Their results are all that is needed of them. Finds none if elements are shown or
+  // saved, or if the call is captured into a CUDA graph, which may be replayed with other inputs.
+  void find_same(
+      const Contents& contents, const std::vector<uint64_t>& numbers, const Recorder& recorder) {
+    is_same_.assign(seen_.size(), 0);
     if (numbers.empty() || !last_plan_ || last_plan_->kinds.size() != seen_.size()) return;
     if (recorder.uses_elements() || (last_plan_->gpu >= 0 && is_capturing(last_plan_->gpu))) return;
     for (std::size_t i = 0; i < seen_.size(); ++i) {
-      is_same_[i] = numbers[i] && numbers[i] == last_[i].number;
-      has_same_ = has_same_ || is_same_[i];
+      if (numbers[i] && numbers[i] == last_[i].number) {
+        is_same_[i] = has_stayed(contents[i].handle, last_plan_->facts[i], last_plan_->dims[i], i);
+      }
     }
   }
 
-  void forget_same() {
-    is_same_.assign(seen_.size(), 0);
-    has_same_ = false;
+  // Whether a tensor still has the form and the memory of the last call. A program that sets `x.data` changes
+  // them, and torch does not count that as a write. The memory that its number stands for is not enough:
+  // Python may have run since that was read.
+  bool has_stayed(
+      AtenTensorHandle handle, const Seen& facts, const std::vector<int64_t>& dims, std::size_t place) {
+    void* data = nullptr;
+    int32_t dtype = -1;
+    int64_t dim = -1, *sizes = nullptr, *strides = nullptr;
+    if (aoti_torch_get_data_ptr(handle, &data) || data != last_[place].data) return false;
+    if (aoti_torch_get_dtype(handle, &dtype) || dtype != facts.dtype) return false;
+    if (aoti_torch_get_dim(handle, &dim) || dim != facts.dim) return false;
+    if (aoti_torch_get_sizes(handle, &sizes) || aoti_torch_get_strides(handle, &strides)) return false;
+    if (!std::equal(sizes, sizes + dim, dims.data())) return false;
+    if (!std::equal(strides, strides + dim, dims.data() + dim)) return false;
+    seen_[place].handle = handle;
+    seen_[place].sizes = sizes;
+    seen_[place].strides = strides;
+    return true;
   }
 
   // Remembers what `find_same` compares the inputs of the next call with.
@@ -408,15 +424,11 @@ class RecentPlans : public Plans {
 
   // The plan with the facts that were seen, a new one if there is none. It is the first from now on.
   const std::shared_ptr<Plan>& find_plan(
-      const Moment& moment, const Contents& contents, Recorder& recorder) {
-    if (has_same_ && !last_plan_->fits(contents, seen_, is_same_.data())) {
-      forget_same();
-      look_at_others(moment, contents, recorder);
-    }
+      const Moment& moment, const Contents& contents, const Recorder& recorder) {
     std::size_t place = 0;
     for (; place < plans_.size(); ++place) {
-      // Of values that are the same, `seen_` has no facts.
-      if (has_same_ ? plans_[place] == last_plan_ : plans_[place]->fits(contents, seen_)) break;
+      const bool is_last = plans_[place] == last_plan_;
+      if (plans_[place]->fits(contents, seen_, is_last ? is_same_.data() : nullptr)) break;
     }
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
@@ -498,10 +510,7 @@ class RecentPlans : public Plans {
       item.label = &labels[place];
       item.kind = kinds[static_cast<int>(contents[place].kind)];
       if (!item.is_tensor()) continue;
-      Seen facts = plan->facts[place];
-      facts.sizes = plan->dims[place].data();
-      facts.strides = facts.sizes + facts.dim;
-      set_facts(facts, item.tensor);
+      set_facts(seen_[place], item.tensor);
       const Tensor& tensor = item.tensor;
       job->layouts[i] = {
           tensor.dtype, static_cast<int32_t>(tensor.shape.size()), tensor.numel,
@@ -517,7 +526,6 @@ class RecentPlans : public Plans {
   std::mutex lock_;
   std::vector<Seen> seen_;      // of each value of the line
   std::vector<char> is_same_;   // of each value of the line: see find_same
-  bool has_same_ = false;       // whether one is
   std::vector<Identity> last_;  // of each value of the line, in the last call
   std::shared_ptr<Plan> last_plan_;
   std::vector<std::shared_ptr<Plan>> plans_;  // the one used last is the first

@@ -18,6 +18,10 @@ from rewriter.core import python_syntax
 from rewriter.core.scan import last_word, spans
 from rewriter.core.types import Role, Type
 
+# What Inductor puts before a backslash, and the quotation marks of a docstring, where it quotes the
+# source of a kernel (torch/_inductor/codegen/wrapper.py).
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -45,12 +49,16 @@ def triton_name(text: str) -> str | None:
 def _triton_kernel(text: str) -> ast.FunctionDef | None:
     if "def " not in text:
         return None
-    try:
-        tree = python_syntax.parse(text)
-    except (SyntaxError, python_syntax.TooDeepError):
-        return None
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return next(filter(_is_launchable, functions), None)
+    for source in (text, _ESCAPED.sub(r"\1", text)):
+        try:
+            tree = python_syntax.parse(source)
+        except SyntaxError:
+            continue
+        except python_syntax.TooDeepError:
+            return None
+        functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+        return next(filter(_is_launchable, functions), None)
+    return None
 
 
 def _is_launchable(function: ast.FunctionDef) -> bool:

@@ -19,16 +19,17 @@ from .engine_library import EngineUnavailable, load
 from .process import read_rank, say
 from .torch_files import TorchFiles
 
-_OPEN: dict[tuple[Path, int], Saved] = {}
+_OPEN: dict[tuple[int, Path, int], Saved] = {}
 _FINAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # later writes would fail as well
 _LATER = "the disk had no room for what came before it"
 
 
 def saved_in(root: Path, most: int = 0) -> Saved:
     """The saved tensors of a dump, shared by all wrappers of this process with this limit."""
-    if (root, most) not in _OPEN:
-        _OPEN[root, most] = Saved(most)
-    return _OPEN[root, most]
+    key = os.getpid(), root, most  # a fork inherits savers, and not the threads that write
+    if key not in _OPEN:
+        _OPEN[key] = Saved(most)
+    return _OPEN[key]
 
 
 class Saved:

@@ -187,6 +187,21 @@ def test_helpers_of_a_triton_kernel_are_not_what_is_launched(form: str) -> None:
     assert f"async_compile.triton('{launch.kernel}', " in text
 
 
+@pytest.mark.parametrize("line", [r"\"\"\"Adds two vectors.\"\"\"", "a = 1 + \\\\\n    2"])
+def test_a_source_that_inductor_escaped_is_read(line: str, tmp_path: Path) -> None:
+    """A docstring, or a line that goes on, of a kernel that a user wrote."""
+    path = tmp_path / "output_code.py"
+    text = (CUDA / "usertriton/cpp_wrapper/output_code.py").read_text()
+    head = "def add_k(x,y,o,n,s,B: tl.constexpr):\n"
+    assert text.count(head) == 1
+    path.write_text(text.replace(head, f"{head}    {line}\n"))
+    wrapper = open_artifact(path).only
+    launch = next(x for x in wrapper.located.launches if x.kernel == "add_k_0")
+    roles = [argument.role for argument in launch.args[:3]]
+    assert roles == ["in", "in", "out"]
+    assert "async_compile.triton('add_k', " in cut_out(recorded(wrapper, launch)).source
+
+
 def test_a_compiled_kernel_without_its_source_is_refused() -> None:
     wrapper = open_artifact(CUDA.with_name("cuda-torch2.6") / "mlp/cpp_wrapper/output_code.py").only
     launch = next(x for x in wrapper.located.launches if x.kind == "triton")

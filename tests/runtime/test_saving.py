@@ -264,6 +264,32 @@ def test_a_fork_ends_while_another_thread_saves(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FORKS, str(tmp_path)], check=True, timeout=60)
 
 
+SAVES_IN_FORK = """
+import os, sys
+from pathlib import Path
+from rewriter.runtime.saved import saved_in
+import torch
+root = Path(sys.argv[1])
+saved_in(root).save(torch.ones(1), root / "parent.pt")
+if not (pid := os.fork()):
+    saved = saved_in(root)
+    saved.save(torch.ones(2), root / "child.pt")
+    saved.drain()
+    os._exit(0)
+sys.exit(os.waitpid(pid, 0)[1])
+"""
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("warm_python", "library")
+def test_a_fork_saves_by_threads_of_its_own(tmp_path: Path) -> None:
+    """A wrapper that a fork is the first to call is recorded there."""
+    program = [sys.executable, "-c", SAVES_IN_FORK, str(tmp_path)]
+    subprocess.run(program, check=True, timeout=60)
+    assert content_of(tmp_path / "child.pt").shape == (2,)
+    assert content_of(tmp_path / "parent.pt").shape == (1,)
+
+
 @pytest.mark.programs
 @pytest.mark.parametrize(
     "by_torch",

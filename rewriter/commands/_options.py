@@ -66,7 +66,8 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     group.add_argument(
         "--recheck",
         action="store_true",
-        help="measure values again even if nothing has written them since they were last measured",
+        help="measure values again even if nothing has written them since they were last measured; "
+        "torch does not count writes through x.data, numpy or DLPack",
     )
     group.add_argument(
         "--roles",

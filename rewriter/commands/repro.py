@@ -142,6 +142,8 @@ def act(arguments: argparse.Namespace) -> int:
     script = made.directory / "repro.py"
     say(f"{made.recorded.title} of {made.recorded.run.name}: {made.directory}")
     message(f"run it with: python {script}")
+    if made.recorded.sharing:
+        message(f"note: {made.recorded.sharing}")
     if smaller is not None:
         _say_smaller(smaller)
     if ran is not None:

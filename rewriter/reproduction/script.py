@@ -216,6 +216,7 @@ def readme(
             "|---|---|---|---|---|",
             *tensors,
             "",
+            *((f"Note: {recorded.sharing}", "") if recorded.sharing else ()),
             "## Files",
             "",
             "| file | holds |",

@@ -52,6 +52,23 @@ class Recorded:
     def title(self) -> str:
         return f"#{self.launch.index} {self.launch.kernel}"
 
+    @property
+    def sharing(self) -> str:
+        """A sentence about arguments that share memory which the launch writes; empty if none do."""
+        names: dict[str, dict[str, None]] = {}  # by buffer
+        for argument in self.launch.args:
+            if argument.name in self.given:
+                names.setdefault(argument.buffer, {})[argument.name] = None
+        written = {argument.buffer for argument in self.launch.args if argument.role != "in"}
+        shared = [", ".join(x) for buffer, x in names.items() if len(x) > 1 and buffer in written]
+        if not shared:
+            return ""
+        return (
+            "these arguments share memory in the wrapper, and have memory of their own here: "
+            f"{'; '.join(shared)}. If the kernel reads through one what it writes through another, "
+            "results differ for that reason alone."
+        )
+
 
 @dataclass(frozen=True)
 class CppKernel:

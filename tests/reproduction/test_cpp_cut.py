@@ -202,6 +202,25 @@ def test_a_source_that_inductor_escaped_is_read(line: str, tmp_path: Path) -> No
     assert "async_compile.triton('add_k', " in cut_out(recorded(wrapper, launch)).source
 
 
+@pytest.mark.parametrize(
+    ("name", "kernel", "names"),
+    [
+        ("mutate/cpp_wrapper/output_code.py", "cpp_fused_add_copy__mul_sum_0", ""),
+        (
+            "transformer/cpp_wrapper/output_code1.py",
+            "cpp_fused_cat_gelu_gelu_backward_sum_transpose_view_3",
+            "buf23, buf20, buf21, buf22",
+        ),
+    ],
+)
+def test_arguments_that_share_memory_are_named(name: str, kernel: str, names: str) -> None:
+    """Not a tensor that is passed twice: it is one in the script, too."""
+    wrapper = opened(name)
+    launch = next(x for x in wrapper.located.launches if x.kernel == kernel)
+    sharing = recorded(wrapper, launch).sharing
+    assert f"here: {names}. If" in sharing if names else sharing == ""
+
+
 def test_a_compiled_kernel_without_its_source_is_refused() -> None:
     wrapper = open_artifact(CUDA.with_name("cuda-torch2.6") / "mlp/cpp_wrapper/output_code.py").only
     launch = next(x for x in wrapper.located.launches if x.kind == "triton")

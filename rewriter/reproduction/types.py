@@ -54,7 +54,7 @@ class Recorded:
 
     @property
     def sharing(self) -> str:
-        """A sentence about arguments that share memory which the launch writes; empty if none do."""
+        """A sentence about arguments that share memory that the launch writes, or an empty text."""
         names: dict[str, dict[str, None]] = {}  # by buffer
         for argument in self.launch.args:
             if argument.name in self.given:

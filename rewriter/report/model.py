@@ -14,7 +14,7 @@ from rewriter.diagnosis.nonfinite_origin import infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
-from rewriter.dump.reading import Dump, RunDump, RunStep
+from rewriter.dump.reading import Dump, RunDump, RunStep, read_stopped
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.report import findings, overview, trends, verdicts
 from rewriter.report.types import (
@@ -62,10 +62,15 @@ def report(
         merged = (*merged, Finding("sampled", "note", choice.text))
     judged = verdicts.of_dump(dump, called, merged, where, follow)
     crash = next((one for one, _ in judged if one.ended is not None), None)
-    is_known = read_conclusion(dump.home) is not None
-    if crash is not None and crash.ended is not None and not (is_known or crash.ended.running):
+    conclusion = read_conclusion(dump.home)
+    if crash is not None and crash.ended is not None and not (conclusion or crash.ended.running):
         crash = None  # nobody knows how it ended: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
+    is_whole = not runs and dump.home not in dump.path.absolute().parents
+    if is_whole and not crash and conclusion and conclusion.ended.code != 0:
+        if read_stopped(dump.path) is None:
+            ended = f"the program ended outside of recorded launches: {conclusion.ended}"
+            text = f"{sentence(ended)} {text}"
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),

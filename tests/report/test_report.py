@@ -214,6 +214,17 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
     assert model.report(open_dump(root)).verdicts == ()
 
 
+def test_a_report_says_how_a_program_ended_in_a_call_without_rows(tmp_path: Path) -> None:
+    root = write_dump(tmp_path / "x.dump", [*step(0), *step(1)])
+    write_run(root / "rank0/run1", [])
+    well = model.report(open_dump(root)).verdict
+    write_conclusion(root, Conclusion(ExitStatus(None, signal=9)))
+    ended = "The program ended outside of recorded launches: signal SIGKILL."
+    assert model.report(open_dump(root)).verdict == f"{ended} {well}"
+    write_conclusion(root, Conclusion(ExitStatus(0)))
+    assert model.report(open_dump(root)).verdict == well
+
+
 @pytest.mark.parametrize("probes", ["print", "print,save"])
 def test_a_report_asks_for_nothing_that_is_recorded(probes: str, tmp_path: Path) -> None:
     root = write_dump(tmp_path / "x.dump", [*step(0), step(1)[0]])

@@ -67,10 +67,9 @@ def report(
         crash = None  # nobody knows how it ended: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
     is_whole = not runs and dump.home not in dump.path.absolute().parents
-    if is_whole and not crash and conclusion and conclusion.ended.code != 0:
-        if read_stopped(dump.path) is None:
-            ended = f"the program ended outside of recorded launches: {conclusion.ended}"
-            text = f"{sentence(ended)} {text}"
+    if is_whole and conclusion and not crash and read_stopped(dump.path) is None:
+        ended = f"the program ended outside of recorded launches: {conclusion.ended}"
+        text = text if conclusion.ended.code == 0 else f"{sentence(ended)} {text}"
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
-from rewriter.diagnosis.conclusion import read_conclusion
+from rewriter.diagnosis.conclusion import Conclusion, read_conclusion
 from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.nonfinite_origin import infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
@@ -67,9 +67,8 @@ def report(
         crash = None  # nobody knows how it ended: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
     is_whole = not runs and dump.home not in dump.path.absolute().parents
-    if is_whole and conclusion and not crash and read_stopped(dump.path) is None:
-        ended = f"the program ended outside of recorded launches: {conclusion.ended}"
-        text = text if conclusion.ended.code == 0 else f"{sentence(ended)} {text}"
+    if is_whole and not crash and read_stopped(dump.path) is None:
+        text = _failure(conclusion) + text
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
@@ -85,6 +84,13 @@ def report(
         calls=choice.calls,
         trends=over_calls,
     )
+
+
+def _failure(conclusion: Conclusion | None) -> str:
+    """How the program failed outside of what was recorded; empty if it did not, as far as known."""
+    if conclusion is None or conclusion.ended.code == 0:
+        return ""
+    return f"No launch was recorded as running when the program ended: {conclusion.ended}. "
 
 
 def sentence(text: str) -> str:

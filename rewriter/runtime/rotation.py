@@ -168,9 +168,12 @@ class KeptCalls:
         return file
 
 
-_OPEN: dict[str, KeptCalls] = {}
+_OPEN: dict[tuple[int, str], KeptCalls] = {}
 
 
 def kept_in(root: str) -> KeptCalls:
     """The kept calls of a dump, shared by all wrappers of this process."""
-    return _OPEN.setdefault(root, KeptCalls(root))
+    key = os.getpid(), root  # a fork must not remove the calls of its parent
+    if key not in _OPEN:
+        _OPEN[key] = KeptCalls(root)
+    return _OPEN[key]

@@ -219,7 +219,7 @@ def test_a_report_says_how_a_program_ended_in_a_call_without_rows(tmp_path: Path
     write_run(root / "rank0/run1", [])
     well = model.report(open_dump(root)).verdict
     write_conclusion(root, Conclusion(ExitStatus(None, signal=9)))
-    ended = "The program ended outside of recorded launches: signal SIGKILL."
+    ended = "No launch was recorded as running when the program ended: signal SIGKILL."
     assert model.report(open_dump(root)).verdict == f"{ended} {well}"
     write_conclusion(root, Conclusion(ExitStatus(0)))
     assert model.report(open_dump(root)).verdict == well

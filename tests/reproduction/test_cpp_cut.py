@@ -218,7 +218,7 @@ def test_arguments_that_share_memory_are_named(name: str, kernel: str, names: st
     wrapper = opened(name)
     launch = next(x for x in wrapper.located.launches if x.kernel == kernel)
     sharing = recorded(wrapper, launch).sharing
-    assert f"here: {names}. If" in sharing if names else sharing == ""
+    assert f"in the script: {names}. If" in sharing if names else sharing == ""
 
 
 def test_a_compiled_kernel_without_its_source_is_refused() -> None:

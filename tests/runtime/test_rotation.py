@@ -102,6 +102,14 @@ def test_what_several_calls_share_goes_with_the_last_of_them(dump: Path) -> None
     assert all(torch.load(x, weights_only=True)[0] == 1 for x in dump.rglob("*.pt"))
 
 
+def test_a_fork_keeps_calls_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would remove those of its parent, which it counts as well."""
+    of_parent = rotation.kept_in(str(tmp_path))
+    assert rotation.kept_in(str(tmp_path)) is of_parent
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert rotation.kept_in(str(tmp_path)) is not of_parent
+
+
 def test_without_rotation_rows_have_a_limit(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder = recorder_of("hash", max_bytes="5K")
     for number in range(50):

@@ -64,9 +64,9 @@ class Recorded:
         if not shared:
             return ""
         return (
-            "these arguments share memory in the wrapper, and have memory of their own in the script: "
-            f"{'; '.join(shared)}. If the kernel reads through one what it writes through another, "
-            "results differ for that reason alone."
+            "these arguments share memory in the wrapper, and have memory of their own in the "
+            f"script: {'; '.join(shared)}. If the kernel reads through one what it writes through "
+            "another, results differ for that reason alone."
         )
 
 

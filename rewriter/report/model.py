@@ -8,13 +8,13 @@ from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
-from rewriter.diagnosis.conclusion import Conclusion, read_conclusion
+from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.nonfinite_origin import infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
-from rewriter.dump.reading import Dump, RunDump, RunStep, read_stopped
+from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.report import findings, overview, trends, verdicts
 from rewriter.report.types import (
@@ -66,9 +66,10 @@ def report(
     if crash is not None and crash.ended is not None and not (conclusion or crash.ended.running):
         crash = None  # nobody knows how it ended: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
-    is_whole = not runs and dump.home not in dump.path.absolute().parents
-    if is_whole and not crash and read_stopped(dump.path) is None:
-        text = _failure(conclusion) + text
+    is_whole = not runs and (dump.path / MANIFEST).is_file()
+    if is_whole and not crash and conclusion and verdicts.has_failed(dump, conclusion):
+        ended = f"no launch was recorded as running when the program ended: {conclusion.ended}"
+        text = f"{sentence(ended)} {text}"
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
@@ -76,7 +77,7 @@ def report(
         facts=facts(
             dump.manifest,
             [known[name] for name in (runs or known)],
-            is_whole=not runs and (dump.path / MANIFEST).is_file(),
+            is_whole=is_whole,
         ),
         findings=merged,
         runs=chosen,
@@ -84,13 +85,6 @@ def report(
         calls=choice.calls,
         trends=over_calls,
     )
-
-
-def _failure(conclusion: Conclusion | None) -> str:
-    """How the program failed outside of what was recorded; empty if it did not, as far as known."""
-    if conclusion is None or conclusion.ended.code == 0:
-        return ""
-    return f"No launch was recorded as running when the program ended: {conclusion.ended}. "
 
 
 def sentence(text: str) -> str:

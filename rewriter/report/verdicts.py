@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.conclusion import next_command, read_conclusion, without_conclusion
+from rewriter.diagnosis.conclusion import (
+    Conclusion,
+    next_command,
+    read_conclusion,
+    without_conclusion,
+)
 from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, read_stopped
@@ -14,6 +19,11 @@ from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding
 
 _ENDS = ("unfinished", "fault")  # findings that tell of a crash
+
+
+def has_failed(dump: Dump, conclusion: Conclusion) -> bool:
+    """Whether the program failed by itself, and was not ended at a NaN (`--stop`)."""
+    return conclusion.ended.code != 0 and read_stopped(dump.path) is None
 
 
 def of_dump(
@@ -27,7 +37,7 @@ def of_dump(
     conclusion = read_conclusion(dump.home)
     stopped = any(finding.kind in _ENDS for finding in findings)
     if conclusion is not None:
-        stopped = conclusion.ended.code != 0 and read_stopped(dump.path) is None
+        stopped = has_failed(dump, conclusion)
     conclusion = conclusion or without_conclusion(dump.home)
     made: tuple[Verdict, ...] = ()
     if stopped:

@@ -65,7 +65,7 @@ class FastPaths:
         if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
             held = {label.name for label in inputs} if joins_memory else None
             names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
-            # Inductor's names of the inputs of a graph of training.
+            # Inductor's names of the inputs of a graph of training, as in `cpp/plan.h`.
             trains = any(label.name.startswith("primals_") for label in inputs)
             self._plans = {
                 x: Plans(

@@ -174,6 +174,4 @@ _OPEN: dict[tuple[int, str], KeptCalls] = {}
 def kept_in(root: str) -> KeptCalls:
     """The kept calls of a dump, shared by all wrappers of this process."""
     key = os.getpid(), root  # a fork must not remove the calls of its parent
-    if key not in _OPEN:
-        _OPEN[key] = KeptCalls(root)
-    return _OPEN[key]
+    return _OPEN.setdefault(key, KeptCalls(root))

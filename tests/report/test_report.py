@@ -215,8 +215,7 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
 
 
 def test_a_report_says_how_a_program_ended_in_a_call_without_rows(tmp_path: Path) -> None:
-    root = write_dump(tmp_path / "x.dump", [*step(0), *step(1)])
-    write_run(root / "rank0/run1", [])
+    root = write_dump(tmp_path / "x.dump", [*step(0), *step(1)], [])
     well = model.report(open_dump(root)).verdict
     write_conclusion(root, Conclusion(ExitStatus(None, signal=9)))
     ended = "No launch was recorded as running when the program ended: signal SIGKILL."

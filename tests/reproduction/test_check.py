@@ -11,53 +11,31 @@ import torch
 from rewriter.reproduction import script
 
 RECORDED = [2.40820956, -1.0, 1e-8]
-
-
-@pytest.mark.parametrize(
-    ("got", "gpu", "says"),
-    [
-        (RECORDED, False, "equal bit for bit, 3 elements"),
-        ([2.4082098, -1.0, 1e-8], False, "DIFFERS: 1 of 3 elements, by 2.38419e-07"),
-        ([2.4082098, -1.0, 1e-8], True, "close: 1 of 3 elements, by 2.38419e-07"),
-        ([2.40820956, -1.0, 2e-7], True, "close: 1 of 3 elements"),  # what is left of a sum
-        ([2.40830956, -1.0, 1e-8], True, "DIFFERS: 1 of 3 elements"),
-        ([2.40820956, -1.0, float("nan")], True, "DIFFERS: 1 of 3 elements, by inf"),
-    ],
-)
-def test_what_is_close(
-    got: list[float], gpu: bool, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said(torch.tensor(RECORDED), torch.tensor(got), gpu, says, tmp_path, capsys)
+COMPLEX = [1 + 2j, 3j]
+ONE = "1 of 2 elements"
+BITS = "only in the signs of zeros, the bits of NaN, or the type"
 
 
 @pytest.mark.parametrize(
     ("recorded", "got", "gpu", "says"),
     [
-        ([1 + 2j, 3j], [1 + 2j, 3j], False, "equal bit for bit, 2 elements"),
-        (
-            [1 + 2j, 3j],
-            [1 + 2j, 8j],
-            False,
-            "DIFFERS: 1 of 2 elements, by 5 at most; first at [1, 1]",
-        ),
-        (
-            [1 + 2j, 3j],
-            [2 + 4j, 3j],
-            False,
-            "DIFFERS: 1 of 2 elements, by 2 at most; first at [0, 0]",
-        ),
-        ([1 + 2j, 3j], [1 + 2.000001j, 3j], True, "close: 1 of 2 elements"),
-        ([0.0, 1.0], [-0.0, 1.0], False, "DIFFERS: only in the signs of zeros"),
-        ([0.0, 1.0], [-0.0, 1.0], True, "close: only in the signs of zeros"),
-        (
-            [0.0, 1.0],
-            [0, 1],
-            True,
-            "DIFFERS: only in the signs of zeros, the bits of NaN, or the type",
-        ),
+        (RECORDED, RECORDED, False, "equal bit for bit, 3 elements"),
+        (RECORDED, [2.4082098, -1.0, 1e-8], False, "DIFFERS: 1 of 3 elements, by 2.38419e-07"),
+        (RECORDED, [2.4082098, -1.0, 1e-8], True, "close: 1 of 3 elements, by 2.38419e-07"),
+        # What is left of a sum.
+        (RECORDED, [2.40820956, -1.0, 2e-7], True, "close: 1 of 3 elements"),
+        (RECORDED, [2.40830956, -1.0, 1e-8], True, "DIFFERS: 1 of 3 elements"),
+        (RECORDED, [2.40820956, -1.0, float("nan")], True, "DIFFERS: 1 of 3 elements, by inf"),
+        (COMPLEX, COMPLEX, False, "equal bit for bit, 2 elements"),
+        (COMPLEX, [1 + 2j, 8j], False, f"DIFFERS: {ONE}, by 5 at most; first at [1, 1]"),
+        (COMPLEX, [2 + 4j, 3j], False, f"DIFFERS: {ONE}, by 2 at most; first at [0, 0]"),
+        (COMPLEX, [1 + 2.000001j, 3j], True, f"close: {ONE}"),
+        ([0.0, 1.0], [-0.0, 1.0], False, f"DIFFERS: {BITS}"),
+        ([0.0, 1.0], [-0.0, 1.0], True, f"close: {BITS}"),
+        ([0.0, 1.0], [0, 1], True, f"DIFFERS: {BITS}"),
     ],
 )
-def test_complex_numbers_and_what_is_equal_in_other_bits(
+def test_what_is_said_of_a_result(
     recorded: list[complex],
     got: list[complex],
     gpu: bool,
@@ -65,24 +43,12 @@ def test_complex_numbers_and_what_is_equal_in_other_bits(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said(torch.tensor(recorded), torch.tensor(got), gpu, says, tmp_path, capsys)
-
-
-def said(
-    recorded: torch.Tensor,
-    got: torch.Tensor,
-    gpu: bool,
-    says: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Hold what the script says of a result to the beginning of a line."""
-    torch.save(recorded, tmp_path / "x.pt")
+    torch.save(torch.tensor(recorded), tmp_path / "x.pt")
     names: dict[str, Any] = {
         "torch": torch, "HERE": tmp_path, "EXPECTED": {"buf0": "x.pt"}, "RANDOM": False
     }  # fmt: skip
     exec(script._CHECK, names)
     names["on_gpu"] = lambda tensor: gpu
-    differ = names["check"]({"buf0": got})
+    differ = names["check"]({"buf0": torch.tensor(got)})
     assert capsys.readouterr().out.startswith(f"buf0: {says}")
     assert differ == says.startswith("DIFFERS")

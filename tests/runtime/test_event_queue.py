@@ -45,6 +45,15 @@ def options(*names: str, **changes: Any) -> dict[str, Any]:
     return {**facts, "probes": list(names), "values": False, **changes}
 
 
+@pytest.fixture(params=["native", "python"])
+def with_and_without_extension(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of the wrapper go through the extension module, and then through Python."""
+    if request.param == "python":
+        monkeypatch.setattr(native_calls, "module", lambda: None)
+
+
 @pytest.fixture
 def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
@@ -247,17 +256,11 @@ def test_an_input_that_was_not_written_is_not_read_again(
     assert seen == [[value, float(call)] for call, value in enumerate(first)]
 
 
-@pytest.mark.parametrize("is_native", [True, False])
+@pytest.mark.usefixtures("with_and_without_extension")
 def test_an_input_that_was_given_another_form_has_that(
-    *,
-    is_native: bool,
-    dump: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    dump: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At the same address, and without that torch counts a write."""
-    if not is_native:
-        monkeypatch.setattr(native_calls, "module", lambda: None)
     recorder: Any = attach(options("print"), TABLE, ["weight", "n", "x"])
     weight = torch.arange(6.0).view(2, 3)
     whole = weight.data
@@ -310,16 +313,11 @@ def test_what_a_fused_optimizer_trains_is_read_again(
     assert len({frozen for _, frozen in seen[1:]}) == 1
 
 
-@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.usefixtures("with_and_without_extension")
 def test_weights_of_a_graph_of_training_are_read_again(
-    is_native: bool,
-    dump: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    dump: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`weight.data -= …`, as programs train without an optimizer, leaves the version as it is."""
-    if not is_native:
-        monkeypatch.setattr(native_calls, "module", lambda: None)
     monkeypatch.setattr(known_inputs, "_trust", lambda: known_inputs.Trust.ALL)
     recorder: Any = attach(options("print"), TABLE, ["primals_1", "primals_2"])
     weight, x = torch.nn.Parameter(torch.ones(4)), torch.ones(4)

@@ -352,7 +352,7 @@ class RecentPlans : public Plans {
           std::none_of(labels.begin(), labels.end(), [&](const Label& label) {
             return recorder.may_be_written(label);
           });
-      // Inductor's names of the inputs of a graph of training.
+      // Inductor's names of the inputs of a graph of training, as in fast_paths.py.
       trains_ = std::any_of(labels.begin(), labels.end(), [](const Label& label) {
         return !label.name.compare(0, 8, "primals_");
       });

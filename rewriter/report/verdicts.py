@@ -22,7 +22,7 @@ _ENDS = ("unfinished", "fault")  # findings that tell of a crash
 
 
 def has_failed(dump: Dump, conclusion: Conclusion) -> bool:
-    """Whether the program failed by itself, and was not ended at a NaN (`--stop`)."""
+    """Whether the program ended otherwise than with exit code 0, and not at a NaN (`--stop`)."""
     return conclusion.ended.code != 0 and read_stopped(dump.path) is None
 
 

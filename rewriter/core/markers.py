@@ -70,7 +70,7 @@ def draw_tag(data: bytes) -> str:
     salt = 0
     while True:
         tag = hashlib.sha256(b"%d:" % salt + data).hexdigest()[:8]
-        if _mark(tag) not in data:
+        if sign(tag) not in data:
             return tag
         salt += 1
 
@@ -95,7 +95,7 @@ class Mark:
         return newline.join([begin, body, end, b""])
 
     def _marked(self, line: str) -> bytes:
-        return f"{line}  {self.comment} ".encode() + _mark(self.tag)
+        return f"{line}  {self.comment} ".encode() + sign(self.tag)
 
 
 def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
@@ -105,7 +105,7 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
     """
     kept: list[bytes] = []
     numbers: list[int] = []
-    mark = _mark(tag)
+    mark = sign(tag)
     marked = [(start, end, data[start:end].rstrip(b"\r\n")) for start, end in _with(data, mark)]
     last = max((start for start, _, line in marked if line.endswith(mark + _END)), default=-1)
     inside = False
@@ -135,7 +135,7 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
 
 def marked_lines(data: bytes, tag: str) -> list[bytes]:
     """The lines that end in a mark, without their line ends; lines in a block have no marks."""
-    mark = _mark(tag)
+    mark = sign(tag)
     marks = (mark, mark + _BEGIN, mark + _END, mark + _ADDED_NEWLINE)
     stripped = (data[start:end].rstrip(b"\r\n") for start, end in _with(data, mark))
     return [line for line in stripped if line.endswith(marks)]
@@ -166,5 +166,6 @@ def lines(data: bytes) -> list[bytes]:
     return re.findall(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$", data)
 
 
-def _mark(tag: str) -> bytes:
+def sign(tag: str) -> bytes:
+    """What ends an inserted line."""
     return b"rewriter:" + tag.encode()

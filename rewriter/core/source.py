@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import bisect
 import re
 from dataclasses import dataclass
@@ -63,17 +62,6 @@ class Source:
                 return end
         first = _LINE_END.search(self.data)
         return first.group() if first else b"\n"
-
-    def position(self, line: int, column: int) -> int:
-        """Offset of a column in UTF-8 bytes, as `ast` counts: a BOM is not part of line 1."""
-        bom = 3 if line == 1 and self.data.startswith(b"\xef\xbb\xbf") else 0
-        return self.line_start(line) + column + bom
-
-    def text_of(self, node: ast.expr) -> str:
-        """The source of an expression, with line feeds for line ends."""
-        start = self.position(node.lineno, node.col_offset)
-        end = self.position(node.end_lineno or node.lineno, node.end_col_offset or 0)
-        return _LINE_END.sub(b"\n", self.data[start:end]).decode("utf-8")
 
 
 def check_text(name: str, data: bytes) -> None:

@@ -19,7 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.loaded.block import Block
 from rewriter.loaded.functions import handing_over, like
 from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, probes_of
-from rewriter.locate.python.nodes import is_partition
+from rewriter.locate.names import is_partition
 from rewriter.runtime.device import is_capturing
 
 _PLAIN = Probed({}, {})

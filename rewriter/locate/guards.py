@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rewriter.core import python_syntax
 from rewriter.locate.types import InputSpec
 
 _MOST_BYTES = 1 << 16  # of a condition
@@ -53,9 +52,16 @@ def read_guards(text: str, specs: Sequence[InputSpec]) -> Guards:
     """Read the conditions of a graph, for a wrapper with these inputs."""
     if not text:
         return Guards()
-    tree = python_syntax.expression(text) if len(text) <= _MOST_BYTES else None
-    if tree is None:
+    try:
+        return _read(text, specs)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Guards(unread=(_short(text),))
+
+
+def _read(text: str, specs: Sequence[InputSpec]) -> Guards:
+    if len(text) > _MOST_BYTES:
+        raise ValueError
+    tree = ast.parse(text, mode="eval").body
     reader = _Reader(_names(specs))
     rows: dict[str, None] = {}
     unread: list[str] = []

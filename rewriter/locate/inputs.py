@@ -6,15 +6,11 @@ of each language are read in its own folder.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rewriter.core import python_syntax
-from rewriter.core.python_pieces import Module
 from rewriter.locate.types import EntryPoint, InputSpec, Launch
-from rewriter.runtime.host.harness import HARNESSES
 
 _UNKNOWN = "?"
 _LONG = re.compile(r"(?<=\d)L+\b")
@@ -24,35 +20,16 @@ _FLOOR = re.compile(r"\bc10::div_floor_integer\b")
 SYMBOL = re.compile(r"(?:s|u|zu?f?)\d+$")
 _ATTENTION = re.compile(r"_scaled_dot_product_\w+_backward")
 _SEEDS = ("int64", "uint64")
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 
 
 def dimension(text: str) -> str:
     """A size or stride of either language as the runtimes read it; `?` if they cannot."""
     if text.isdecimal():
         return text
+    from rewriter.locate import arithmetic
+
     text = _FLOOR.sub("floor", _CAST.sub("", _LONG.sub("", text)))
-    tree = python_syntax.expression(text.strip())
-    read = None if tree is None else _arithmetic(tree)
-    return _UNKNOWN if read is None else "".join(ast.unparse(read).split())
-
-
-def _arithmetic(node: ast.expr) -> ast.expr | None:
-    """The expression with `floor(a, b)` as `a // b`; `None` if it is not just arithmetic."""
-    if isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int):
-        return node
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _arithmetic(node.operand)
-        return inner and ast.UnaryOp(node.op, inner)
-    operator: ast.operator = ast.FloorDiv()
-    if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
-        operator, parts = node.op, [node.left, node.right]
-    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "floor" and len(node.args) == 2:
-        parts = node.args
-    else:
-        return None
-    left, right = map(_arithmetic, parts)
-    return left and right and ast.BinOp(left, operator, right)
+    return arithmetic.of_sizes(text.strip()) or _UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -72,63 +49,6 @@ class Harness:
 
 
 NO_HARNESS = Harness({}, frozenset())
-
-
-def read_harness(module: Module) -> Harness:
-    """Read the functions of a module that make example inputs: `rewriter/runtime/host/harness.py`.
-
-    Tensors are made by `rand_strided`, numbers are literals.
-    """
-    examples: dict[str, InputSpec] = {}
-    constants = set()
-    for function in module.body:
-        if not isinstance(function, ast.FunctionDef) or function.name not in HARNESSES:
-            continue
-        for node in module.statements(function.body):
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-                examples[target.id] = _example(target.id, node.value, examples)
-                if isinstance(node.value, ast.Constant):
-                    constants.add(target.id)
-    return Harness(examples, frozenset(constants))
-
-
-def _example(name: str, value: ast.expr, before: dict[str, InputSpec]) -> InputSpec:
-    if isinstance(value, ast.Constant):
-        kind = type(value.value).__name__
-        return InputSpec(name, kind if kind in ("int", "float") else "")
-    if not isinstance(value, ast.Call):
-        return InputSpec(name)
-    callee = ast.unparse(value.func)
-    if callee == "rand_strided" and len(value.args) >= 2:
-        given = {keyword.arg: keyword.value for keyword in value.keywords}
-        return InputSpec(
-            name,
-            "tensor",
-            dtype=ast.unparse(given["dtype"]).removeprefix("torch.") if "dtype" in given else "",
-            device=_text(given.get("device")),
-            size=shape(value.args[0]),
-            stride=shape(value.args[1]),
-        )
-    if callee == "torch.as_strided" and len(value.args) >= 3:
-        base = before.get(ast.unparse(value.args[0]), InputSpec(name, "tensor"))
-        return replace(base, name=name, size=shape(value.args[1]), stride=shape(value.args[2]))
-    return InputSpec(name)
-
-
-def _text(node: ast.expr | None) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def shape(node: ast.expr) -> tuple[str, ...] | None:
-    """The members of a tuple or list of dimensions."""
-    if not isinstance(node, (ast.Tuple, ast.List)):
-        return None
-    return tuple(
-        str(member.value)
-        if isinstance(member, ast.Constant) and type(member.value) is int
-        else dimension(ast.unparse(member))
-        for member in node.elts
-    )
 
 
 def combine(

@@ -80,3 +80,9 @@ def launch_keys(
         (nodes[-1:], generated) if nodes else (name,),
         (name,),
     )
+
+
+def is_partition(function: str) -> bool:
+    """Whether a function of a wrapper is a partition of the graph, by its name. Inductor may
+    capture a partition into a CUDA graph, and runs it once in a call."""
+    return function.startswith("partition_")

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rewriter.core import python_syntax
 from rewriter.reproduction import schemas
 from rewriter.reproduction.refusal import refusal
 from rewriter.reproduction.types import Cut, Recorded
@@ -25,7 +24,7 @@ def cut(recorded: Recorded) -> Cut:
     """Extract a launch. Raises `RewriterError` if its statement needs values not recorded."""
     source = recorded.wrapper.plain.data.decode()
     lines = source.splitlines(keepends=True)
-    module = python_syntax.parse(source)
+    module = ast.parse(source)
     statement, scope = _statement(module, recorded)
     substitution = _Substitution(recorded, statement)
     call = [ast.unparse(substitution.visit(statement))]
@@ -86,7 +85,7 @@ class _Substitution(ast.NodeTransformer):
         arguments = {x.name: x for x in recorded.launch.args if x.type == "tensor"}
         for name, tensor in recorded.given.items():
             argument = arguments.get(name)
-            expression = None if argument is None else python_syntax.expression(argument.expr)
+            expression = None if argument is None else _expression(argument.expr)
             text = name if expression is None else ast.unparse(expression)
             if tensor.file is None and text not in handed:
                 continue  # the launch makes it
@@ -214,8 +213,15 @@ def _targets(node: ast.stmt) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    return _loaded(python_syntax.parse(text))
+    return _loaded(ast.parse(text))
 
 
 def _loaded(node: ast.AST) -> set[str]:
     return {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
+
+
+def _expression(text):
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None

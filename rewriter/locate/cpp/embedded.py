@@ -13,15 +13,15 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+import libcst as cst
+
 from rewriter.core.errors import RewriterError
-from rewriter.core.python_pieces import Module
 from rewriter.core.source import Source
 from rewriter.locate.cpp.recognition import EMBEDDED, SUFFIXES
-from rewriter.locate.python import outline
+from rewriter.locate.python.module import Module, parse
+from rewriter.locate.python.statements import Statement
 
 _NAME = "cpp_wrapper_src"
-_BACKSLASH = ord("\\")
-_STRING = re.compile(EMBEDDED.pattern + rb"[ \t]*\(?\s*[rRuU]?(?P<quote>'''|\"\"\")", re.MULTILINE)
 _OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 # A backslash and a newline join two lines; every other escape means one character.
@@ -39,6 +39,7 @@ class Embedded:
     `start` is the offset of the string's first byte in the file, 0 for a C++ file. `raw` is
     whether backslashes have no special meaning, `quote` the delimiter that ends the string. `steps`
     are pairs of offsets, into `data` and into the file; from each pair on both advance in parallel.
+    `module` is the Python around the string.
     """
 
     data: bytes
@@ -46,6 +47,7 @@ class Embedded:
     raw: bool
     quote: str
     steps: tuple[tuple[int, int], ...]
+    module: Module | None = None
 
     @cached_property
     def _from(self) -> list[int]:
@@ -72,52 +74,41 @@ def extract(source: Source) -> Embedded:
     """
     if source.name.endswith(SUFFIXES) or not EMBEDDED.search(source.data):
         return Embedded(source.data, 0, True, "\0", ((0, 0),))
-    literal = _literal(source)
-    offset = source.position(literal.lineno, literal.col_offset)
-    end = source.position(literal.end_lineno or literal.lineno, literal.end_col_offset or 0)
+    module = parse(source)
+    line, offset, end = _literal(source, module)
     match = _OPENING.match(source.data, offset)
-    closing = _end(source.data, match.end(), match["quote"]) if match else -1
-    if not match or closing != end - 3:
-        raise _refused(source, literal.lineno, "is no string in triple quotes, or more than one")
+    if not match:
+        raise _refused(source, line, "is no string in triple quotes, or more than one")
     start, quote = match.end(), match["quote"]
     raw = b"r" in match["prefix"].lower()
     # Python treats a carriage return as the end of a line, and the compiler gets a line feed.
     text = _CARRIAGE_RETURN.sub(b"\n", source.data[start : end - 3])
     if raw or b"\\" not in text:
-        return Embedded(text, start, raw, quote.decode(), ((0, start),))
-    return _unescaped(text, start, quote.decode())
+        return Embedded(text, start, raw, quote.decode(), ((0, start),), module)
+    return _unescaped(text, start, quote.decode(), module)
 
 
-def _literal(source: Source) -> ast.Constant:
-    """What the module binds to `cpp_wrapper_src`. Needs the tree: other strings may look alike."""
+def _literal(source: Source, module: Module) -> tuple[int, int, int]:
+    """The line of the statement that binds `cpp_wrapper_src`, and where its string begins and ends.
+
+    Needs the statements: other strings may look alike.
+    """
     bound = [
-        statement
-        for statement in _parse(source).body
-        if isinstance(statement, ast.Assign)
-        and any(isinstance(one, ast.Name) and one.id == _NAME for one in statement.targets)
+        (part, part.node.value)
+        for part in module.each(module.body)
+        if isinstance(part, Statement) and isinstance(part.node, cst.Assign)
+        if any(part.name(one.target) == _NAME for one in part.node.targets)
     ]
     if len(bound) != 1:
-        line = bound[1].lineno if bound else _line_of_name(source)
+        line = bound[1][0].line.number if bound else _line_of_name(source)
         raise _refused(source, line, "is bound more than once" if bound else "is bound to nothing")
-    value = bound[0].value
-    if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
-        raise _refused(source, bound[0].lineno, "is no string")
-    return value
-
-
-def _parse(source: Source) -> Module:
-    try:
-        return outline.parse(source)
-    except RewriterError as error:
-        opening = _STRING.search(source.data)
-        if opening is None or _end(source.data, opening.end(), opening["quote"]) >= 0:
-            raise
-        line = source.line_of(opening.start())
-        raise RewriterError(
-            "syntax-error",
-            f"{source.name}:{line}: the string of {_NAME} does not end; the file may be truncated",
-            hint="Expected the output_code.py of a model compiled with cpp_wrapper=True.",
-        ) from error
+    ((statement, value),) = bound
+    number = statement.line.number
+    if isinstance(value, cst.ConcatenatedString):
+        raise _refused(source, number, "is no string in triple quotes, or more than one")
+    if not isinstance(value, cst.SimpleString) or statement.string(value) is None:
+        raise _refused(source, number, "is no string")
+    return number, *module.span(statement, value)
 
 
 def _line_of_name(source: Source) -> int:
@@ -134,19 +125,6 @@ def _refused(source: Source, line: int, problem: str) -> RewriterError:
     )
 
 
-def _end(data: bytes, start: int, quote: bytes) -> int:
-    """The offset where the string that starts at `start` ends; -1 if it does not end."""
-    found = data.find(quote, start)
-    while found >= 0:
-        first = found  # the first of the backslashes before it, which escape each other in pairs
-        while first > start and data[first - 1] == _BACKSLASH:
-            first -= 1
-        if (found - first) % 2 == 0:
-            return found
-        found = data.find(quote, found + 1)
-    return -1
-
-
 @cache
 def _meant(escape: bytes) -> bytes:
     """The meaning of an escape; the escape itself if Python does not know it, such as `\\d`."""
@@ -157,7 +135,7 @@ def _meant(escape: bytes) -> bytes:
         return escape
 
 
-def _unescaped(text: bytes, start: int, quote: str) -> Embedded:
+def _unescaped(text: bytes, start: int, quote: str, module: Module) -> Embedded:
     pieces = []
     steps = [(0, start)]
     length = position = 0
@@ -168,4 +146,4 @@ def _unescaped(text: bytes, start: int, quote: str) -> Embedded:
         position = escape.end()
         steps.append((length, start + position))
     pieces.append(text[position:])
-    return Embedded(b"".join(pieces), start, False, quote, tuple(steps))
+    return Embedded(b"".join(pieces), start, False, quote, tuple(steps), module)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import tree_sitter
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.python_pieces import Module
 from rewriter.core.source import Source
 from rewriter.core.types import Role
 from rewriter.locate import memory, provenance
@@ -23,8 +22,8 @@ from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
 from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
 from rewriter.locate.flow import Content, Flow
-from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness, without_seeds
-from rewriter.locate.python import outline as python
+from rewriter.locate.inputs import NO_HARNESS, Harness, without_seeds
+from rewriter.locate.harness import read_harness
 from rewriter.locate.types import (
     Argument,
     EntryPoint,
@@ -62,7 +61,10 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     the C++ in the source does not end, or an entry does not parse.
     """
     text = embedded.extract(source)
-    harness = read_harness(_require_module(source)) if text.start else NO_HARNESS
+    harness = NO_HARNESS
+    if text.module is not None:
+        _require_call(source)
+        harness = read_harness(text.module)
     # Some Triton kernels are in the Python above the C++.
     sources = {kernel.name: kernel.text for kernel in triton_kernels(source.data[: text.start])}
     shapes = grammars.load()
@@ -333,13 +335,11 @@ def _outputs(
     )
 
 
-def _require_module(source: Source) -> Module:
-    """The tree of a Python file. Raises if the file could not be imported or has no `call`."""
-    module = python.parse(source)
+def _require_call(source: Source) -> None:
+    """Refuse a Python file that was cut off before its end."""
     if not _CALL.search(source.data):
         raise RewriterError(
             "truncated",
             f"{source.name}: the file ends too early: nothing is bound to `call`",
             hint="Expected a complete output_code.py; copy it again.",
         )
-    return module

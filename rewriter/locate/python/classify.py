@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Iterator
 
+import libcst as cst
+
+from rewriter.locate.python.forms import Template
 from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
-from rewriter.locate.python.nodes import names
-from rewriter.locate.python.outline import PythonOutline, callee, head
+from rewriter.locate.python.outline import PythonOutline
+from rewriter.locate.python.statements import (
+    children,
+    head,
+    keywords,
+    names,
+    path,
+    template,
+    word,
+)
 
 _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
@@ -17,52 +28,64 @@ class CallClassifier:
     def __init__(self, outline: PythonOutline, grammar: PythonGrammar) -> None:
         self._outline = outline
         self._grammar = grammar
-        self._functions = {scope.function.name for scope in outline.scopes}
-        self._known: dict[tuple[str, frozenset[str | None]], PythonShape | str | None] = {}
+        self._functions = {scope.function_name for scope in outline.scopes}
+        self._uses: dict[cst.Call, tuple[tuple[Template, Template | None], ...]] = {}
+        self._known: dict[tuple[str, frozenset[str]], PythonShape | str | None] = {}
 
-    def classify(self, path: str, call: ast.Call) -> PythonShape | str | None:
-        """A launch shape, the group of a known call, or `None`. `path` is the callee's text."""
-        key = path, frozenset(keyword.arg for keyword in call.keywords)
+    def classify(self, callee: str, call: cst.Call) -> PythonShape | str | None:
+        """A launch shape, the group of a known call, or `None`. `callee` is its text."""
+        key = callee, keywords(call)
         if key not in self._known:
             self._known[key] = (
-                match_shape(path, call, self._outline, self._grammar)
-                or self._grammar.effect(path)
-                or ("scope" if path in self._functions else None)
+                self._shape(*key)
+                or self._grammar.effect(callee)
+                or ("scope" if callee in self._functions else None)
             )
         return self._known[key]
 
-    def is_view(self, call: ast.Call) -> bool:
-        """Whether a call returns a tensor over the memory of another one."""
-        return self._grammar.effect(callee(call)) == "view"
+    def uses(self, call: cst.Call) -> tuple[tuple[Template, Template | None], ...]:
+        """The variables in a call, each with the view of it that is used, if any."""
+        if call not in self._uses:
+            self._uses[call] = tuple(self._used(call))
+        return self._uses[call]
+
+    def _used(self, node: cst.CSTNode) -> Iterator[tuple[Template, Template | None]]:
+        if isinstance(node, cst.Call) and self._grammar.effect(path(node.func).text) == "view":
+            if (base := view_base(node)) is not None:
+                yield base, template(node)
+        elif isinstance(node, cst.Name):
+            yield word(node), None
+        else:
+            for child in children(node):
+                yield from self._used(child)
+
+    def _shape(self, callee: str, given: frozenset[str]) -> PythonShape | None:
+        """The first launch shape that a call matches."""
+        definition = self._outline.definitions.get(head(callee))
+        factory = definition.factory if definition else ""
+        if callee in self._outline.functions and self._grammar.effect(callee) is None:
+            factory = FUNCTION
+        for shape in self._grammar.shapes:
+            if any(pattern.fullmatch(callee) for pattern in shape.excluded):
+                continue
+            for match in shape.patterns:
+                if (
+                    match.callee.fullmatch(callee)
+                    and match.defined_by in ("", factory)
+                    and (not match.keyword or match.keyword in given)
+                    and (
+                        not match.source
+                        or (definition and any(match.source in one for one in definition.texts))
+                    )
+                ):
+                    return shape
+        return None
 
 
-def match_shape(
-    path: str, call: ast.Call, outline: PythonOutline, grammar: PythonGrammar
-) -> PythonShape | None:
-    """The first launch shape that the call matches."""
-    definition = outline.definitions.get(head(path))
-    factory = definition.factory if definition else ""
-    if path in outline.functions and grammar.effect(path) is None:
-        factory = FUNCTION
-    for shape in grammar.shapes:
-        if any(pattern.fullmatch(path) for pattern in shape.excluded):
-            continue
-        for match in shape.patterns:
-            if not match.callee.fullmatch(path):
-                continue
-            if match.defined_by and factory != match.defined_by:
-                continue
-            if match.source and not any(match.source in text for text in definition.texts):  # type: ignore[union-attr]
-                continue
-            if match.keyword and all(keyword.arg != match.keyword for keyword in call.keywords):
-                continue
-            return shape
-    return None
-
-
-def view_base(call: ast.Call) -> str:
+def view_base(call: cst.Call) -> Template | None:
     """The variable that a call of a view function shows."""
-    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if isinstance(receiver, ast.Name) and receiver.id not in _VIEWS:
-        return receiver.id
-    return next((name for arg in call.args[:1] for name in names(arg) if name not in _VIEWS), "")
+    match call.func:
+        case cst.Attribute(value=cst.Name(value=receiver)) if receiver not in _VIEWS:
+            return word(call.func.value)
+    given = names(call.args[0].value) if call.args else ()
+    return next((name for name in given if name.text not in _VIEWS), None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import bisect
 import itertools
 
-from rewriter.locate.python.nodes import names, subscripted
+import libcst as cst
+
+from rewriter.locate.python.statements import Statement, subscripted
 
 
 class Elements:
@@ -16,15 +17,18 @@ class Elements:
         self._events: dict[str, list[tuple[int, str, str]]] = {}
         self._ordered: set[str] = set()
 
-    def read(self, node: ast.AST) -> None:
+    def read(self, statement: Statement) -> None:
         """Read one statement of the scope."""
-        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-            self._add(target.id, node.lineno, "end", "")
-            if isinstance(node.value, ast.Subscript) and (base := subscripted(node.value)):
-                self._add(base, node.lineno, target.id, ast.unparse(node.value))
-        elif isinstance(node, ast.Delete):
-            for name in names(node):
-                self._add(name, node.lineno, "end", "")
+        line = statement.line.number
+        match statement.node:
+            case cst.Assign(targets=[cst.AssignTarget(cst.Name() as target), *_], value=value):
+                name = statement.name(target)
+                self._add(name, line, "end", "")
+                if isinstance(value, cst.Subscript) and (base := subscripted(statement, value)):
+                    self._add(base, line, name, statement.code(value))
+            case cst.Del(target=target):
+                for name in statement.names(target):
+                    self._add(name, line, "end", "")
 
     def _add(self, base: str, line: int, target: str, expr: str) -> None:
         self._events.setdefault(base, []).append((line, target, expr))

@@ -7,12 +7,15 @@ it is first used, since 2.15 several at once.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rewriter.core.python_pieces import Module
-from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension, shape
+import libcst as cst
+
+from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension
+from rewriter.locate.harness import shape
+from rewriter.locate.python.module import Block, Module, Suite
+from rewriter.locate.python.statements import Statement, elements
 from rewriter.locate.types import InputSpec
 
 
@@ -23,19 +26,29 @@ class InputFacts:
         self._asserted: dict[str, InputSpec] = {}
         self._symbols: dict[str, str] = {}
 
-    def read(self, statement: ast.stmt) -> None:
+    def read(self, statement: Statement) -> None:
         """Read a simple statement that runs in every call; it may be inside a `with`."""
-        if isinstance(statement, ast.Assign):
-            for place, symbol in _symbol(statement):
-                self._symbols.setdefault(place, symbol)
-        elif isinstance(statement, ast.Expr):
-            for known in _asserted(statement):
-                self._assert(known)
+        match statement.node:
+            case cst.Assign(targets=[cst.AssignTarget(cst.Name() as target), *_], value=value):
+                self._symbol(statement, statement.name(target), value)
+            case cst.Expr(value=cst.Call(func=cst.Name(value=callee), args=args)):
+                for known in _asserted(statement, callee, [one.value for one in args]):
+                    before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
+                    self._asserted[known.name] = _merged(before, known)
+
+    def _symbol(self, statement: Statement, name: str, value: cst.BaseExpression) -> None:
+        """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, where `s0` is the symbol of `arg0_1[0]`."""
+        if SYMBOL.match(name) and isinstance(value, (cst.Name, cst.Subscript)):
+            place = statement.code(value).replace("_size[", "[")
+            base, _, rest = place.partition("[")
+            if base.isidentifier() and (not rest or rest[:-1].isdecimal()):
+                self._symbols.setdefault(place, name)
 
     def add(self, other: InputFacts) -> None:
         """Add the facts of a later function: a partition uses the graph's names."""
         for known in other._asserted.values():
-            self._assert(known)
+            before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
+            self._asserted[known.name] = _merged(before, known)
         self._symbols = other._symbols | self._symbols
 
     def specs(self, names: Sequence[str], harness: Harness) -> tuple[InputSpec, ...]:
@@ -52,48 +65,50 @@ class InputFacts:
             },
         )
 
-    def _assert(self, known: InputSpec) -> None:
-        before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
-        self._asserted[known.name] = _merged(before, known)
 
-
-def read_facts(module: Module, function: ast.FunctionDef) -> InputFacts:
+def read_facts(module: Module, function: Block) -> InputFacts:
     """Read the facts about inputs in a function."""
     facts = InputFacts()
 
-    def read(block: Sequence[ast.stmt]) -> None:
-        for statement in module.statements(block):
-            if isinstance(statement, (ast.With, ast.Try)):
-                read(statement.body)
-            else:
-                facts.read(statement)
+    def read(suite: Suite) -> None:
+        for part in module.each(suite):
+            if isinstance(part, Statement):
+                facts.read(part)
+            elif isinstance(part.node, (cst.With, cst.Try)):
+                read(part.body)
 
     read(function.body)
     return facts
 
 
-def _asserted(statement: ast.Expr) -> Iterator[InputSpec]:
-    call = statement.value
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-        return
-    callee = call.func.id
-    if callee == "assert_size_stride" and len(call.args) >= 3:
-        yield from _of_sizes(*call.args[:3])
-    elif callee == "assert_size_stride_grouped" and len(call.args) >= 3:
-        columns = [
-            part.elts if isinstance(part, (ast.Tuple, ast.List)) else () for part in call.args[:3]
-        ]
-        for name, size, stride in zip(*columns, strict=False):
-            yield from _of_sizes(name, size, stride)
-    elif callee == "assert_alignment" and len(call.args) >= 2:
-        bytes_ = dimension(ast.unparse(call.args[1]))
-        if isinstance(call.args[0], ast.Name) and bytes_.isdecimal():
-            yield InputSpec(call.args[0].id, "tensor", alignment=int(bytes_))
+def _asserted(
+    statement: Statement, callee: str, given: Sequence[cst.BaseExpression]
+) -> Iterator[InputSpec]:
+    match callee, given:
+        case "assert_size_stride", [name, size, stride, *_]:
+            yield from _of_sizes(statement, name, size, stride)
+        case "assert_size_stride_grouped", [names, sizes, strides, *_]:
+            for column in zip(*map(elements, (names, sizes, strides)), strict=False):
+                yield from _of_sizes(statement, *column)
+        case "assert_alignment", [cst.Name() as name, bytes_, *_]:
+            alignment = dimension(statement.code(bytes_))
+            if alignment.isdecimal():
+                yield InputSpec(statement.name(name), "tensor", alignment=int(alignment))
 
 
-def _of_sizes(name: ast.expr, size: ast.expr, stride: ast.expr) -> Iterator[InputSpec]:
-    if isinstance(name, ast.Name):
-        yield InputSpec(name.id, "tensor", size=shape(size), stride=shape(stride))
+def _of_sizes(
+    statement: Statement,
+    name: cst.BaseExpression,
+    size: cst.BaseExpression,
+    stride: cst.BaseExpression,
+) -> Iterator[InputSpec]:
+    if isinstance(name, cst.Name):
+        yield InputSpec(
+            statement.name(name),
+            "tensor",
+            size=shape(statement, size),
+            stride=shape(statement, stride),
+        )
 
 
 def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
@@ -104,14 +119,3 @@ def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
         stride=known.stride if before.stride is None else before.stride,
         alignment=before.alignment or known.alignment,
     )
-
-
-def _symbol(statement: ast.Assign) -> Iterator[tuple[str, str]]:
-    """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, where `s0` is the symbol of `arg0_1[0]`."""
-    target, value = statement.targets[0], statement.value
-    if not (isinstance(target, ast.Name) and SYMBOL.match(target.id)):
-        return
-    place = ast.unparse(value).replace("_size[", "[")
-    name, _, rest = place.partition("[")
-    if name.isidentifier() and (not rest or rest[:-1].isdecimal()):
-        yield place, target.id

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
+import libcst as cst
+
 from rewriter.core.source import Source
-from rewriter.locate.python.outline import callee, parse
+from rewriter.locate.python.module import parse
+from rewriter.locate.python.statements import Statement, positional
 from rewriter.locate.types import KernelSource
 
 # Torch 2.11 and before compile Metal without `async_compile`.
@@ -15,27 +17,21 @@ _COMPILED = ("async_compile.", "compile_mps_shader")
 
 def kernels(source: Source) -> Iterator[KernelSource]:
     """Yield the kernels in file order; of two with one name, the last is the one launched."""
-    for node in parse(source, divided=True).body:
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(target := node.targets[0], ast.Name)
-            and isinstance(call := node.value, ast.Call)
-            and callee(call).startswith(_COMPILED)
-        ):
-            # A name and a source. A multi-kernel has no source: it is a list of other kernels.
-            inside, text = range(0), source.text_of(call)
-            for given in call.args:
-                if (
-                    isinstance(given, ast.Constant)
-                    and isinstance(given.value, str)
-                    and "\n" in given.value
-                ):
-                    text = given.value
-                    inside = range(given.lineno + 1, given.end_lineno or 0)
-            yield KernelSource(
-                target.id,
-                text,
-                source.line_start(node.lineno),
-                source.line_end(node.end_lineno or node.lineno),
-                inside,
-            )
+    module = parse(source)
+    for part in module.each(module.body):
+        if not isinstance(part, Statement):
+            continue
+        match part.node:
+            case cst.Assign(
+                targets=[cst.AssignTarget(cst.Name() as target), *_], value=cst.Call() as call
+            ) if part.callee(call).startswith(_COMPILED):
+                # A name and a source. A multi-kernel has no source: it is a list of other kernels.
+                text, inside = part.code(call), range(0)
+                for given in positional(call):
+                    source_text = part.string(given) or ""
+                    if isinstance(given, cst.SimpleString) and "\n" in source_text:
+                        start, end = module.span(part, given)
+                        text = source_text
+                        inside = range(source.line_of(start) + 1, source.line_of(end - 1))
+                line = part.line
+                yield KernelSource(part.name(target), text, line.start, line.end, inside)

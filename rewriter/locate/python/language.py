@@ -23,7 +23,7 @@ def recognises(suffix: str, data: bytes) -> bool:
 
 
 def explain(source: Source) -> str:
-    from rewriter.locate.python.outline import parse
+    from rewriter.locate.python.module import parse
 
     parse(source)  # if the file does not parse, the error with the line is the better answer
     if b"@triton.jit" in source.data and not _ENTRY.search(source.data):

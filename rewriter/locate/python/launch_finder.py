@@ -7,23 +7,31 @@ hold.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from functools import lru_cache
+
+import libcst as cst
 
 from rewriter.core.source import Source
 from rewriter.core.types import Type
 from rewriter.locate.flow import Content, Flow
-from rewriter.locate.python import outline as outlines
-from rewriter.locate.python.call import CallReader
+from rewriter.locate.names import is_partition
 from rewriter.locate.python.classify import CallClassifier, view_base
 from rewriter.locate.python.elements import Elements
 from rewriter.locate.python.grammar import PythonShape
 from rewriter.locate.python.inputs import InputFacts
-from rewriter.locate.python.nodes import children, is_partition, names, walk
+from rewriter.locate.python.lines import Line
+from rewriter.locate.python.module import Block, Suite
 from rewriter.locate.python.other_uses import OtherUses
-from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
+from rewriter.locate.python.outline import PythonOutline, ScopeNode
+from rewriter.locate.python.statements import (
+    Statement,
+    calls,
+    elements,
+    head,
+    walk,
+)
 from rewriter.locate.python.stream_calls import StreamCalls
 from rewriter.locate.streams import StreamTracker
 from rewriter.locate.types import (
@@ -38,29 +46,28 @@ from rewriter.locate.types import (
 
 # The types that known calls without launches return, if that is always the same one.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
+_SHARED = "another statement shares its line"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PythonLaunch:
-    """A launch whose arguments are not read yet; `text` is its call. Refers to no syntax tree.
+    """A launch whose arguments are not read yet.
 
-    `kept`: its result is used; `targets` is what the result is assigned to. `flow` has its
-    variables just before it. `last_line` is that of its statement.
+    `kept`: its result is used; `targets` is what the result is assigned to. `flow` has the
+    variables just before it, and is only valid until the walk goes on.
     """
 
-    text: str
-    line: int
-    last_line: int
+    statement: Statement
+    call: cst.Call
     callee: str
     shape: PythonShape
     scope: str
-    offset: int
     insertion_point: InsertionPoint
     repeats: bool
     conditional: bool
     kept: bool
     targets: tuple[str, ...]
-    comments: tuple[bytes, ...]
+    comments: list[bytes]
     flow: Flow
     stream: str
 
@@ -77,7 +84,7 @@ class WalkedScope:
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
     returned: tuple[tuple[str, str, Hazard], ...] = ()
-    received: ast.Assign | None = None
+    received: Statement | None = None
     facts: InputFacts = field(default_factory=InputFacts)
     elements: Elements = field(default_factory=Elements)
     stream_actions: tuple[StreamAction, ...] = ()
@@ -88,7 +95,7 @@ class WalkedScope:
 class PythonLaunchFinder:
     """Walks through one scope: finds its launches, its outputs, and unrecognised calls.
 
-    `found` gets each launch before the walk goes on: `launch.flow` is invalid later.
+    `found` gets each launch before the walk goes on.
     """
 
     def __init__(
@@ -97,202 +104,203 @@ class PythonLaunchFinder:
         source: Source,
         outline: PythonOutline,
         classifier: CallClassifier,
-        reader: CallReader,
         found: Callable[[PythonLaunch], None],
     ) -> None:
         self._scope = scope
         self._source = source
         self._module = outline.module
         self._classifier = classifier
-        self._reader = reader
         self._found = found
         self._walked = WalkedScope()
         self._loops = 0  # the number of enclosing loops
         self._branches = 0
-        self._last = scope.function.lineno  # the line after the last launch
+        self._last = scope.function.head.line.end  # the end of the last launch
         self._flow = Flow(outline.harness.tensors, outline.harness.constants)
-        self._other_uses = OtherUses(source)
-        self._streams = StreamCalls(StreamTracker(scope.function.lineno))
+        self._other_uses = OtherUses()
+        self._streams = StreamCalls(StreamTracker(scope.function.head.line.number))
         self._given: set[str] = set()  # names of the scope's inputs
 
     def walk(self) -> WalkedScope:
         """Walk through the scope, once."""
-        for statement in self._module.statements(self._scope.function.body):
-            if self._walked.received is None and _receives(statement):
-                self._walked.received = statement
-            self._statement(statement, self._flow)
-        function = self._scope.function
-        end = function.end_lineno or function.lineno
-        self._walked.stream_actions = self._streams.tracker.end(end)
+        body = self._scope.function.body
+        self._walked.received = self._received(body)
+        self._suite(body, self._flow)
+        self._walked.stream_actions = self._streams.tracker.end(self._scope.function.last.last)
         self._walked.other_uses = tuple(self._other_uses.found)
         return self._walked
 
-    def _block(self, body: list[ast.stmt], flow: Flow) -> None:
-        for statement in self._module.statements(body):
-            self._statement(statement, flow)
+    def _suite(self, suite: Suite, flow: Flow) -> None:
+        for part in self._module.each(suite):
+            if isinstance(part, Block):
+                self._block(part, flow)
+            else:
+                self._walked.elements.read(part)
+                if not self._branches:
+                    self._walked.facts.read(part)
+                self._statement(part, flow)
 
-    def _statement(self, statement: ast.stmt, flow: Flow) -> None:
-        if isinstance(statement, (ast.If, ast.While, ast.For, ast.With, ast.Try)):
-            self._compound(statement, flow)
-            return
-        if isinstance(statement, ast.Match):
-            self._other_uses.may_write(statement, statement, flow)
-        if isinstance(statement, (ast.Assign, ast.Delete)):
-            self._walked.elements.read(statement)
-        elif isinstance(statement, ast.Match) or hasattr(statement, "body"):
-            for inner in self._module.walk(statement):
-                self._walked.elements.read(inner)
-        if not isinstance(statement, outlines.Function):
-            if not self._branches:
-                self._walked.facts.read(statement)
-            self._simple(statement, flow)
-
-    def _compound(
-        self, statement: ast.If | ast.While | ast.For | ast.With | ast.Try, flow: Flow
-    ) -> None:
-        headers: list[ast.expr] = []
-        if isinstance(statement, (ast.If, ast.While)):
-            headers = [statement.test]
-        elif isinstance(statement, ast.For):
-            headers = [statement.iter]
-        elif isinstance(statement, ast.With):
-            headers = [item.context_expr for item in statement.items]
+    def _block(self, block: Block, flow: Flow) -> None:
+        node, head = block.node, block.head
+        headers: list[cst.BaseExpression] = []
+        match node:
+            case cst.If(test=test) | cst.While(test=test):
+                headers = [test]
+            case cst.For(target=target, iter=iterable):
+                headers = [iterable]
+                self._other_uses.may_write(head, target, flow)
+                self._other_uses.may_write(head, iterable, flow)
+            case cst.With(items=items):
+                headers = [one.item for one in items]
+            case cst.Try() | cst.TryStar():
+                pass
+            case _:
+                self._unknown(block, flow)
+                return
         # The condition of a `while` is evaluated each time, the iterable of a `for` once.
-        repeats = isinstance(statement, ast.While)
+        repeats = isinstance(node, cst.While)
         self._loops += repeats
         for header in headers:
-            self._calls(statement, header, flow, obstacle="it stands in the head of a block")
+            self._calls(head, header, flow, obstacle="it stands in the head of a block")
         self._loops -= repeats
-        loop = isinstance(statement, (ast.While, ast.For))
-        branches = not isinstance(statement, (ast.With, ast.Try))
+        loop = isinstance(node, (cst.While, cst.For))
+        branches = not isinstance(node, (cst.With, cst.Try, cst.TryStar))
         self._loops += loop
         self._branches += branches
-        if isinstance(statement, ast.For):
-            self._other_uses.may_write(statement, statement.target, flow)
-            self._other_uses.may_write(statement, statement.iter, flow)
-        if isinstance(statement, ast.With):
-            self._context(statement, flow)
+        if isinstance(node, cst.With):
+            self._context(block, headers, flow)
         else:
             alternative = flow.branch()
-            self._block(statement.body, flow)
+            self._suite(block.body, flow)
             self._branches += 1
-            self._block(statement.orelse, alternative)
+            self._suite(block.orelse, alternative)
             self._branches -= 1
             flow.join(alternative)
-        if isinstance(statement, ast.Try):
-            self._branches += 1
-            for handler in statement.handlers:
-                self._block(handler.body, flow.branch())
-            self._block(statement.finalbody, flow)
-            self._branches -= 1
+        self._branches += 1
+        for handler in block.clauses:
+            self._suite(handler, flow.branch())
+        self._suite(block.finalbody, flow)
+        self._branches -= 1
         self._loops -= loop
         self._branches -= branches
 
-    def _context(self, statement: ast.With, flow: Flow) -> None:
+    def _unknown(self, block: Block, flow: Flow) -> None:
+        """Read a block whose statements are not followed: a function, a class, a `match`."""
+        for part in self._module.every([block]):
+            statement = part if isinstance(part, Statement) else part.head
+            self._walked.elements.read(statement)
+            if not isinstance(block.node, cst.FunctionDef):
+                self._calls(statement, statement.node, flow, obstacle="it stands in a block")
+                self._other_uses.may_write(statement, statement.node, flow)
+
+    def _context(self, block: Block, contexts: list[cst.BaseExpression], flow: Flow) -> None:
         """Walk through the body of a `with`, which may enter a stream."""
         tracker = self._streams.tracker
         before = tracker.current
-        for item in statement.items:
-            if (stream := self._streams.context(item.context_expr)) is not None:
-                tracker.enter(stream, statement.lineno)
-        self._block(statement.body, flow)
-        tracker.enter(before, (statement.end_lineno or statement.lineno) + 1)
+        for context in contexts:
+            if (stream := self._streams.context(block.head, context)) is not None:
+                tracker.enter(stream, block.head.line.number)
+        self._suite(block.body, flow)
+        tracker.enter(before, block.last.last + 1)
 
-    def _simple(self, statement: ast.stmt, flow: Flow) -> None:
-        launches = self._calls(statement, statement, flow, obstacle="")
+    def _statement(self, statement: Statement, flow: Flow) -> None:
+        node = statement.node
+        launches = self._calls(statement, node, flow, obstacle="")
         self._other_uses.read(statement, flow, has_launches=bool(launches))
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                self._assign(statement, target, statement.value, flow, bool(launches))
-        elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
-            if self._classifier.classify(callee(call), call) == "write":
-                flow.write(head(callee(call)))
-        elif isinstance(statement, ast.Return):
-            self._walked.returned = tuple(_returned(statement.value, flow))
-        elif isinstance(statement, ast.Delete):
-            for name in names(statement):
-                self._release(statement, name, flow)
-                flow.forget(name)
+        match node:
+            case cst.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._assign(statement, target.target, value, flow, bool(launches))
+            case cst.Expr(value=cst.Call() as call):
+                path = statement.callee(call)
+                if self._classifier.classify(path, call) == "write":
+                    flow.write(head(path))
+            case cst.Return(value=value):
+                self._walked.returned = tuple(_returned(statement, value, flow))
+            case cst.Del(target=target):
+                for name in statement.names(target):
+                    self._release(statement, name, flow)
+                    flow.forget(name)
         # Every argument has a value now: it had one before, or the launch wrote it.
         for call in launches:
-            for name, view in self._uses(call):
-                if name in flow.variables:
-                    flow.write(name, view)
+            for used, view in self._classifier.uses(call):
+                if (name := used.fill(statement.values)) in flow.variables:
+                    flow.write(name, view.fill(statement.values) if view else "")
 
-    def _uses(self, node: ast.AST) -> Iterator[tuple[str, str]]:
-        """Yield the variables in `node`, each with the view of it that is used, if any."""
-        if isinstance(node, ast.Name):
-            yield node.id, ""
-        elif isinstance(node, ast.Call) and self._classifier.is_view(node):
-            yield view_base(node), self._unparse(node)
-        else:
-            for child in children(node):
-                yield from self._uses(child)
-
-    def _unparse(self, node: ast.expr) -> str:
-        if node.lineno != node.end_lineno:
-            return ast.unparse(node)
-        return self._reader.unparse(self._source.text_of(node))
+    def _received(self, body: Suite) -> Statement | None:
+        """The statement that names the inputs of a scope, such as `arg0_1, arg1_1 = args`."""
+        for part in self._module.each(body):
+            if isinstance(part, Statement) and isinstance(part.node, cst.Assign):
+                if _is_args(part.node.value):
+                    return part
+        return None
 
     def _assign(
         self,
-        statement: ast.Assign,
-        target: ast.expr,
-        value: ast.expr,
+        statement: Statement,
+        target: cst.BaseExpression,
+        value: cst.BaseExpression,
         flow: Flow,
         launches: bool,
     ) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            received = isinstance(value, ast.Name) and value.id == "args"
-            for name in names(target):
+        if isinstance(target, (cst.Tuple, cst.List)):
+            received = _is_args(value)
+            for name in statement.names(target):
                 if received:
                     self._given.add(name)
                     flow.receive(name)
                 else:
                     flow.compute(name, None)
             return
-        if not isinstance(target, ast.Name):
+        name = statement.name(target)
+        if not name:
             return
-        name = target.id
         if launches:
             flow.compute(name, None)
-        elif isinstance(value, ast.Name):
-            self._reuse(statement, name, value.id, flow)
-            flow.alias(name, value.id, reuse=self._is_reuse(statement), whole=True)
-        elif isinstance(value, ast.Subscript):
-            flow.compute(name, None)
-        elif isinstance(value, ast.Call):
-            effect = self._classifier.classify(callee(value), value)
-            if effect == "allocation":
-                self._note_memory(statement, "allocate", name)
-                flow.allocate(name, empty=_has_no_elements(value))
-            elif effect == "view" and (base := view_base(value)):
+            return
+        match value:
+            case cst.Name(value="None" | "True" | "False"):
+                flow.compute(name, "scalar" if value.value != "None" else "other")
+            case cst.Name():
+                base = statement.name(value)
                 self._reuse(statement, name, base, flow)
-                flow.alias(
-                    name,
-                    base,
-                    reuse=self._is_reuse(statement),
-                    fresh="# alias" in self._rest(statement),
-                )
-            elif effect == "view":
-                self._other_uses.may_write(statement, value, flow)
+                flow.alias(name, base, reuse=statement.is_reuse, whole=True)
+            case cst.Subscript():
                 flow.compute(name, None)
-            else:
-                flow.compute(name, _RESULTS.get(str(effect)))
-        elif isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp)) or (
-            isinstance(value, ast.Constant) and isinstance(value.value, (int, float))
-        ):
-            flow.compute(name, "scalar")
-        else:
-            flow.compute(name, "other")
+            case cst.Call():
+                self._call(statement, name, value, flow)
+            case cst.BinaryOperation() | cst.UnaryOperation() | cst.Comparison() | cst.IfExp():
+                flow.compute(name, "scalar")
+            case cst.Integer() | cst.Float():
+                flow.compute(name, "scalar")
+            case _:
+                flow.compute(name, "other")
 
-    def _reuse(self, statement: ast.Assign, name: str, base: str, flow: Flow) -> None:
-        if flow.get(base).root in self._given or not self._is_reuse(statement):
+    def _call(self, statement: Statement, name: str, value: cst.Call, flow: Flow) -> None:
+        """The result of a known call that launches nothing gets a name."""
+        effect = self._classifier.classify(statement.callee(value), value)
+        if effect == "allocation":
+            self._note_memory(statement, "allocate", name)
+            flow.allocate(name, empty=_has_no_elements(statement, value))
+        elif effect == "view" and (shown := view_base(value)) is not None:
+            base = shown.fill(statement.values)
+            self._reuse(statement, name, base, flow)
+            # `# alias` marks a part of a larger buffer, such as an operand of a concatenation,
+            # before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
+            is_fresh = "# alias" in statement.comment
+            flow.alias(name, base, reuse=statement.is_reuse, fresh=is_fresh)
+        elif effect == "view":
+            self._other_uses.may_write(statement, value, flow)
+            flow.compute(name, None)
+        else:
+            flow.compute(name, _RESULTS.get(str(effect)))
+
+    def _reuse(self, statement: Statement, name: str, base: str, flow: Flow) -> None:
+        if flow.get(base).root in self._given or not statement.is_reuse:
             return
         if flow.get(base).content is not Content.NOTHING:  # else there was no value to lose
             self._note_memory(statement, "reuse", name, base)
 
-    def _release(self, statement: ast.stmt, name: str, flow: Flow) -> None:
+    def _release(self, statement: Statement, name: str, flow: Flow) -> None:
         if name not in flow.variables or flow.get(name).root in self._given:
             return
         if name in flow.lost:
@@ -301,116 +309,84 @@ class PythonLaunchFinder:
             self._note_memory(statement, "release", name)
 
     def _note_memory(
-        self, statement: ast.stmt, action: MemoryAction, buffer: str, of: str = ""
+        self, statement: Statement, action: MemoryAction, buffer: str, of: str = ""
     ) -> None:
-        point = self._insertion_point(statement, "", shares=action == "reuse")
-        scope, line = self._scope.name, statement.lineno
+        # The line behind a reuse may also follow other statements on the same line.
+        shares = statement.first if action == "reuse" else statement.alone
+        point = self._insertion_point(statement, "" if shares else _SHARED)
+        scope, line = self._scope.name, statement.line.number
         self._walked.memory.append(MemoryEvent(0, scope, action, buffer, of, line, point))
 
-    def _is_reuse(self, statement: ast.stmt) -> bool:
-        """Whether `base` is reused: Inductor frees it on the same line, or has a comment there
-        (`make_buffer_reuse`)."""
-        rest = self._rest(statement)
-        return "del " in rest or "# reuse" in rest
-
-    def _rest(self, statement: ast.stmt) -> str:
-        """The rest of the line after a statement.
-
-        The comment `# alias` there marks a part of a larger buffer, such as an operand of a
-        concatenation, before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
-        """
-        last = statement.end_lineno or statement.lineno
-        offset = self._source.position(last, statement.end_col_offset or 0)
-        return self._source.data[offset : self._source.line_end(last)].decode("utf-8")
-
     def _calls(
-        self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, obstacle: str
-    ) -> list[ast.Call]:
+        self, statement: Statement, inside: cst.CSTNode, flow: Flow, *, obstacle: str
+    ) -> list[cst.Call]:
         """Classify the calls in `inside`; returns the launches among them."""
-        if isinstance(inside, ast.Delete):
+        if isinstance(inside, cst.Del):
             return []
         launches = []
-        for node in walk(inside):
-            if not isinstance(node, ast.Call):
-                if isinstance(node, ast.NamedExpr):
-                    self._other_uses.may_write(statement, statement, flow)
-                continue
-            path = callee(node)
-            verdict = self._classifier.classify(path, node)
+        for node in calls(inside):
+            callee = statement.callee(node)
+            verdict = self._classifier.classify(callee, node)
             if isinstance(verdict, PythonShape):
                 launches.append(node)
-                self._found(self._launch(statement, node, path, verdict, flow, obstacle))
+                self._found(self._launch(statement, node, callee, verdict, flow, obstacle))
             elif verdict is None:
-                text = " ".join(self._source.text_of(node).split())
-                self._walked.unrecognised.append(Unrecognised(node.lineno, text))
-            elif verdict == "device":
-                self._streams.read(
-                    path, node, _targets(statement)[0] if _targets(statement) else ""
-                )
-            if isinstance(verdict, str):
+                text = " ".join(statement.code(node).split())
+                self._walked.unrecognised.append(Unrecognised(statement.line_of(node), text))
+            else:
+                if verdict == "device":
+                    target = next(_targets(statement), "")
+                    self._streams.read(statement, callee, node, target)
                 self._other_uses.call(statement, node, verdict, flow)
+        if _names_in_passing(inside):
+            self._other_uses.may_write(statement, statement.node, flow)
         if launches:
-            self._last = (statement.end_lineno or statement.lineno) + 1
+            self._last = statement.line.end
         return launches
 
     def _launch(
         self,
-        statement: ast.stmt,
-        call: ast.Call,
-        path: str,
+        statement: Statement,
+        call: cst.Call,
+        callee: str,
         shape: PythonShape,
         flow: Flow,
         obstacle: str,
     ) -> PythonLaunch:
+        node = statement.node
         return PythonLaunch(
-            text=self._source.text_of(call),
-            line=call.lineno,
-            last_line=statement.end_lineno or 0,
-            callee=path,
-            shape=shape,
-            scope=self._scope.name,
-            offset=self._source.position(call.lineno, call.col_offset),
-            insertion_point=self._insertion_point(statement, obstacle),
+            statement,
+            call,
+            callee,
+            shape,
+            self._scope.name,
+            self._insertion_point(statement, obstacle or ("" if statement.alone else _SHARED)),
             repeats=self._loops > 0 or not _runs_once(self._scope),
             conditional=self._branches > 0,
-            kept=not (isinstance(statement, ast.Expr) and statement.value is call),
-            targets=_targets(statement),
-            comments=self._comments(statement),
-            flow=flow.only(names(call)),
-            stream=self._streams.launched_on(call),
+            kept=not (isinstance(node, cst.Expr) and node.value is call),
+            targets=tuple(_targets(statement)),
+            comments=self._comments(statement.line),
+            flow=flow,
+            stream=self._streams.launched_on(statement, call),
         )
 
-    def _insertion_point(
-        self, statement: ast.stmt, obstacle: str, *, shares: bool = False
-    ) -> InsertionPoint:
-        """Where lines can go; with `shares`, also after other statements on the same line."""
-        source = self._source
-        last = statement.end_lineno or statement.lineno
-        start, end = source.line_start(statement.lineno), source.line_end(last)
-        before = source.data[start : source.position(statement.lineno, statement.col_offset)]
-        after = source.data[source.position(last, statement.end_col_offset or 0) : end].strip()
-        if not obstacle and source.is_continued(statement.lineno):
-            obstacle = "a backslash joins its line to another"
-        follows = bool(after) and not after.startswith(b"#") and not shares
-        if not obstacle and (before.strip() or follows):
-            obstacle = "another statement shares its line"
+    def _insertion_point(self, statement: Statement, obstacle: str) -> InsertionPoint:
+        """Where lines can go."""
+        line = statement.line
+        is_last = isinstance(statement.node, cst.Return)
         return InsertionPoint(
-            start,
-            end,
-            before if not before.strip() else b"",
+            line.start,
+            line.end,
+            self._source.data[line.start : line.body],
             obstacle,
-            "it is part of a return" if isinstance(statement, ast.Return) else "",
+            "it is part of a return" if is_last else "",
         )
 
-    def _comments(self, statement: ast.stmt) -> tuple[bytes, ...]:
+    def _comments(self, line: Line) -> list[bytes]:
         """The comment lines between the previous launch and this one."""
-        if self._last > statement.lineno:
-            # Two launches share a line, which may be the last of the file.
-            return ()
-        start = self._source.line_start(self._last)
-        between = self._source.data[start : self._source.line_start(statement.lineno)]
-        lines = (line.strip() for line in between.splitlines())
-        return tuple(line for line in lines if line.startswith(b"#"))
+        between = self._source.data[self._last : line.start]
+        lines = (one.strip() for one in between.splitlines())
+        return [one for one in lines if one.startswith(b"#")]
 
 
 def _runs_once(scope: ScopeNode) -> bool:
@@ -418,37 +394,40 @@ def _runs_once(scope: ScopeNode) -> bool:
     return scope.entry or is_partition(scope.name)
 
 
-def _targets(statement: ast.stmt) -> tuple[str, ...]:
+def _targets(statement: Statement) -> Iterator[str]:
     """The variables, or elements of variables, that the statement's result is assigned to."""
-    if not isinstance(statement, ast.Assign):
-        return ()
-    target = statement.targets[0]
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    return tuple(ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Subscript)))
+    match statement.node:
+        case cst.Assign(targets=[first, *_]):
+            for part in elements(first.target):
+                if isinstance(part, (cst.Name, cst.Subscript)):
+                    yield statement.code(part)
 
 
-def _has_no_elements(call: ast.Call) -> bool:
+def _has_no_elements(statement: Statement, call: cst.Call) -> bool:
     """Such as `empty_strided_cpu((0, 4), (4, 1), torch.float32)`."""
-    size = call.args[0] if call.args else None
-    return isinstance(size, ast.Tuple) and any(
-        isinstance(one, ast.Constant) and one.value == 0 for one in size.elts
-    )
+    match call.args:
+        case [cst.Arg(value=cst.Tuple() as size), *_]:
+            return any(statement.integer(one.value) == 0 for one in size.elements)
+    return False
 
 
-def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:
-    """Such as `arg0_1, arg1_1 = args`."""
-    return (
-        isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Name)
-        and statement.value.id == "args"
-    )
+@lru_cache(maxsize=10_000)
+def _names_in_passing(node: cst.CSTNode) -> bool:
+    """Whether a statement has an assignment in an expression."""
+    return any(isinstance(one, cst.NamedExpr) for one in walk(node))
 
 
-def _returned(value: ast.expr | None, flow: Flow) -> Iterator[tuple[str, str, Hazard]]:
+def _is_args(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Name) and value.value == "args"
+
+
+def _returned(
+    statement: Statement, value: cst.BaseExpression | None, flow: Flow
+) -> Iterator[tuple[str, str, Hazard]]:
     """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`, with their names there, and
     what is wrong with their memory."""
-    for member in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
-        while isinstance(member, ast.Call) and member.args:
-            member = member.args[0]
-        name = member.id if isinstance(member, ast.Name) else ""
+    for member in elements(value):
+        while isinstance(member, cst.Call) and member.args:
+            member = member.args[0].value
+        name = statement.name(member)
         yield (flow.get(name).root, name, flow.hazard(name, "in")) if name else ("", "", "")

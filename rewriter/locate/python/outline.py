@@ -1,46 +1,39 @@
-"""The skeleton of a Python wrapper: its kernel definitions and scopes, with their places.
-
-It is made with the standard library's `ast`, which parses a wrapper seven times faster than libcst.
-Its positions are exact byte columns; those of libcst cost more than its parse, and are wrong after
-a BOM. The body of a large function is parsed in pieces: use `PythonOutline.module` to get its
-statements.
-"""
+"""The skeleton of a Python wrapper: its kernel definitions and scopes, with their places."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from rewriter.core import limits, python_pieces, python_syntax
+import libcst as cst
+
 from rewriter.core.errors import RewriterError
-from rewriter.core.python_pieces import Module, first_line
 from rewriter.core.source import Source
-from rewriter.locate.inputs import Harness, read_harness
+from rewriter.locate.inputs import Harness
 from rewriter.locate.python.grammar import PythonGrammar
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+from rewriter.locate.harness import read_harness
+from rewriter.locate.python.module import Block, Module, Suite, parse
+from rewriter.locate.python.statements import Statement, positional, walk
 
 
 @dataclass(frozen=True)
 class KernelDefinition:
-    """A module-level name bound to the result of a call, as kernels are.
+    """A module-level name bound to the result of a call, as kernels are."""
 
-    `factory` is the callee's text, for example `async_compile.triton`.
-    """
+    statement: Statement
+    call: cst.Call
 
-    name: str
-    factory: str
-    call: ast.Call
+    @cached_property
+    def factory(self) -> str:
+        """The callee's text, for example `async_compile.triton`."""
+        return self.statement.callee(self.call)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The string literals among the arguments: names and sources of kernels."""
-        return tuple(
-            arg.value
-            for arg in self.call.args
-            if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-        )
+        """The strings among the arguments: names and sources of kernels."""
+        found = map(self.statement.string, positional(self.call))
+        return tuple(text for text in found if text is not None)
 
 
 @dataclass(frozen=True)
@@ -48,8 +41,12 @@ class ScopeNode:
     """A function that may contain launches. `entry` marks the one that callers run."""
 
     name: str
-    function: Function
+    function: Block
     entry: bool
+
+    @property
+    def function_name(self) -> str:
+        return self.function.name
 
 
 @dataclass(frozen=True)
@@ -58,172 +55,109 @@ class PythonOutline:
 
     definitions: dict[str, KernelDefinition]
     scopes: tuple[ScopeNode, ...]
-    functions: dict[str, ast.FunctionDef]
+    functions: dict[str, Block]
     header: int
     loader_globals: tuple[str, ...]
     harness: Harness
     module: Module
 
 
-def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> PythonOutline:
-    """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error.
-
-    With `whole` the tree has everything, so that an error is about the first mistake.
-    """
-    tree = parse(source, divided=not whole)
+def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
+    """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error."""
+    module = parse(source)
     definitions: dict[str, KernelDefinition] = {}
     scopes: list[ScopeNode] = []
-    functions: dict[str, ast.FunctionDef] = {}
+    functions: dict[str, Block] = {}
     header = 0
     loader_globals = []
-    above = 0  # the last line of the previous statement
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-            if isinstance(node.value, ast.Call):
-                definitions[target.id] = KernelDefinition(target.id, callee(node.value), node.value)
-            elif isinstance(node.value, ast.Constant) and node.value.value is None:
-                loader_globals.append(target.id)
-        for function, qualified in _functions(node):
-            if not grammar.is_helper(function.name) and _is_scope(tree, function):
-                header = header or _line_above(source, first_line(node), above)
-                scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
-            elif isinstance(node, ast.FunctionDef) and not grammar.is_helper(node.name):
-                functions[node.name] = node
-        above = node.end_lineno or node.lineno
-    _check_complete(source, tree, scopes)
+    for part in module.each(module.body):
+        if isinstance(part, Block):
+            for name, function in _functions(part):
+                if not grammar.is_helper(function.name) and _is_scope(module, function):
+                    header = header or part.line.start
+                    scopes.append(ScopeNode(name, function, entry=function.name == "call"))
+                elif function is part and not grammar.is_helper(name):
+                    functions[name] = part
+            continue
+        match part.node:
+            case cst.Assign(targets=[cst.AssignTarget(cst.Name() as target), *_], value=value):
+                if isinstance(value, cst.Call):
+                    definitions[part.name(target)] = KernelDefinition(part, value)
+                elif isinstance(value, cst.Name) and value.value == "None":
+                    loader_globals.append(part.name(target))
+    _check_complete(source, module, scopes)
     return PythonOutline(
         definitions,
         tuple(scopes),
         functions,
         header,
         tuple(loader_globals),
-        read_harness(tree),
-        tree,
+        read_harness(module),
+        module,
     )
 
 
-def parse(source: Source, *, divided: bool = False) -> Module:
-    """Parse a source. A syntax error becomes one that shows the line and a caret.
-
-    With `divided`, large functions may be left unparsed until their statements are read.
-    """
-    try:
-        # As text, so that a coding cookie is ignored, and columns are those of the UTF-8 bytes.
-        return python_pieces.parse(source.data.decode("utf-8-sig"), divided=divided)
-    except SyntaxError as error:
-        raise _syntax_error(source, error) from error
-    except UnicodeDecodeError as error:
-        raise RewriterError(
-            "syntax-error",
-            f"{source.name}: Python cannot parse this file: {error}",
-            hint="Expected the output_code.py that torch.compile wrote.",
-        ) from error
-    except python_syntax.TooDeepError as error:
-        where = f"{source.name}:{error.line}" if error.line else source.name
-        raise limits.too_large(where, str(error), str(limits.PYTHON_NESTING)) from error
+def _functions(block: Block) -> Iterator[tuple[str, Block]]:
+    """A function, or the methods of a class, with their qualified names."""
+    if isinstance(block.node, cst.FunctionDef):
+        yield block.name, block
+    elif isinstance(block.node, cst.ClassDef):
+        for member in block.body:
+            if isinstance(member, Block) and isinstance(member.node, cst.FunctionDef):
+                yield f"{block.name}.{member.name}", member
 
 
-def _syntax_error(source: Source, error: SyntaxError) -> RewriterError:
-    line = error.lineno or 1
-    text = source.line_text(line)
-    column = max((error.offset or 1) - 1, 0)
-    caret = "".join("\t" if c == "\t" else " " for c in text[:column]) + "^"
-    return RewriterError(
-        "syntax-error",
-        f"{source.name}:{line}: {error.msg}\n    {text}\n    {caret}",
-        hint="A wrapper is a complete Python file; this one may be truncated or edited.",
-    )
-
-
-def _check_complete(source: Source, tree: Module, scopes: list[ScopeNode]) -> None:
-    """Refuse a file that was cut off between two statements: it parses, but lacks its end.
-
-    Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
-    """
-    for scope in scopes:
-        if scope.entry and not isinstance(_last(scope.function), ast.Return):
-            _refuse_truncated(source, scope, f"{scope.name} never returns")
-        if scope.entry and "." in scope.name and "call" not in _assigned(tree):
-            _refuse_truncated(source, scope, f"nothing makes {scope.name} the module's `call`")
-
-
-def _last(block: Function | ast.With | ast.Try) -> ast.stmt:
-    """The last statement; with profiling, the one inside the `with` around the whole call."""
-    last = block.body[-1]
-    return _last(last) if isinstance(last, (ast.With, ast.Try)) else last
-
-
-def _refuse_truncated(source: Source, scope: ScopeNode, missing: str) -> None:
-    line = scope.function.end_lineno or scope.function.lineno
-    raise RewriterError(
-        "truncated",
-        f"{source.name}:{line}: the file ends too early: {missing}",
-        hint="Expected a complete output_code.py; copy it again.",
-    )
-
-
-def _assigned(tree: Module) -> set[str]:
-    """The names that module-level statements assign."""
-    return {
-        node.id
-        for statement in tree.body
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-        for node in ast.walk(target)
-        if isinstance(node, ast.Name)
-    }
-
-
-def callee(call: ast.Call) -> str:
-    """The text of the called function, without arguments and subscripts: `a().b[].c`."""
-    return _path(call.func)
-
-
-def head(path: str) -> str:
-    """The name that a callee's text starts with."""
-    return path.partition(".")[0]
-
-
-def _path(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{_path(node.value)}.{node.attr}"
-    if isinstance(node, ast.Subscript):
-        return f"{_path(node.value)}[]"
-    if isinstance(node, ast.Call):
-        return f"{_path(node.func)}()"
-    return "?"
-
-
-def _functions(node: ast.stmt) -> Iterator[tuple[Function, str]]:
-    if isinstance(node, Function):
-        yield node, node.name
-    elif isinstance(node, ast.ClassDef):
-        for member in node.body:
-            if isinstance(member, Function):
-                yield member, f"{node.name}.{member.name}"
-
-
-def _is_scope(module: Module, function: Function) -> bool:
+def _is_scope(module: Module, function: Block) -> bool:
     """Whether a function is a scope: Inductor passes its inputs in a list named `args`, which it
     empties (`write_args` in torch/_inductor/codegen/wrapper.py).
 
     A function that launches under a name that only wrappers use is a scope, too.
     """
-    names = [arg.arg for arg in function.args.args if arg.arg != "self"]
-    if names == ["args"]:
+    if [name for name in function.parameters if name != "self"] == ["args"]:
         return True
     return any(
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and (node.value.id == "extern_kernels" or node.attr == "run")
-        for node in module.walk(function)
+        isinstance(node, cst.Attribute)
+        and isinstance(node.value, cst.Name)
+        and (node.value.value == "extern_kernels" or node.attr.value == "run")
+        for part in module.every(function.body)
+        for node in walk(part.node if isinstance(part, Statement) else part.head.node)
     )
 
 
-def _line_above(source: Source, line: int, above: int) -> int:
-    """The offset of a line before which lines can go: a backslash may join an empty line to it."""
-    while line - 1 > above and source.is_continued(line):
-        line -= 1
-    return source.line_start(line)
+def _check_complete(source: Source, module: Module, scopes: list[ScopeNode]) -> None:
+    """Refuse a file that was cut off between two statements: it parses, but lacks its end.
+
+    Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
+    """
+    for scope in scopes:
+        if scope.entry and not _returns(module, scope.function.body):
+            _refuse_truncated(source, scope, f"{scope.name} never returns")
+        if scope.entry and "." in scope.name and "call" not in _assigned(module):
+            _refuse_truncated(source, scope, f"nothing makes {scope.name} the module's `call`")
+
+
+def _returns(module: Module, suite: Suite) -> bool:
+    """Whether the last statement returns; with profiling, inside a `with` around the whole call."""
+    last = module.last(suite)
+    if isinstance(last, Block) and isinstance(last.node, (cst.With, cst.Try)):
+        return _returns(module, last.body)
+    return isinstance(last, Statement) and isinstance(last.node, cst.Return)
+
+
+def _refuse_truncated(source: Source, scope: ScopeNode, missing: str) -> None:
+    raise RewriterError(
+        "truncated",
+        f"{source.name}:{scope.function.last.last}: the file ends too early: {missing}",
+        hint="Expected a complete output_code.py; copy it again.",
+    )
+
+
+def _assigned(module: Module) -> set[str]:
+    """The names that module-level statements assign."""
+    return {
+        name
+        for part in module.each(module.body)
+        if isinstance(part, Statement) and isinstance(part.node, cst.Assign)
+        for target in part.node.targets
+        for name in part.names(target)
+    }

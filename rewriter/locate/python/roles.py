@@ -13,8 +13,8 @@ from rewriter.locate import operators
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
 from rewriter.locate.kernels import Parameter
 from rewriter.locate.python.call import WrittenArgument
-from rewriter.locate.python.outline import head
 from rewriter.locate.python.signature import Signatures
+from rewriter.locate.python.statements import head
 
 # Keyword arguments of a launch that are not passed to the kernel; the last three are Metal's.
 _LAUNCH_KEYWORDS = frozenset({"stream", "grid", "threads", "group_size", "error_buf_idx"})

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator, Mapping
+
+import libcst as cst
 
 from rewriter.locate import kernels
 from rewriter.locate.kernels import Parameter
-from rewriter.locate.python.nodes import names
+from rewriter.locate import kernel_functions
+from rewriter.locate.python.module import Block, Module
 from rewriter.locate.python.outline import KernelDefinition
+from rewriter.locate.python.statements import Statement, walk
 
 _Reader = Callable[[str], tuple[Parameter, ...] | None]
 
 # How to read the source of a kernel, by the function that defines it; the default is C++.
 _READERS: Mapping[str, _Reader] = {
-    "async_compile.triton": kernels.triton,
-    "async_compile.pallas": kernels.python_main,
-    "async_compile.cutedsl": kernels.python_main,
-    "async_compile.nv_universal_gemm": kernels.python_main,
-    "async_compile.flydsl": kernels.python_main,
+    "async_compile.triton": kernel_functions.triton,
+    "async_compile.pallas": kernel_functions.python_main,
+    "async_compile.cutedsl": kernel_functions.python_main,
+    "async_compile.nv_universal_gemm": kernel_functions.python_main,
+    "async_compile.flydsl": kernel_functions.python_main,
     "async_compile.metal": kernels.metal,
     "compile_mps_shader": kernels.metal,
 }
@@ -29,10 +32,14 @@ class Signatures:
     """The parameters of the kernels that one wrapper defines; each source is read once."""
 
     def __init__(
-        self, definitions: dict[str, KernelDefinition], functions: dict[str, ast.FunctionDef]
+        self,
+        definitions: dict[str, KernelDefinition],
+        functions: dict[str, Block],
+        module: Module,
     ) -> None:
         self._definitions = definitions
         self._functions = functions
+        self._module = module
         self._read: dict[str, tuple[Parameter, ...] | None] = {}
 
     def of(self, name: str) -> tuple[Parameter, ...] | None:
@@ -48,68 +55,72 @@ class Signatures:
         return self._read[name]
 
     def _parameters(self, definition: KernelDefinition) -> tuple[Parameter, ...] | None:
+        statement, call = definition.statement, definition.call
         if definition.factory.endswith("multi_kernel") or definition.factory == "MultiKernelCall":
             # All candidates take the same arguments.
-            choices = (node.id for node in ast.walk(definition.call) if isinstance(node, ast.Name))
-            return next(filter(None, map(self.of, choices)), None)
+            return next(filter(None, map(self.of, statement.names(call))), None)
         if definition.factory == _HALIDE:
-            return tuple(_halide(definition.call)) or None
+            return tuple(_halide(statement, call)) or None
         parse = _READERS.get(definition.factory, kernels.cpp)
         return next(filter(None, map(parse, definition.texts)), None)
 
-    def _of_function(self, function: ast.FunctionDef) -> Iterator[Parameter]:
+    def _of_function(self, function: Block) -> Iterator[Parameter]:
         """A function in the wrapper returns what it computes; it may also write arguments."""
-        written = self._written(function)
-        for parameter in function.args.args:
-            yield Parameter(parameter.arg, "inout" if parameter.arg in written else "in", None)
-
-    def _written(self, function: ast.FunctionDef) -> set[str]:
-        """Parameters that are written by element, by methods such as `copy_`, by `out=`, or by a
-        kernel."""
         written: set[str] = set()
-        for node in ast.walk(function):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                written.update(names(node.value))
-            elif isinstance(node, ast.Call):
-                if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-                    written.update(names(node.func.value))
-                for keyword in node.keywords:
-                    if keyword.arg == "out":
-                        written.update(names(keyword.value))
-                written.update(self._written_by_kernel(node))
-        return written
+        for part in self._module.every(function.body):
+            statement = part.head if isinstance(part, Block) else part
+            written.update(self._written(statement))
+        for name in function.parameters:
+            yield Parameter(name, "inout" if name in written else "in", None)
 
-    def _written_by_kernel(self, call: ast.Call) -> Iterator[str]:
+    def _written(self, statement: Statement) -> Iterator[str]:
+        """Variables that are written by element, by methods such as `copy_`, by `out=`, or by a
+        kernel."""
+        targets: list[cst.BaseExpression] = []
+        match statement.node:
+            case cst.Assign(targets=given):
+                targets = [one.target for one in given]
+            case cst.AugAssign(target=target) | cst.AnnAssign(target=target):
+                targets = [target]
+        for one in targets:
+            for node in walk(one):
+                if isinstance(node, cst.Subscript):
+                    yield from statement.names(node.value)
+        for node in walk(statement.node):
+            if isinstance(node, cst.Call):
+                if isinstance(node.func, cst.Attribute) and node.func.attr.value.endswith("_"):
+                    yield from statement.names(node.func.value)
+                for arg in node.args:
+                    if arg.keyword and arg.keyword.value == "out":
+                        yield from statement.names(arg.value)
+                yield from self._written_by_kernel(statement, node)
+
+    def _written_by_kernel(self, statement: Statement, call: cst.Call) -> Iterator[str]:
         """`kernel[grid](x, …)`, and Helion's `_launcher(kernel, grid, x, …)`."""
-        given = call.args
-        if isinstance(call.func, ast.Subscript) and isinstance(call.func.value, ast.Name):
-            kernel = call.func.value.id
-        elif given and isinstance(given[0], ast.Name) and given[0].id in self._functions:
-            kernel, given = given[0].id, given[2:]
-        else:
-            return
-        if kernel in self._functions:
-            function = self._functions[kernel]
-            stored = kernels.stored(function)
-            for parameter, argument in zip(function.args.args, given, strict=False):
-                if parameter.arg in stored:
-                    yield from names(argument)
+        given = [arg.value for arg in call.args if not arg.keyword]
+        first = statement.name(given[0]) if given else ""
+        if isinstance(call.func, cst.Subscript):
+            first = statement.name(call.func.value)
+        elif first in self._functions:
+            given = given[2:]
+        if first in self._functions:
+            function = self._functions[first]
+            stored = kernel_functions.stored(self._module, function)
+            for name, argument in zip(function.parameters, given, strict=False):
+                if name in stored:
+                    yield from statement.names(argument)
 
 
-def _halide(call: ast.Call) -> Iterator[Parameter]:
+def _halide(statement: Statement, call: cst.Call) -> Iterator[Parameter]:
     """`HalideMeta(argtypes=[HalideInputSpec(ctype='float*', name='in_ptr0', …), …], …)`.
 
     An alias of another argument is not passed.
     """
-    for node in ast.walk(call.args[0]) if call.args else ():
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "HalideInputSpec":
-            fields = {
-                keyword.arg: keyword.value.value
-                for keyword in node.keywords
-                if isinstance(keyword.value, ast.Constant)
-            }
-            name, kind = str(fields.get("name")), str(fields.get("ctype"))
-            if fields.get("alias_of") is None:
+    for node in walk(call.args[0].value) if call.args else ():
+        if isinstance(node, cst.Call) and statement.callee(node) == "HalideInputSpec":
+            fields = {one.keyword.value: one.value for one in node.args if one.keyword}
+            name, kind = (statement.string(fields.get(key)) or "" for key in ("name", "ctype"))
+            if statement.string(fields.get("alias_of")) is None:
                 is_tensor = kind.endswith("*")
                 role = kernels.role_by_name(name) if is_tensor else "in"
                 yield Parameter(name, role, "tensor" if is_tensor else "scalar")

@@ -7,9 +7,11 @@ people write: `event.record(stream1)`, `stream1.wait_stream(stream2)`.
 
 from __future__ import annotations
 
-import ast
+from functools import lru_cache
 
-from rewriter.locate.python.outline import callee, head
+import libcst as cst
+
+from rewriter.locate.python.statements import Statement, head, positional
 from rewriter.locate.streams import DEFAULT, StreamTracker
 
 _OPERATORS = "torch.ops.streams."
@@ -23,31 +25,33 @@ class StreamCalls:
     def __init__(self, tracker: StreamTracker) -> None:
         self.tracker = tracker
 
-    def context(self, expression: ast.expr) -> str | None:
+    def context(self, statement: Statement, expression: cst.BaseExpression) -> str | None:
         """The stream that `with expression:` enters, if it enters one."""
-        if isinstance(expression, ast.Call) and callee(expression).endswith(".stream"):
-            expression = expression.args[0] if expression.args else expression
-        return self._stream(expression)
+        match expression:
+            case cst.Call(args=[cst.Arg(value=given), *_]):
+                if statement.callee(expression).endswith(".stream"):
+                    expression = given
+        return self._stream(statement, expression)
 
-    def launched_on(self, call: ast.Call) -> str:
+    def launched_on(self, statement: Statement, call: cst.Call) -> str:
         """The stream of a launch: that of the handle that it is passed, or else the current one."""
         if self.tracker.variables:
-            for value in (*(k.value for k in call.keywords if k.arg == "stream"), *call.args[1:]):
-                if isinstance(value, ast.Call) and callee(value) == "c_void_p" and value.args:
-                    value = value.args[0]
-                if (stream := self._stream(value)) is not None:
+            for value in _handles(call):
+                if (stream := self._stream(statement, value)) is not None:
                     return stream
         return self.tracker.current
 
-    def read(self, path: str, call: ast.Call, target: str) -> None:
+    def read(self, statement: Statement, path: str, call: cst.Call, target: str) -> None:
         """Read a call of the group `device`; `target` is the variable that gets its result."""
-        tracker, line = self.tracker, call.lineno
+        tracker, line = self.tracker, statement.line.number
         name = path.rpartition(".")[2]
+        arguments = positional(call)
+        given = arguments[0] if arguments else None
         if path.startswith(_OPERATORS):
             operator = path.removeprefix(_OPERATORS).partition(".")[0]
-            self._operator(operator, [_integer(one) for one in call.args], line)
+            self._operator(operator, list(map(statement.integer, arguments)), line)
         elif path in _BY_NUMBER:
-            self._make_numbered(target, _integer(call.args[0]) if call.args else None)
+            self._make_numbered(target, statement.integer(given))
         elif path.endswith(_CURRENT):
             tracker.variables[target] = tracker.current if name == "current_stream" else DEFAULT
         elif path.endswith("get_raw_stream"):
@@ -57,7 +61,7 @@ class StreamCalls:
         elif name == "synchronize" and path.startswith(("torch.cuda.", "torch.accelerator.")):
             tracker.synchronize(line)
         else:
-            self._method(path, call)
+            self._method(statement, path, given)
 
     def _operator(self, operator: str, numbers: list[int | None], line: int) -> None:
         tracker = self.tracker
@@ -82,24 +86,24 @@ class StreamCalls:
             stream = self.tracker.numbers.setdefault(number, target)
             self.tracker.variables[target] = stream
 
-    def _method(self, path: str, call: ast.Call) -> None:
+    def _method(self, statement: Statement, path: str, given: cst.BaseExpression | None) -> None:
         """Read a call of a method of an event or a stream."""
-        tracker, line = self.tracker, call.lineno
+        tracker, line = self.tracker, statement.line.number
         receiver, _, name = path.rpartition(".")
+        named = statement.name(given)
         stream = tracker.current if "current_stream()" in receiver else tracker.of(receiver)
-        given = call.args[0] if call.args else None
         if stream is not None:
-            other = None if given is None else self._stream(given)
+            other = None if given is None else self._stream(statement, given)
             if name == "wait_stream" and other is not None:
                 tracker.wait_stream(stream, other, line)
-            elif name == "wait_event" and isinstance(given, ast.Name):
-                tracker.wait(stream, given.id, line)
-            elif name == "record_event" and isinstance(given, ast.Name):
-                tracker.record(given.id, stream, line)
+            elif name == "wait_event" and named:
+                tracker.wait(stream, named, line)
+            elif name == "record_event" and named:
+                tracker.record(named, stream, line)
             elif name == "synchronize":
                 tracker.synchronize_stream(stream, line)
         elif receiver and receiver == head(path):
-            on = tracker.current if given is None else self._stream(given)
+            on = tracker.current if given is None else self._stream(statement, given)
             if name == "record" and on is not None:
                 tracker.record(receiver, on, line)
             elif name == "wait" and on is not None:
@@ -107,19 +111,30 @@ class StreamCalls:
             elif name == "synchronize":
                 tracker.synchronize(line, receiver)
 
-    def _stream(self, expression: ast.expr) -> str | None:
-        if isinstance(expression, ast.Name):
-            return self.tracker.of(expression.id)
-        if isinstance(expression, ast.Call):
-            path = callee(expression)
-            if path in _BY_NUMBER and expression.args:
-                number = _integer(expression.args[0])
-                return None if number is None else self.tracker.number(number)
-            if path.endswith(_CURRENT):
-                return self.tracker.current if path.endswith("current_stream") else DEFAULT
+    def _stream(self, statement: Statement, expression: cst.BaseExpression) -> str | None:
+        match expression:
+            case cst.Name():
+                return self.tracker.of(statement.name(expression))
+            case cst.Call(args=args):
+                path = statement.callee(expression)
+                if path in _BY_NUMBER and args:
+                    number = statement.integer(args[0].value)
+                    return None if number is None else self.tracker.number(number)
+                if path.endswith(_CURRENT):
+                    return self.tracker.current if path.endswith("current_stream") else DEFAULT
         return None
 
 
-def _integer(node: ast.expr) -> int | None:
-    is_integer = isinstance(node, ast.Constant) and type(node.value) is int
-    return node.value if is_integer else None  # type: ignore[attr-defined]
+@lru_cache(maxsize=1 << 12)
+def _handles(call: cst.Call) -> tuple[cst.BaseExpression, ...]:
+    """What may be the handle of a stream among the arguments of a launch, likeliest first."""
+    named = (one.value for one in call.args if one.keyword and one.keyword.value == "stream")
+    return tuple(map(_converted, (*named, *positional(call)[1:])))
+
+
+def _converted(node: cst.BaseExpression) -> cst.BaseExpression:
+    """What `c_void_p` is given."""
+    match node:
+        case cst.Call(func=cst.Name(value="c_void_p"), args=[given, *_]):
+            return given.value
+    return node

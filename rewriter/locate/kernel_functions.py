@@ -1,0 +1,210 @@
+"""The parameters of kernels that are functions of Python.
+
+Triton: `triton_meta` has names and types; `mutated_arg_names` and Inductor's own names (`in_ptr0`,
+`out_ptr0`, `in_out_ptr0`) say what is written; for kernels that people wrote, the stores in the
+source do. See torch/_inductor/codegen/triton.py. Pallas, CuTe DSL, NVIDIA's universal GEMM, FlyDSL:
+the parameters of the function that is called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from rewriter.core.types import Role
+from rewriter.locate.kernels import Parameter, role_by_name
+from rewriter.locate.python.module import Block, Module, read
+from rewriter.locate.python.statements import Statement, walk
+from rewriter.locate.python.syntax import PythonError, TooDeepError
+
+# What Inductor puts before a backslash, and the quotation marks of a docstring, where it quotes the
+# source of a kernel (torch/_inductor/codegen/wrapper.py).
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+# The name of the function that is called: `def pallas_fused_add_1a2b3c4d_main(…, stream=None):`.
+_MAIN = "_main"
+# Inputs that templates write: torch/_inductor/kernel/flex/flex_flash_attention.py.
+_WRITTEN_INPUTS = frozenset({"arg_LOGSUMEXP", "arg_DK", "arg_DV"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """An expression in the head of a function."""
+
+    statement: Statement
+    node: cst.BaseExpression
+
+    @property
+    def items(self) -> Iterator[tuple[str, _Value]]:
+        """The items of a dictionary whose keys are strings."""
+        for element in self.node.elements if isinstance(self.node, cst.Dict) else ():
+            if isinstance(element, cst.DictElement):
+                if (key := self.statement.string(element.key)) is not None:
+                    yield key, _Value(self.statement, element.value)
+
+
+def triton(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of the Triton kernel that `text` defines; `None` if it defines none."""
+    found = _triton_kernel(text)
+    return None if found is None else tuple(_triton_parameters(*found))
+
+
+def triton_name(text: str) -> str | None:
+    """The name of the function that is launched: helpers, which it calls, may stand before it."""
+    found = _triton_kernel(text)
+    return None if found is None else found[1].name
+
+
+def _triton_kernel(text: str) -> tuple[Module, Block] | None:
+    if "def " not in text:
+        return None
+    for source in (text, _ESCAPED.sub(r"\1", text)):
+        try:
+            module = _read(source)
+        except TooDeepError:
+            return None
+        except PythonError:
+            continue
+        return next(
+            ((module, x) for x in _functions(module) if "triton_meta" in _keywords(x)), None
+        )
+    return None
+
+
+def _read(text: str) -> Module:
+    return read(text.encode("utf-8", "replace").decode("latin-1"), checks=False)
+
+
+def _functions(module: Module) -> Iterator[Block]:
+    for part in module.body:
+        if isinstance(part, Block) and isinstance(part.node, cst.FunctionDef):
+            yield part
+
+
+def _keywords(function: Block) -> dict[str, _Value]:
+    """The keyword arguments of a function's decorators."""
+    found = {}
+    for decorator in function.decorators:
+        match decorator.node:
+            case cst.Decorator(decorator=cst.Call(args=args)):
+                for arg in args:
+                    if arg.keyword is not None:
+                        found[arg.keyword.value] = _Value(decorator, arg.value)
+    return found
+
+
+def _triton_parameters(module: Module, function: Block) -> Iterator[Parameter]:
+    given = _keywords(function)
+    known = {key: dict(value.items) for key, value in given.items()}
+    mutated = known.get("inductor_meta", {}).get("mutated_arg_names")
+    names = set(_strings(mutated)) if mutated else set()
+    signature = known["triton_meta"].get("signature")
+    accesses: tuple[set[str], set[str]] | None = None
+    for name, value in signature.items if signature else ():
+        kind = value.statement.string(value.node) or ""
+        if kind == "constexpr":
+            continue
+        if not kind.startswith(("*", "tensordesc")):
+            yield Parameter(name, "in", "scalar")
+            continue
+        role = "inout" if name in names else role_by_name(name)
+        if role is None:
+            # A template, or a kernel that somebody wrote: only its body says what it writes.
+            loaded, written = accesses = accesses or _accesses(module, function)
+            role = ("inout" if name in loaded else "out") if name in written else "in"
+        yield Parameter(name, role, "tensor")
+
+
+def _strings(value: _Value) -> Iterator[str]:
+    for node in walk(value.node):
+        if (text := value.statement.string(node)) is not None:
+            yield text
+
+
+def stored(module: Module, function: Block) -> set[str]:
+    """The parameters of a Triton function that it stores to."""
+    return _accesses(module, function)[1]
+
+
+def _accesses(module: Module, function: Block) -> tuple[set[str], set[str]]:
+    """The parameters that occur in addresses of loads, and of stores or atomics.
+
+    A name stands for the parameters in what it was assigned from. Takes two passes, because a loop
+    may advance an address at its end.
+    """
+    carried = {name: {name} for name in function.parameters}
+
+    def of(statement: Statement, node: cst.CSTNode) -> set[str]:
+        return set().union(*(carried.get(name, ()) for name in statement.names(node)))
+
+    loaded: set[str] = set()
+    written: set[str] = set()
+    for _ in range(2):
+        for part in module.every(function.body):
+            statement = part.head if isinstance(part, Block) else part
+            for node in walk(statement.node):
+                match node:
+                    case cst.Call(func=cst.Attribute(value=receiver), args=[first, *_]):
+                        operation = statement.callee(node).rpartition(".")[2]
+                        address = of(statement, first.value)
+                        if operation == "load" or operation.startswith("atomic_"):
+                            loaded |= address
+                        if operation.startswith(("atomic_", "store")):
+                            written |= address
+                        if operation.startswith("store"):
+                            # The method of a tensor descriptor: `o.store([...], value)`.
+                            written |= of(statement, receiver)
+            for target, value in _assignments(statement):
+                if not any(_is_load(statement, inner) for inner in walk(value)):
+                    carried.setdefault(target, set()).update(of(statement, value))
+    return loaded, written
+
+
+def _is_load(statement: Statement, node: cst.CSTNode) -> bool:
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and statement.callee(node).endswith((".load", ".dot"))
+    )
+
+
+def _assignments(statement: Statement) -> Iterator[tuple[str, cst.BaseExpression]]:
+    match statement.node:
+        case cst.Assign(targets=targets, value=value):
+            for target in targets:
+                for name in statement.names(target):
+                    yield name, value
+        case cst.AugAssign(target=cst.Name() as name, value=value):
+            yield statement.name(name), value
+        case cst.AnnAssign(target=cst.Name() as name, value=cst.BaseExpression() as value):
+            yield statement.name(name), value
+
+
+def python_main(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of a kernel that is written in Python; `None` if `text` has none.
+
+    Inputs of a template are `arg_A`; `out_ptr0_alias` of Pallas is `out_ptr0`, which follows it.
+    """
+    try:
+        module = _read(text)
+    except PythonError:
+        return None
+    for function in _functions(module):
+        if function.name.endswith(_MAIN):
+            given = (name for name in function.parameters if name != "stream")
+            return tuple(map(_python_parameter, given))
+    return None
+
+
+def _python_parameter(name: str) -> Parameter:
+    if name in _WRITTEN_INPUTS:
+        return Parameter(name, "out", "tensor")
+    if name.startswith("workspace"):
+        return Parameter(name, "inout", "tensor")
+    if name.startswith("arg_"):
+        return Parameter(name, "in", "tensor")
+    role: Role | None = role_by_name(name)
+    # Sizes have their own names. In NVIDIA's GEMM, inputs are named as buffers are.
+    return Parameter(name, role or "in", "tensor" if role else None)

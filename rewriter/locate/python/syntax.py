@@ -1,0 +1,122 @@
+"""The one way into libcst's parser, and the errors of Python text.
+
+The parser is recursive, and ends in a segmentation fault where the stack ends. So what it is given
+is bounded: `_DEEPEST` is half of what a thread with a stack of 512 kB can take.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import libcst as cst
+
+# What is between the quotation marks of an f-string is read as code, as the parser does.
+_TOKEN = re.compile(
+    r"(?<![fFtT])(?<![fFtT][rR])"
+    r"('''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^\\'\r\n])*'|\"(?:\\.|[^\\\"\r\n])*\")"
+    r"|#[^\r\n]*|\r\n|\w+|[ \t\f]+|[-+*/%@&|^<>=!~:]+|.",
+    re.DOTALL,
+)
+_OPERATORS = frozenset(
+    {"not", "and", "or", "in", "is", "lambda", "for", "if", "else", "await", "yield", "from"}
+)
+# The stack that a bracket takes, in that of an operator, which is 1.5 kB; and the most of it.
+_BRACKET = 5
+_DEEPEST = 150
+BRACKETS = _DEEPEST // _BRACKET  # that may be nested
+_MOST_CLAUSES = 200  # `elif` after `elif`
+_PLACE = re.compile(r"error at (\d+):(\d+): ")
+
+
+class PythonError(Exception):
+    """A text is no Python. `line` counts from 1, and is 0 if the parser does not say where it is;
+    `column` counts from 0."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.line, self.column = message, line, column
+
+
+class TooDeepError(PythonError):
+    """A text is nested more deeply than the parser can follow."""
+
+
+def statement(text: str) -> cst.SimpleStatementLine:
+    """The simple statements of one logical line. Raises `PythonError`."""
+    _require_shallow(text)
+    try:
+        read = cst.parse_statement(text + "\n")
+    except cst.ParserSyntaxError as error:
+        raise _error(error) from error
+    if not isinstance(read, cst.SimpleStatementLine):
+        raise PythonError("invalid syntax")
+    return read
+
+
+@lru_cache(maxsize=256)
+def module(text: str) -> cst.Module:
+    """The tree of a module. Raises `PythonError`."""
+    _require_shallow(text)
+    try:
+        return cst.parse_module(text)
+    except cst.ParserSyntaxError as error:
+        raise _error(error) from error
+
+
+def expression(text: str) -> cst.BaseExpression | None:
+    """The expression in a text; `None` if it is not one, or is nested too deeply."""
+    try:
+        match statement(text).body:
+            case [cst.Expr(value=value)]:
+                return value
+    except PythonError:
+        pass
+    return None
+
+
+def is_no_token(text: str) -> bool:
+    """Whether a text has a character that begins no token."""
+    try:
+        cst.parse_module(text)
+    except cst.ParserSyntaxError as error:
+        return not _error(error).line
+    return False
+
+
+def _error(error: cst.ParserSyntaxError) -> PythonError:
+    """The place of a parser's error is in its message; that of a tokenizer's is not known."""
+    message = error.message.removeprefix("parser error: ").removeprefix("tokenizer error: ")
+    if (place := _PLACE.match(message)) is None:
+        return PythonError(message, 0)
+    wanted = "expected an indented block" if "expected INDENT" in message else "invalid syntax"
+    return PythonError(wanted, int(place[1]), int(place[2]))
+
+
+def _require_shallow(text: str) -> None:
+    """Raise if reading a text may take too much stack.
+
+    What recurses is a bracket in a bracket, and operators, strings or clauses in a row. A comma or
+    the end of a statement ends a row.
+    """
+    rows = [0]  # what each open bracket takes, with the row in it
+    line, clauses = 1, 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in ("(", "[", "{"):
+            rows.append(_BRACKET)
+        elif token in (")", "]", "}"):
+            if len(rows) > 1:
+                rows.pop()
+            rows[-1] += 1
+        elif token in (",", ";", "\n", "\r", "\r\n"):
+            if token == "," or len(rows) == 1:
+                rows[-1] = _BRACKET if len(rows) > 1 else 0
+        elif match[1] or token in _OPERATORS or token == ".":
+            rows[-1] += 1
+        elif token[0] in "-+*/%@&|^<>=!~:":
+            rows[-1] += len(token)  # `--a`
+        clauses += token == "elif"
+        line += token.count("\n")
+        if clauses > _MOST_CLAUSES or sum(rows) > _DEEPEST:
+            raise TooDeepError("nested too deeply", line)

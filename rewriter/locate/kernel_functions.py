@@ -3,13 +3,14 @@
 Triton: `triton_meta` has names and types; `mutated_arg_names` and Inductor's own names (`in_ptr0`,
 `out_ptr0`, `in_out_ptr0`) say what is written; for kernels that people wrote, the stores in the
 source do. See torch/_inductor/codegen/triton.py. Pallas, CuTe DSL, NVIDIA's universal GEMM, FlyDSL:
-the parameters of the function that is called.
+the parameters of the function that is called. Halide: what describes the kernel. Any other function
+in a wrapper returns what it computes, and may also write arguments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
@@ -17,7 +18,7 @@ import libcst as cst
 from rewriter.core.types import Role
 from rewriter.locate.kernels import Parameter, role_by_name
 from rewriter.locate.python.module import Block, Module, read
-from rewriter.locate.python.statements import Statement, walk
+from rewriter.locate.python.statements import Statement, calls, positional, walk
 from rewriter.locate.python.syntax import PythonError, TooDeepError
 
 # What Inductor puts before a backslash, and the quotation marks of a docstring, where it quotes the
@@ -36,13 +37,21 @@ class _Value:
     statement: Statement
     node: cst.BaseExpression
 
+    def get(self, key: str) -> _Value | None:
+        """The value of a dictionary for a key."""
+        written = self.statement
+        for element in self.node.elements if isinstance(self.node, cst.Dict) else ():
+            if isinstance(element, cst.DictElement) and written.string(element.key) == key:
+                return _Value(written, element.value)
+        return None
+
     @property
-    def items(self) -> Iterator[tuple[str, _Value]]:
-        """The items of a dictionary whose keys are strings."""
+    def items(self) -> Iterator[tuple[str, str]]:
+        """The items of a dictionary of strings; what is no string is empty."""
+        written = self.statement
         for element in self.node.elements if isinstance(self.node, cst.Dict) else ():
             if isinstance(element, cst.DictElement):
-                if (key := self.statement.string(element.key)) is not None:
-                    yield key, _Value(self.statement, element.value)
+                yield written.string(element.key) or "", written.string(element.value) or ""
 
 
 def triton(text: str) -> tuple[Parameter, ...] | None:
@@ -97,13 +106,12 @@ def _keywords(function: Block) -> dict[str, _Value]:
 
 def _triton_parameters(module: Module, function: Block) -> Iterator[Parameter]:
     given = _keywords(function)
-    known = {key: dict(value.items) for key, value in given.items()}
-    mutated = known.get("inductor_meta", {}).get("mutated_arg_names")
+    meta = given.get("inductor_meta")
+    mutated = meta.get("mutated_arg_names") if meta else None
     names = set(_strings(mutated)) if mutated else set()
-    signature = known["triton_meta"].get("signature")
+    signature = given["triton_meta"].get("signature")
     accesses: tuple[set[str], set[str]] | None = None
-    for name, value in signature.items if signature else ():
-        kind = value.statement.string(value.node) or ""
+    for name, kind in signature.items if signature else ():
         if kind == "constexpr":
             continue
         if not kind.startswith(("*", "tensordesc")):
@@ -123,11 +131,6 @@ def _strings(value: _Value) -> Iterator[str]:
             yield text
 
 
-def stored(module: Module, function: Block) -> set[str]:
-    """The parameters of a Triton function that it stores to."""
-    return _accesses(module, function)[1]
-
-
 def _accesses(module: Module, function: Block) -> tuple[set[str], set[str]]:
     """The parameters that occur in addresses of loads, and of stores or atomics.
 
@@ -142,8 +145,7 @@ def _accesses(module: Module, function: Block) -> tuple[set[str], set[str]]:
     loaded: set[str] = set()
     written: set[str] = set()
     for _ in range(2):
-        for part in module.every(function.body):
-            statement = part.head if isinstance(part, Block) else part
+        for statement in module.every(function.body):
             for node in walk(statement.node):
                 match node:
                     case cst.Call(func=cst.Attribute(value=receiver), args=[first, *_]):
@@ -208,3 +210,60 @@ def _python_parameter(name: str) -> Parameter:
     role: Role | None = role_by_name(name)
     # Sizes have their own names. In NVIDIA's GEMM, inputs are named as buffers are.
     return Parameter(name, role or "in", "tensor" if role else None)
+
+
+def halide(statement: Statement, call: cst.Call) -> Iterator[Parameter]:
+    """`HalideMeta(argtypes=[HalideInputSpec(ctype='float*', name='in_ptr0', …), …], …)`.
+
+    An alias of another argument is not passed.
+    """
+    for node in walk(call.args[0].value) if call.args else ():
+        if isinstance(node, cst.Call) and statement.callee(node) == "HalideInputSpec":
+            fields = {one.keyword.value: one.value for one in node.args if one.keyword}
+            name, kind = (statement.string(fields.get(key)) or "" for key in ("name", "ctype"))
+            if statement.string(fields.get("alias_of")) is None:
+                is_tensor = kind.endswith("*")
+                role = role_by_name(name) if is_tensor else "in"
+                yield Parameter(name, role, "tensor" if is_tensor else "scalar")
+
+
+def function(name: str, functions: Mapping[str, Block], module: Module) -> Iterator[Parameter]:
+    """The parameters of a function in the wrapper, which has these functions."""
+    written: set[str] = set()
+    for statement in module.every(functions[name].body):
+        written.update(_written(statement, functions, module))
+    for parameter in functions[name].parameters:
+        yield Parameter(parameter, "inout" if parameter in written else "in", None)
+
+
+def _written(statement: Statement, functions: Mapping[str, Block], module: Module) -> Iterator[str]:
+    """Variables that are written by element, by methods such as `copy_`, by `out=`, or by a
+    kernel."""
+    targets: list[cst.BaseExpression] = []
+    match statement.node:
+        case cst.Assign(targets=given):
+            targets = [one.target for one in given]
+        case cst.AugAssign(target=target) | cst.AnnAssign(target=target):
+            targets = [target]
+    for one in targets:
+        for node in walk(one):
+            if isinstance(node, cst.Subscript):
+                yield from statement.names(node.value)
+    for node in calls(statement.node):
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value.endswith("_"):
+            yield from statement.names(node.func.value)
+        for arg in node.args:
+            if arg.keyword and arg.keyword.value == "out":
+                yield from statement.names(arg.value)
+        # `kernel[grid](x, …)`, and Helion's `_launcher(kernel, grid, x, …)`.
+        values = positional(node)
+        kernel = statement.name(values[0]) if values else ""
+        if isinstance(node.func, cst.Subscript):
+            kernel = statement.name(node.func.value)
+        elif kernel in functions:
+            values = values[2:]
+        if kernel in functions:
+            stored = _accesses(module, functions[kernel])[1]
+            for parameter, value in zip(functions[kernel].parameters, values, strict=False):
+                if parameter in stored:
+                    yield from statement.names(value)

@@ -1,8 +1,8 @@
 """Reads the parameters of a kernel from the kernel's own source.
 
-C++: `const` and Inductor's own names (`in_ptr0`, `out_ptr0`, `in_out_ptr0`) say what is written: see
-torch/_inductor/codegen/cpp.py and common.py (`KernelArgs`). Metal: the address space. For kernels
-that Python holds, such as those of Triton, see `python/kernel_functions.py`.
+C++: `const` and Inductor's own names (`in_ptr0`, `out_ptr0`, `in_out_ptr0`) say what is written:
+see torch/_inductor/codegen/cpp.py and common.py (`KernelArgs`). Metal: the address space. Kernels
+that Python holds, such as those of Triton, are read by `kernel_functions.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from rewriter.locate.types import Launch, MemoryEvent
 
@@ -13,7 +12,19 @@ def numbered(events: Iterable[MemoryEvent], launches: Sequence[Launch]) -> tuple
     ordered = sorted(events, key=lambda event: event.insertion_point.start)
     dead = _dead(ordered, launches)
     return tuple(
-        replace(event, index=index, is_dead=index in dead) for index, event in enumerate(ordered)
+        # Three times as fast as `replace`.
+        MemoryEvent(
+            index,
+            event.scope,
+            event.action,
+            event.buffer,
+            event.of,
+            event.line,
+            event.insertion_point,
+            index in dead,
+            event.is_held,
+        )
+        for index, event in enumerate(ordered)
     )
 
 

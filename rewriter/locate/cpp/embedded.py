@@ -108,7 +108,7 @@ def _literal(source: Source, module: Module) -> tuple[int, int, int]:
         raise _refused(source, number, "is no string in triple quotes, or more than one")
     if not isinstance(value, cst.SimpleString) or statement.string(value) is None:
         raise _refused(source, number, "is no string")
-    return number, *module.span(statement, value)
+    return number, *statement.span(value)
 
 
 def _line_of_name(source: Source) -> int:

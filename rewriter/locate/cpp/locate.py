@@ -22,8 +22,8 @@ from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
 from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
 from rewriter.locate.flow import Content, Flow
-from rewriter.locate.inputs import NO_HARNESS, Harness, without_seeds
 from rewriter.locate.harness import read_harness
+from rewriter.locate.inputs import NO_HARNESS, Harness, without_seeds
 from rewriter.locate.types import (
     Argument,
     EntryPoint,

@@ -9,9 +9,12 @@ from typing import Literal
 
 import libcst as cst
 
-from rewriter.locate.python.forms import Template
+from rewriter.locate.arguments import DeclaredArgument
+from rewriter.locate.flow import Flow
+from rewriter.locate.python.forms import Template, on_one_line
 from rewriter.locate.python.grammar import PythonGrammar
-from rewriter.locate.python.statements import Statement, path, template, word
+from rewriter.locate.python.statements import Statement, elements, path, template
+from rewriter.locate.types import Argument
 
 # Names that stand for a value, and for no variable.
 _CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
@@ -46,96 +49,100 @@ class WrittenArgument:
     values: tuple[WrittenValue, ...]
 
 
-class CallReader:
-    """Reads calls; what the form of a call tells is read once."""
-
-    def __init__(self, grammar: PythonGrammar) -> None:
-        self._grammar = grammar
-        self._of_form = lru_cache(maxsize=10_000)(self._read)
-
-    def read(self, statement: Statement, call: cst.Call) -> Sequence[WrittenArgument]:
-        """The arguments of a call. Their values are to be filled with those of the statement."""
-        arguments, is_complete = self._of_form(call)
-        if is_complete:
-            return arguments
-        return [
-            replace(one, keyword=Template(one.keyword).fill(statement.values)) for one in arguments
-        ]
-
-    def _read(self, call: cst.Call) -> tuple[tuple[WrittenArgument, ...], bool]:
-        arguments = tuple(
-            WrittenArgument(
-                arg.keyword.value if arg.keyword else "",
-                isinstance(arg.value, (cst.Integer, cst.Float)),
-                tuple(
-                    self._value(one) or WrittenValue(template(one)) for one in _members(arg.value)
-                ),
-            )
-            for arg in call.args
+@lru_cache(maxsize=10_000)
+def read_arguments(call: cst.Call, grammar: PythonGrammar) -> tuple[WrittenArgument, ...]:
+    """The arguments of all calls of one form."""
+    return tuple(
+        WrittenArgument(
+            arg.keyword.value if arg.keyword else "",
+            isinstance(arg.value, (cst.Integer, cst.Float)),
+            tuple(
+                _value(one, grammar) or WrittenValue(template(one)) for one in _members(arg.value)
+            ),
         )
-        # `out0=` is a placeholder, as all names that end in a digit.
-        return arguments, not any(one.keyword[-1:].isdecimal() for one in arguments)
+        for arg in call.args
+    )
 
-    def _value(self, node: cst.BaseExpression) -> WrittenValue | None:
-        """How to read `node` again without running anything, or `None` if that is not known.
 
-        `x.item()` and `c_void_p(x.data_ptr())` pass the content of `x` to a kernel, so `x` is read.
-        """
-        match node:
-            case cst.Name(value=name):
-                if name in _CONSTANTS:
-                    return WrittenValue(word(node), kind="literal")
-                return WrittenValue(word(node), word(node), "name")
-            case cst.BaseNumber():
-                return WrittenValue(template(node), kind="number")
-            case cst.SimpleString() | cst.ConcatenatedString():
-                return WrittenValue(template(node), kind="literal")
-            case cst.UnaryOperation(expression=inner):
-                read = self._value(inner)
-                is_plain = read is None or read.base is _NOTHING
-                return read and replace(
-                    read, expr=template(node), kind=read.kind if is_plain else "arithmetic"
-                )
-            case cst.BinaryOperation(left=left, right=right):
-                return self._arithmetic(node, [left, right])
-            case cst.Comparison(left=left, comparisons=others):
-                return self._arithmetic(node, [left, *(one.comparator for one in others)])
-            case cst.Subscript(value=value, slice=parts):
-                read = self._value(value)
-                return read and (
-                    replace(read, expr=template(node), kind="element")
-                    if all(map(_is_literal, parts))
-                    else None
-                )
-            case cst.Call():
-                return self._call(node)
+def arguments(
+    statement: Statement,
+    written: Sequence[WrittenArgument],
+    declared: Sequence[DeclaredArgument],
+    flow: Flow,
+) -> Iterator[Argument]:
+    """The arguments of a launch: a list of tensors makes several."""
+    for one, hint in zip(written, declared, strict=True):
+        for value in one.values:
+            yield _argument(statement, value, hint, flow)
+
+
+def _argument(
+    statement: Statement, value: WrittenValue, declared: DeclaredArgument, flow: Flow
+) -> Argument:
+    base = value.base.fill(statement.values)
+    expr = base if value.expr is value.base else on_one_line(value.expr.fill(statement.values))
+    if not base:
+        return Argument(expr, expr, "", "in", "scalar" if value.kind == "number" else "other")
+    kind = declared.type or ("scalar" if value.kind == "arithmetic" else flow.type_of(base))
+    if kind != "tensor":
+        return Argument(base, expr, flow.get(base).root, "in", kind)
+    role = flow.role(base, declared.role, expr if value.kind == "view" else "")
+    hazard = flow.hazard(base, declared.role)
+    return Argument(base, expr, flow.get(base).root, role, kind, hazard=hazard)
+
+
+def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> WrittenValue | None:
+    """How to read `node` again without running anything, or `None` if that is not known.
+
+    `x.item()` and `c_void_p(x.data_ptr())` pass the content of `x` to a kernel, so `x` is read.
+    """
+    text = template(node)
+    match node:
+        case cst.Name(value=name):
+            if name in _CONSTANTS:
+                return WrittenValue(text, kind="literal")
+            return WrittenValue(text, text, "name")
+        case cst.BaseNumber():
+            return WrittenValue(text, kind="number")
+        case cst.SimpleString() | cst.ConcatenatedString():
+            return WrittenValue(text, kind="literal")
+        case cst.UnaryOperation(expression=inner):
+            parts = [inner]
+        case cst.BinaryOperation(left=left, right=right):
+            parts = [left, right]
+        case cst.Comparison(left=left, comparisons=others):
+            parts = [left, *(one.comparator for one in others)]
+        case cst.Subscript(value=inner, slice=places):
+            subscripted = _value(inner, grammar) if all(map(_is_literal, places)) else None
+            return subscripted and replace(subscripted, expr=text, kind="element")
+        case cst.Call():
+            return _shown(node, grammar)
+        case _:
+            return None
+    read = [one for one in (_value(part, grammar) for part in parts) if one is not None]
+    if len(read) < len(parts) or any(one.kind in ("view", "element") for one in read):
         return None
+    base = next((one.base for one in read if one.base is not _NOTHING), _NOTHING)
+    is_signed = len(parts) == 1 and base is _NOTHING  # `-1`
+    return WrittenValue(text, base, read[0].kind if is_signed else "arithmetic")
 
-    def _arithmetic(
-        self, node: cst.BaseExpression, parts: Sequence[cst.BaseExpression]
-    ) -> WrittenValue | None:
-        read = [one for one in map(self._value, parts) if one is not None]
-        if len(read) != len(parts) or any(one.kind in ("", "view", "element") for one in read):
-            return None
-        bases = (one.base for one in read if one.base is not _NOTHING)
-        return WrittenValue(template(node), next(bases, _NOTHING), "arithmetic")
 
-    def _call(self, node: cst.Call) -> WrittenValue | None:
-        called = path(node.func).text
-        receiver = node.func.value if isinstance(node.func, cst.Attribute) else None
-        first = node.args[0].value if node.args else None
-        if called == "c_void_p" and first is not None and len(node.args) == 1:
-            return self._value(first)
-        if receiver is not None and called.endswith((".item", ".data_ptr")):
-            return self._value(receiver)
-        if self._grammar.effect(called) != "view":
-            return None
-        if receiver is not None and not called.startswith(("aten.", "torch.")):
-            first = receiver
-        viewed = None if first is None else self._value(first)
-        if viewed is None or viewed.base is _NOTHING:
-            return None
-        return replace(viewed, expr=template(node), kind="view")
+def _shown(node: cst.Call, grammar: PythonGrammar) -> WrittenValue | None:
+    """How to read the memory that a call shows."""
+    callee = path(node.func).text
+    receiver = node.func.value if isinstance(node.func, cst.Attribute) else None
+    first = node.args[0].value if node.args else None
+    if callee == "c_void_p" and first is not None and len(node.args) == 1:
+        return _value(first, grammar)
+    if receiver is not None and callee.endswith((".item", ".data_ptr")):
+        return _value(receiver, grammar)
+    if receiver is not None and not callee.startswith(("aten.", "torch.")):
+        first = receiver
+    if first is None or grammar.effect(callee) != "view":
+        return None
+    shown = _value(first, grammar)
+    is_memory = shown is not None and shown.base is not _NOTHING
+    return replace(shown, expr=template(node), kind="view") if is_memory else None  # type: ignore[type-var]
 
 
 def _is_literal(part: cst.SubscriptElement) -> bool:
@@ -144,8 +151,8 @@ def _is_literal(part: cst.SubscriptElement) -> bool:
 
 def _members(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """The members of a list or tuple display, or else the value itself."""
-    if isinstance(value, (cst.List, cst.Tuple)):
-        for member in value.elements:
-            yield from _members(member.value)
-    else:
-        yield value
+    for one in elements(value):
+        if one is value:
+            yield one
+        else:
+            yield from _members(one)

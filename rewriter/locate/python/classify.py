@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 
 from rewriter.locate.python.forms import Template
 from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
 from rewriter.locate.python.outline import PythonOutline
-from rewriter.locate.python.statements import (
-    children,
-    head,
-    keywords,
-    names,
-    path,
-    template,
-    word,
-)
+from rewriter.locate.python.statements import children, head, names, path, template
 
 _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
@@ -28,13 +21,12 @@ class CallClassifier:
     def __init__(self, outline: PythonOutline, grammar: PythonGrammar) -> None:
         self._outline = outline
         self._grammar = grammar
-        self._functions = {scope.function_name for scope in outline.scopes}
-        self._uses: dict[cst.Call, tuple[tuple[Template, Template | None], ...]] = {}
+        self._functions = {scope.function.name for scope in outline.scopes}
         self._known: dict[tuple[str, frozenset[str]], PythonShape | str | None] = {}
 
     def classify(self, callee: str, call: cst.Call) -> PythonShape | str | None:
         """A launch shape, the group of a known call, or `None`. `callee` is its text."""
-        key = callee, keywords(call)
+        key = callee, _keywords(call)
         if key not in self._known:
             self._known[key] = (
                 self._shape(*key)
@@ -42,22 +34,6 @@ class CallClassifier:
                 or ("scope" if callee in self._functions else None)
             )
         return self._known[key]
-
-    def uses(self, call: cst.Call) -> tuple[tuple[Template, Template | None], ...]:
-        """The variables in a call, each with the view of it that is used, if any."""
-        if call not in self._uses:
-            self._uses[call] = tuple(self._used(call))
-        return self._uses[call]
-
-    def _used(self, node: cst.CSTNode) -> Iterator[tuple[Template, Template | None]]:
-        if isinstance(node, cst.Call) and self._grammar.effect(path(node.func).text) == "view":
-            if (base := view_base(node)) is not None:
-                yield base, template(node)
-        elif isinstance(node, cst.Name):
-            yield word(node), None
-        else:
-            for child in children(node):
-                yield from self._used(child)
 
     def _shape(self, callee: str, given: frozenset[str]) -> PythonShape | None:
         """The first launch shape that a call matches."""
@@ -69,23 +45,43 @@ class CallClassifier:
             if any(pattern.fullmatch(callee) for pattern in shape.excluded):
                 continue
             for match in shape.patterns:
+                texts = definition.texts if match.source and definition else ()
                 if (
                     match.callee.fullmatch(callee)
                     and match.defined_by in ("", factory)
+                    and (not match.source or any(match.source in text for text in texts))
                     and (not match.keyword or match.keyword in given)
-                    and (
-                        not match.source
-                        or (definition and any(match.source in one for one in definition.texts))
-                    )
                 ):
                     return shape
         return None
+
+
+@lru_cache(maxsize=10_000)
+def _keywords(call: cst.Call) -> frozenset[str]:
+    return frozenset(arg.keyword.value for arg in call.args if arg.keyword)
+
+
+@lru_cache(maxsize=10_000)
+def uses(call: cst.Call, grammar: PythonGrammar) -> tuple[tuple[Template, Template | None], ...]:
+    """The variables in a call, each with the view of it that is used, if any."""
+    return tuple(_used(call, grammar))
+
+
+def _used(node: cst.CSTNode, grammar: PythonGrammar) -> Iterator[tuple[Template, Template | None]]:
+    if isinstance(node, cst.Call) and grammar.effect(path(node.func).text) == "view":
+        if (base := view_base(node)) is not None:
+            yield base, template(node)
+    elif isinstance(node, cst.Name):
+        yield template(node), None
+    else:
+        for child in children(node):
+            yield from _used(child, grammar)
 
 
 def view_base(call: cst.Call) -> Template | None:
     """The variable that a call of a view function shows."""
     match call.func:
         case cst.Attribute(value=cst.Name(value=receiver)) if receiver not in _VIEWS:
-            return word(call.func.value)
+            return template(call.func.value)
     given = names(call.args[0].value) if call.args else ()
     return next((name for name in given if name.text not in _VIEWS), None)

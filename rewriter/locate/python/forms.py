@@ -17,16 +17,17 @@ import libcst as cst
 
 from rewriter.locate.python import syntax
 
-_NAME = r"(?<!\w)[A-Za-z_]\w*\d(?!\w)"
+# Keywords (`out0=buf1`) are kept; they must not look like placeholders.
+_NAME = r"(?<!\w)(?:p\d+(?!\w)|[A-Za-z_]\w*\d(?!\w|=(?!=)))"
 _NUMBER = r"(?<![\w.])(?:0|[1-9]\d{0,17})(?![\w.])"
-# A prefix such as `r` stays in the form. A string in single quotes does not begin one of the other
-# kind, which may end on a later line.
-_STRINGS = tuple(
+# A prefix such as `r` stays in the form. A quotation mark does not begin a string in single quotes
+# if it may begin one that ends on a later line.
+STRING = "|".join(
     rf"{quote * 3}[^\\{quote}]*(?:(?:\\.|{quote}(?!{quote * 2}))[^\\{quote}]*)*{quote * 3}"
     rf"|{quote}(?!{quote * 2})[^\\\r\n{quote}]*(?:\\(?:\r\n|.)[^\\\r\n{quote}]*)*{quote}"
     for quote in "'\""
 )
-_VALUE = re.compile(f"({'|'.join(_STRINGS)}|#[^\r\n]*|{_NAME}|{_NUMBER})", re.DOTALL | re.ASCII)
+_VALUE = re.compile(f"({STRING}|#[^\r\n]*|{_NAME}|{_NUMBER})", re.DOTALL | re.ASCII)
 # In the text of a form.
 _PLACEHOLDER = re.compile(
     r"(?<!\w)p(\d+)(?!\w)|(?<![\w.])(0|[1-9]\d{0,17})(?![\w.])|'(\d+)'|#(\d+)", re.ASCII
@@ -38,76 +39,60 @@ _WRITTEN = {"n": "p{}", "0": "{}", "'": "'{}'", "#": "#{}"}
 _PREFIX = re.compile(r"(?:(?<!\w)[rRbBuU]{1,2})?\Z")
 _SPACE = re.compile(r"(?:\\(?=[\r\n])|[ \t\f\r\n])+")
 _LINE_END = re.compile(r"\r\n?")
-_FORMATTED = re.compile(r"[fFtT][rR]?\Z|(?<!\w)[rR][fFtT]\Z")
-_BLOCKS = frozenset(
-    {"if", "elif", "else", "for", "while", "with", "try", "except", "finally", "def", "class"}
-    | {"async", "@"}
+_BLOCK = re.compile(
+    r"(?:if|elif|else|for|while|with|try|except|finally|def|class|async)\b|@"
+    # Also names of variables.
+    r"|(?:match|case)\s+(?![=.,:;!<>|&^%*/+)\]-]|(?:in|is|and|or|not|if|else)\b)"
 )
-_SOFT = re.compile(r"(?:match|case)\s+(?![=.,:;!<>|&^%*/+)\]-]|(?:in|is|and|or|not|if|else)\b)")
-_FIRST_WORD = re.compile(r"\w+|@", re.ASCII)
 _MOST = 10_000  # forms that are kept
 _known: dict[str, Form] = {}
 
 
 class Form:
-    """What libcst reads of all lines with one form. `is_literal`: the text has no placeholders."""
+    """What libcst reads of all lines with one form."""
 
-    def __init__(self, text: str, *, is_literal: bool) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.is_literal = is_literal
-
-    @cached_property
-    def is_block(self) -> bool:
-        """Whether it is a line of a compound statement, or a decorator."""
-        word = _FIRST_WORD.match(self.text)
-        return word is not None and (word[0] in _BLOCKS or bool(_SOFT.match(self.text)))
 
     @cached_property
     def statement(self) -> cst.SimpleStatementLine:
         """The simple statements of the line. Raises `syntax.PythonError`."""
         return syntax.statement(self.text)
 
-    def values(self, line: str) -> list[str] | None:
-        """The values of a line of this form, by the indices of its placeholders."""
-        return None if self.is_literal else _VALUE.split(line)[1::2]
 
-
-def form_of(line: str, *, whole: bool = False) -> Form | None:
-    """The form of a line, whose bytes are the characters of `line`.
+def form_of(line: str, *, whole: bool = False) -> tuple[Form, list[str]] | None:
+    """The form of a line, whose bytes are the characters of `line`, and the values in the line, by
+    the indices of the form's placeholders.
 
     `None` if the statement goes on in the next line; a `whole` logical line does not.
     """
     parts = _VALUE.split(line)
-    kinds = "".join([value[0] for value in parts[1::2]]).translate(_KINDS)
-    key = "\0".join([*parts[::2], kinds])
+    between, values = parts[::2], parts[1::2]
+    kinds = "".join([value[0] for value in values]).translate(_KINDS)
+    key = "\0".join([*between, kinds])
     form = _known.get(key)
     if form is None:
-        between = parts[::2]
         if not whole and _goes_on("".join(between)):
             return None
         if len(_known) >= _MOST:
             _known.clear()
-        form = _known[key] = _new(between, kinds)
-    # What is not ASCII, or a string that Python evaluates, is read as it stands.
-    return form if form is not _AS_IT_STANDS and line.isascii() else literal(line)
+        parts[1::2] = [_WRITTEN[kind].format(index) for index, kind in enumerate(kinds)]
+        form = _known[key] = Form(_decoded("".join(parts)))
+    return form, values if line.isascii() else list(map(_decoded, values))
 
 
-def literal(line: str) -> Form:
-    """A form without placeholders."""
-    return Form(line.encode("latin-1").decode("utf-8"), is_literal=True)
+def _decoded(text: str) -> str:
+    return text if text.isascii() else text.encode("latin-1").decode()
 
 
-_AS_IT_STANDS = Form("", is_literal=True)
+def is_block(line: str) -> bool:
+    """Whether a line belongs to a compound statement, or is a decorator."""
+    return _BLOCK.match(line) is not None
 
 
-def _new(between: Sequence[str], kinds: str) -> Form:
-    if any(
-        kind == "'" and _FORMATTED.search(text) for text, kind in zip(between, kinds, strict=False)
-    ):
-        return _AS_IT_STANDS
-    values = (_WRITTEN[kind].format(index) for index, kind in enumerate(kinds))
-    pieces = [piece for pair in zip(between, values, strict=False) for piece in pair]
-    return Form("".join([*pieces, between[-1]]), is_literal=False)
+def is_plain(line: str) -> bool:
+    """Whether a line is certainly a whole statement, without strings and comments."""
+    return not ("'" in line or '"' in line or "#" in line or _goes_on(line))
 
 
 def _goes_on(text: str) -> bool:
@@ -127,18 +112,13 @@ class Template:
         pieces: list[str | int] = []
         position = 0
         for match in _PLACEHOLDER.finditer(text):
-            if match.start() > position:
-                pieces.append(text[position : match.start()])
-            pieces.append(int(match[match.lastindex or 0]))
+            pieces += [text[position : match.start()], int(match[match.lastindex or 0])]
             position = match.end()
-        if position < len(text) or not pieces:
-            pieces.append(text[position:])
-        self._pieces = tuple(pieces)
+        pieces.append(text[position:])
+        self._pieces = [piece for piece in pieces if piece != ""]
 
-    def fill(self, values: Sequence[str] | None) -> str:
-        """The text in a line with these values; `None`: the form has no placeholders."""
-        if values is None:
-            return self.text
+    def fill(self, values: Sequence[str]) -> str:
+        """The text in a line with these values."""
         if len(self._pieces) == 1:
             only = self._pieces[0]
             return only if isinstance(only, str) else values[only]
@@ -163,11 +143,13 @@ def on_one_line(code: str) -> str:
 
 def string_value(literal: str) -> str | bytes:
     """The value of a string literal. Raises `ValueError` or `SyntaxError`, as for a bad escape."""
-    literal = _LINE_END.sub("\n", literal)
-    for quote in ("'''", '"""', "'", '"'):
-        prefix, found, rest = literal.partition(quote)
-        is_plain = prefix in ("r", "R") or not (prefix or "\\" in rest)
-        if found and is_plain and rest.find(quote) == len(rest) - len(quote):
-            return rest.removesuffix(quote)  # the source of a kernel, which may be long
+    if "\r" in literal:
+        literal = _LINE_END.sub("\n", literal)
+    # What needs no parser is by far the most, and may be the long source of a kernel.
+    quote = literal[-3:] if literal.endswith(("'''", '"""')) else literal[-1]
+    prefix, _, rest = literal.partition(quote)
+    is_plain = "\\" not in literal if not prefix else prefix in ("r", "R")
+    if is_plain and rest.find(quote) == len(rest) - len(quote):
+        return rest.removesuffix(quote)
     value: str | bytes = ast.literal_eval(literal)
     return value

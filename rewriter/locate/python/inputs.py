@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension
 from rewriter.locate.harness import shape
+from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension
 from rewriter.locate.python.module import Block, Module, Suite
 from rewriter.locate.python.statements import Statement, elements
 from rewriter.locate.types import InputSpec

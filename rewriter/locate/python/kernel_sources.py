@@ -30,7 +30,7 @@ def kernels(source: Source) -> Iterator[KernelSource]:
                 for given in positional(call):
                     source_text = part.string(given) or ""
                     if isinstance(given, cst.SimpleString) and "\n" in source_text:
-                        start, end = module.span(part, given)
+                        start, end = part.span(given)
                         text = source_text
                         inside = range(source.line_of(start) + 1, source.line_of(end - 1))
                 line = part.line

@@ -7,39 +7,45 @@ hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeGuard
 
 import libcst as cst
 
 from rewriter.core.source import Source
 from rewriter.core.types import Type
+from rewriter.locate import provenance
+from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.names import is_partition
-from rewriter.locate.python.classify import CallClassifier, view_base
-from rewriter.locate.python.elements import Elements
-from rewriter.locate.python.grammar import PythonShape
+from rewriter.locate.python.call import arguments, read_arguments
+from rewriter.locate.python.classify import CallClassifier, uses, view_base
+from rewriter.locate.python.grammar import PythonGrammar, PythonShape
 from rewriter.locate.python.inputs import InputFacts
-from rewriter.locate.python.lines import Line
 from rewriter.locate.python.module import Block, Suite
 from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode
+from rewriter.locate.python.roles import RESOLVERS, KernelCall
+from rewriter.locate.python.signature import Signatures
 from rewriter.locate.python.statements import (
     Statement,
     calls,
     elements,
     head,
+    subscripted,
     walk,
 )
 from rewriter.locate.python.stream_calls import StreamCalls
 from rewriter.locate.streams import StreamTracker
 from rewriter.locate.types import (
+    Argument,
     Hazard,
     InsertionPoint,
+    Launch,
     MemoryAction,
     MemoryEvent,
-    OtherUse,
     StreamAction,
     Unrecognised,
 )
@@ -47,55 +53,31 @@ from rewriter.locate.types import (
 # The types that known calls without launches return, if that is always the same one.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
 _SHARED = "another statement shares its line"
+_SCALARS = (
+    *(cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp),
+    *(cst.Integer, cst.Float),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class PythonLaunch:
-    """A launch whose arguments are not read yet.
+class _Incomplete:
+    """A launch whose results are known at the end of its scope: elements of what it returns are
+    taken by later statements."""
 
-    `kept`: its result is used; `targets` is what the result is assigned to. `flow` has the
-    variables just before it, and is only valid until the walk goes on.
-    """
-
-    statement: Statement
-    call: cst.Call
-    callee: str
-    shape: PythonShape
-    scope: str
-    insertion_point: InsertionPoint
-    repeats: bool
-    conditional: bool
-    kept: bool
+    place: int  # in the list of launches
+    arguments: list[Argument]
     targets: tuple[str, ...]
-    comments: list[bytes]
+    taken: list[Argument]
     flow: Flow
-    stream: str
-
-
-@dataclass
-class WalkedScope:
-    """What a walk through a scope collects besides launches, all in the order of the walk.
-
-    `returned` has the buffers that the scope returns, their names there, and what is wrong with
-    their memory; `received` is the statement that names its inputs, `facts` what it says about
-    inputs, `elements` where it takes parts of results, `stream_actions` what it does to streams,
-    `memory` what it does to memory, `other_uses` what else may write memory.
-    """
-
-    unrecognised: list[Unrecognised] = field(default_factory=list)
-    returned: tuple[tuple[str, str, Hazard], ...] = ()
-    received: Statement | None = None
-    facts: InputFacts = field(default_factory=InputFacts)
-    elements: Elements = field(default_factory=Elements)
-    stream_actions: tuple[StreamAction, ...] = ()
-    memory: list[MemoryEvent] = field(default_factory=list)
-    other_uses: tuple[OtherUse, ...] = ()
 
 
 class PythonLaunchFinder:
-    """Walks through one scope: finds its launches, its outputs, and unrecognised calls.
+    """Walks through one scope, and collects what it finds, all in the order of the walk.
 
-    `found` gets each launch before the walk goes on.
+    `returned` has the buffers that the scope returns, their names there, and what is wrong with
+    their memory; `received` is the statement that names its inputs, `facts` what it says about
+    them, `stream_actions` what it does to streams, `memory` what it does to memory, and
+    `other_uses` what else may write memory.
     """
 
     def __init__(
@@ -103,41 +85,61 @@ class PythonLaunchFinder:
         scope: ScopeNode,
         source: Source,
         outline: PythonOutline,
+        grammar: PythonGrammar,
         classifier: CallClassifier,
-        found: Callable[[PythonLaunch], None],
+        signatures: Signatures,
     ) -> None:
+        self.launches: list[Launch] = []
+        self.unrecognised: list[Unrecognised] = []
+        self.returned: tuple[tuple[str, str, Hazard], ...] = ()
+        self.received: Statement | None = None
+        self.facts = InputFacts()
+        self.memory: list[MemoryEvent] = []
+        self.other_uses = OtherUses()
+        self.stream_actions: tuple[StreamAction, ...] = ()
         self._scope = scope
-        self._source = source
+        self._data = source.data
         self._module = outline.module
+        self._grammar = grammar
         self._classifier = classifier
-        self._found = found
-        self._walked = WalkedScope()
+        self._signatures = signatures
+        self._flow = Flow(outline.harness.tensors, outline.harness.constants)
+        self._streams = StreamCalls(StreamTracker(scope.function.head.line.number))
         self._loops = 0  # the number of enclosing loops
         self._branches = 0
         self._last = scope.function.head.line.end  # the end of the last launch
-        self._flow = Flow(outline.harness.tensors, outline.harness.constants)
-        self._other_uses = OtherUses()
-        self._streams = StreamCalls(StreamTracker(scope.function.head.line.number))
         self._given: set[str] = set()  # names of the scope's inputs
+        self._index = 0
+        self._declared: dict[tuple[str, cst.Call], list[DeclaredArgument]] = {}
+        self._texts: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._incomplete: list[_Incomplete] = []
+        # Elements of the results of launches, by the variable that has these.
+        self._taken: dict[str, list[Argument]] = {}
 
-    def walk(self) -> WalkedScope:
-        """Walk through the scope, once."""
-        body = self._scope.function.body
-        self._walked.received = self._received(body)
-        self._suite(body, self._flow)
-        self._walked.stream_actions = self._streams.tracker.end(self._scope.function.last.last)
-        self._walked.other_uses = tuple(self._other_uses.found)
-        return self._walked
+    def walk(self, index: int) -> None:
+        """Walk through the scope, once; its first launch gets this index."""
+        self._index = index
+        for part in self._module.each(self._scope.function.body):
+            if self.received is None and _receives(part):
+                self.received = part
+            self._part(part, self._flow)
+        self.stream_actions = self._streams.tracker.end(self._scope.function.last.last)
+        for one in self._incomplete:
+            results = one.taken or [Argument(x, x, x, "out", "tensor") for x in one.targets]
+            args = distinct_names(unify_roles(one.arguments + results, one.flow))
+            self.launches[one.place] = replace(self.launches[one.place], args=args)
 
     def _suite(self, suite: Suite, flow: Flow) -> None:
         for part in self._module.each(suite):
-            if isinstance(part, Block):
-                self._block(part, flow)
-            else:
-                self._walked.elements.read(part)
-                if not self._branches:
-                    self._walked.facts.read(part)
-                self._statement(part, flow)
+            self._part(part, flow)
+
+    def _part(self, part: Statement | Block, flow: Flow) -> None:
+        if isinstance(part, Block):
+            self._block(part, flow)
+        else:
+            self._statement(part, flow)
+
+    # --- Compound statements --------------------------------------------------------------------
 
     def _block(self, block: Block, flow: Flow) -> None:
         node, head = block.node, block.head
@@ -147,14 +149,16 @@ class PythonLaunchFinder:
                 headers = [test]
             case cst.For(target=target, iter=iterable):
                 headers = [iterable]
-                self._other_uses.may_write(head, target, flow)
-                self._other_uses.may_write(head, iterable, flow)
+                self.other_uses.may_write(head, target, flow)
+                self.other_uses.may_write(head, iterable, flow)
             case cst.With(items=items):
                 headers = [one.item for one in items]
-            case cst.Try() | cst.TryStar():
-                pass
-            case _:
-                self._unknown(block, flow)
+            case cst.FunctionDef():
+                return
+            case cst.ClassDef() | cst.Match():
+                for statement in self._module.every([block]):
+                    self._calls(statement, statement.node, flow, obstacle="it stands in a block")
+                    self.other_uses.may_write(statement, statement.node, flow)
                 return
         # The condition of a `while` is evaluated each time, the iterable of a `for` once.
         repeats = isinstance(node, cst.While)
@@ -162,77 +166,59 @@ class PythonLaunchFinder:
         for header in headers:
             self._calls(head, header, flow, obstacle="it stands in the head of a block")
         self._loops -= repeats
-        loop = isinstance(node, (cst.While, cst.For))
+        loops = isinstance(node, (cst.While, cst.For))
         branches = not isinstance(node, (cst.With, cst.Try, cst.TryStar))
-        self._loops += loop
+        self._loops += loops
         self._branches += branches
         if isinstance(node, cst.With):
-            self._context(block, headers, flow)
+            with_stream = self._streams.tracker.current
+            for header in headers:
+                self._streams.enter(head, header)
+            self._suite(block.body, flow)
+            self._streams.tracker.enter(with_stream, block.last.last + 1)
         else:
             alternative = flow.branch()
             self._suite(block.body, flow)
             self._branches += 1
-            self._suite(block.orelse, alternative)
+            for clause, suite in block.clauses[1:]:
+                is_else = isinstance(clause, (cst.Else, cst.If))
+                always = isinstance(clause, cst.Finally)
+                self._suite(suite, alternative if is_else else flow if always else flow.branch())
             self._branches -= 1
             flow.join(alternative)
-        self._branches += 1
-        for handler in block.clauses:
-            self._suite(handler, flow.branch())
-        self._suite(block.finalbody, flow)
-        self._branches -= 1
-        self._loops -= loop
+        self._loops -= loops
         self._branches -= branches
 
-    def _unknown(self, block: Block, flow: Flow) -> None:
-        """Read a block whose statements are not followed: a function, a class, a `match`."""
-        for part in self._module.every([block]):
-            statement = part if isinstance(part, Statement) else part.head
-            self._walked.elements.read(statement)
-            if not isinstance(block.node, cst.FunctionDef):
-                self._calls(statement, statement.node, flow, obstacle="it stands in a block")
-                self._other_uses.may_write(statement, statement.node, flow)
-
-    def _context(self, block: Block, contexts: list[cst.BaseExpression], flow: Flow) -> None:
-        """Walk through the body of a `with`, which may enter a stream."""
-        tracker = self._streams.tracker
-        before = tracker.current
-        for context in contexts:
-            if (stream := self._streams.context(block.head, context)) is not None:
-                tracker.enter(stream, block.head.line.number)
-        self._suite(block.body, flow)
-        tracker.enter(before, block.last.last + 1)
+    # --- Simple statements ----------------------------------------------------------------------
 
     def _statement(self, statement: Statement, flow: Flow) -> None:
         node = statement.node
-        launches = self._calls(statement, node, flow, obstacle="")
-        self._other_uses.read(statement, flow, has_launches=bool(launches))
+        launches = self._calls(statement, node, flow)
+        self.other_uses.read(statement, flow, has_launches=bool(launches))
         match node:
             case cst.Assign(targets=targets, value=value):
+                if not self._branches:
+                    self.facts.read(statement)
                 for target in targets:
                     self._assign(statement, target.target, value, flow, bool(launches))
-            case cst.Expr(value=cst.Call() as call):
-                path = statement.callee(call)
-                if self._classifier.classify(path, call) == "write":
-                    flow.write(head(path))
-            case cst.Return(value=value):
-                self._walked.returned = tuple(_returned(statement, value, flow))
             case cst.Del(target=target):
                 for name in statement.names(target):
                     self._release(statement, name, flow)
+                    self._taken.pop(name, None)
                     flow.forget(name)
+            case cst.Expr(value=cst.Call() as call) if not launches:
+                if not self._branches:
+                    self.facts.read(statement)
+                callee = statement.callee(call)
+                if self._classifier.classify(callee, call) == "write":
+                    flow.write(head(callee))
+            case cst.Return(value=value):
+                self.returned = tuple(_returned(statement, value, flow))
         # Every argument has a value now: it had one before, or the launch wrote it.
         for call in launches:
-            for used, view in self._classifier.uses(call):
+            for used, view in uses(call, self._grammar):
                 if (name := used.fill(statement.values)) in flow.variables:
                     flow.write(name, view.fill(statement.values) if view else "")
-
-    def _received(self, body: Suite) -> Statement | None:
-        """The statement that names the inputs of a scope, such as `arg0_1, arg1_1 = args`."""
-        for part in self._module.each(body):
-            if isinstance(part, Statement) and isinstance(part.node, cst.Assign):
-                if _is_args(part.node.value):
-                    return part
-        return None
 
     def _assign(
         self,
@@ -242,38 +228,34 @@ class PythonLaunchFinder:
         flow: Flow,
         launches: bool,
     ) -> None:
-        if isinstance(target, (cst.Tuple, cst.List)):
-            received = _is_args(value)
-            for name in statement.names(target):
-                if received:
-                    self._given.add(name)
-                    flow.receive(name)
-                else:
-                    flow.compute(name, None)
-            return
         name = statement.name(target)
         if not name:
+            if isinstance(target, (cst.Tuple, cst.List)):
+                self._unpack(statement.names(target), value, flow)
             return
         if launches:
             flow.compute(name, None)
             return
-        match value:
-            case cst.Name(value="None" | "True" | "False"):
-                flow.compute(name, "scalar" if value.value != "None" else "other")
-            case cst.Name():
-                base = statement.name(value)
-                self._reuse(statement, name, base, flow)
-                flow.alias(name, base, reuse=statement.is_reuse, whole=True)
-            case cst.Subscript():
+        if (taken := self._taken.get(_subscripted(statement, value))) is not None:
+            taken.append(Argument(name, statement.code(value), name, "out", "tensor"))
+        self._taken.pop(name, None)
+        if isinstance(value, cst.Call):
+            self._call(statement, name, value, flow)
+        elif base := statement.name(value):
+            self._reuse(statement, name, base, flow)
+            flow.alias(name, base, reuse=statement.is_reuse, whole=True)
+        elif isinstance(value, cst.Subscript):
+            flow.compute(name, None)
+        else:
+            flow.compute(name, "scalar" if isinstance(value, _SCALARS) else "other")
+
+    def _unpack(self, names: list[str], value: cst.BaseExpression, flow: Flow) -> None:
+        for name in names:
+            if _is_args(value):
+                self._given.add(name)
+                flow.receive(name)
+            else:
                 flow.compute(name, None)
-            case cst.Call():
-                self._call(statement, name, value, flow)
-            case cst.BinaryOperation() | cst.UnaryOperation() | cst.Comparison() | cst.IfExp():
-                flow.compute(name, "scalar")
-            case cst.Integer() | cst.Float():
-                flow.compute(name, "scalar")
-            case _:
-                flow.compute(name, "other")
 
     def _call(self, statement: Statement, name: str, value: cst.Call, flow: Flow) -> None:
         """The result of a known call that launches nothing gets a name."""
@@ -289,10 +271,12 @@ class PythonLaunchFinder:
             is_fresh = "# alias" in statement.comment
             flow.alias(name, base, reuse=statement.is_reuse, fresh=is_fresh)
         elif effect == "view":
-            self._other_uses.may_write(statement, value, flow)
+            self.other_uses.may_write(statement, value, flow)
             flow.compute(name, None)
         else:
             flow.compute(name, _RESULTS.get(str(effect)))
+
+    # --- Memory ---------------------------------------------------------------------------------
 
     def _reuse(self, statement: Statement, name: str, base: str, flow: Flow) -> None:
         if flow.get(base).root in self._given or not statement.is_reuse:
@@ -312,34 +296,36 @@ class PythonLaunchFinder:
         self, statement: Statement, action: MemoryAction, buffer: str, of: str = ""
     ) -> None:
         # The line behind a reuse may also follow other statements on the same line.
-        shares = statement.first if action == "reuse" else statement.alone
-        point = self._insertion_point(statement, "" if shares else _SHARED)
+        fits = statement.is_first if action == "reuse" else statement.is_alone
+        point = self._insertion_point(statement, "" if fits else _SHARED)
         scope, line = self._scope.name, statement.line.number
-        self._walked.memory.append(MemoryEvent(0, scope, action, buffer, of, line, point))
+        self.memory.append(MemoryEvent(0, scope, action, buffer, of, line, point))
+
+    # --- Launches -------------------------------------------------------------------------------
 
     def _calls(
-        self, statement: Statement, inside: cst.CSTNode, flow: Flow, *, obstacle: str
+        self, statement: Statement, inside: cst.CSTNode, flow: Flow, *, obstacle: str = ""
     ) -> list[cst.Call]:
         """Classify the calls in `inside`; returns the launches among them."""
         if isinstance(inside, cst.Del):
             return []
         launches = []
-        for node in calls(inside):
-            callee = statement.callee(node)
-            verdict = self._classifier.classify(callee, node)
+        for call in calls(inside):
+            callee = statement.callee(call)
+            verdict = self._classifier.classify(callee, call)
             if isinstance(verdict, PythonShape):
-                launches.append(node)
-                self._found(self._launch(statement, node, callee, verdict, flow, obstacle))
+                launches.append(call)
+                self._launch(statement, call, callee, verdict, flow, obstacle)
             elif verdict is None:
-                text = " ".join(statement.code(node).split())
-                self._walked.unrecognised.append(Unrecognised(statement.line_of(node), text))
+                text = " ".join(statement.code(call).split())
+                self.unrecognised.append(Unrecognised(statement.line_of(call), text))
             else:
                 if verdict == "device":
                     target = next(_targets(statement), "")
-                    self._streams.read(statement, callee, node, target)
-                self._other_uses.call(statement, node, verdict, flow)
+                    self._streams.read(statement, callee, call, target)
+                self.other_uses.call(statement, call, verdict, flow)
         if _names_in_passing(inside):
-            self._other_uses.may_write(statement, statement.node, flow)
+            self.other_uses.may_write(statement, statement.node, flow)
         if launches:
             self._last = statement.line.end
         return launches
@@ -352,69 +338,89 @@ class PythonLaunchFinder:
         shape: PythonShape,
         flow: Flow,
         obstacle: str,
-    ) -> PythonLaunch:
-        node = statement.node
-        return PythonLaunch(
-            statement,
-            call,
-            callee,
-            shape,
-            self._scope.name,
-            self._insertion_point(statement, obstacle or ("" if statement.alone else _SHARED)),
-            repeats=self._loops > 0 or not _runs_once(self._scope),
-            conditional=self._branches > 0,
-            kept=not (isinstance(node, cst.Expr) and node.value is call),
-            targets=tuple(_targets(statement)),
-            comments=self._comments(statement.line),
-            flow=flow,
-            stream=self._streams.launched_on(statement, call),
+    ) -> None:
+        written = read_arguments(call, self._grammar)
+        is_kept = not (isinstance(statement.node, cst.Expr) and statement.node.value is call)
+        if (callee, call) not in self._declared:
+            called = KernelCall(callee, written, is_kept)
+            self._declared[callee, call] = RESOLVERS[shape.roles](called, self._signatures)
+        declared = self._declared[callee, call]
+        given = list(arguments(statement, written, declared, flow))
+        if shape.kind == "extern_alloc" and is_kept:
+            # It returns what it computes, and only reads what it is given, written or not.
+            given = [replace(argument, role="in") for argument in given]
+        targets = tuple(_targets(statement))
+        for target in targets:
+            self._taken.pop(target, None)
+        is_complete = any(argument.role == "out" for argument in given)
+        if not is_complete:
+            flow_here = flow.only(statement.names(call))
+            one = _Incomplete(len(self.launches), given, targets, [], flow_here)
+            self._incomplete.append(one)
+            if len(targets) == 1:
+                self._taken[targets[0]] = one.taken
+        origins, nodes = provenance.read(self._comments(statement.line.start))
+        self.launches.append(
+            Launch(
+                index=self._index + len(self.launches),
+                scope=self._scope.name,
+                kernel=head(callee) if shape.roles == "signature" else callee,
+                kind=shape.kind,
+                line=statement.line_of(call),
+                args=distinct_names(unify_roles(given, flow)) if is_complete else (),
+                origins=self._texts.setdefault(origins, origins),
+                source_nodes=self._texts.setdefault(nodes, nodes),
+                insertion_point=self._insertion_point(
+                    statement, obstacle or ("" if statement.is_alone else _SHARED)
+                ),
+                # A subgraph may be called several times.
+                repeats=self._loops > 0
+                or not (self._scope.entry or is_partition(self._scope.name)),
+                conditional=self._branches > 0,
+                stream=self._streams.launched_on(statement, call),
+            )
         )
 
     def _insertion_point(self, statement: Statement, obstacle: str) -> InsertionPoint:
-        """Where lines can go."""
         line = statement.line
-        is_last = isinstance(statement.node, cst.Return)
-        return InsertionPoint(
-            line.start,
-            line.end,
-            self._source.data[line.start : line.body],
-            obstacle,
-            "it is part of a return" if is_last else "",
-        )
+        open_ended = "it is part of a return" if isinstance(statement.node, cst.Return) else ""
+        indent = self._data[line.start : line.body]
+        return InsertionPoint(line.start, line.end, indent, obstacle, open_ended)
 
-    def _comments(self, line: Line) -> list[bytes]:
+    def _comments(self, start: int) -> Iterator[bytes]:
         """The comment lines between the previous launch and this one."""
-        between = self._source.data[self._last : line.start]
-        lines = (one.strip() for one in between.splitlines())
-        return [one for one in lines if one.startswith(b"#")]
-
-
-def _runs_once(scope: ScopeNode) -> bool:
-    """Whether one call of the wrapper runs the scope at most once: not so for a subgraph."""
-    return scope.entry or is_partition(scope.name)
+        lines = (one.strip() for one in self._data[self._last : start].splitlines())
+        return (one for one in lines if one.startswith(b"#"))
 
 
 def _targets(statement: Statement) -> Iterator[str]:
     """The variables, or elements of variables, that the statement's result is assigned to."""
-    match statement.node:
-        case cst.Assign(targets=[first, *_]):
-            for part in elements(first.target):
-                if isinstance(part, (cst.Name, cst.Subscript)):
-                    yield statement.code(part)
+    if isinstance(statement.node, cst.Assign):
+        for part in elements(statement.node.targets[0].target):
+            if isinstance(part, (cst.Name, cst.Subscript)):
+                yield statement.code(part)
+
+
+def _subscripted(statement: Statement, node: cst.BaseExpression) -> str:
+    """The variable at the bottom of `buf7[0][1]`; empty for anything else."""
+    return subscripted(statement, node) if isinstance(node, cst.Subscript) else ""
 
 
 def _has_no_elements(statement: Statement, call: cst.Call) -> bool:
     """Such as `empty_strided_cpu((0, 4), (4, 1), torch.float32)`."""
-    match call.args:
-        case [cst.Arg(value=cst.Tuple() as size), *_]:
-            return any(statement.integer(one.value) == 0 for one in size.elements)
-    return False
+    sizes = elements(call.args[0].value) if call.args else []
+    return any(statement.code(size) == "0" for size in sizes)
 
 
 @lru_cache(maxsize=10_000)
 def _names_in_passing(node: cst.CSTNode) -> bool:
     """Whether a statement has an assignment in an expression."""
     return any(isinstance(one, cst.NamedExpr) for one in walk(node))
+
+
+def _receives(part: Statement | Block) -> TypeGuard[Statement]:
+    """Such as `arg0_1, arg1_1 = args`."""
+    return isinstance(part.node, cst.Assign) and _is_args(part.node.value)
 
 
 def _is_args(value: cst.BaseExpression) -> bool:

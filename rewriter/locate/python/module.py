@@ -7,9 +7,8 @@ after the other, so that a file is never in memory as a tree.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -17,6 +16,7 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.locate.python import syntax
+from rewriter.locate.python.forms import form_of
 from rewriter.locate.python.lines import Line, lines
 from rewriter.locate.python.statements import Statement
 from rewriter.locate.python.syntax import PythonError, TooDeepError
@@ -36,23 +36,25 @@ class Block:
     """A compound statement.
 
     `node` is that of the skeleton; what stands in its head is read with `head`. `decorators` are
-    the lines before it. `orelse` of an `if` may hold the block of an `elif`, `clauses` are the
-    bodies of handlers or cases. `last` is the last line of all.
+    the lines before that. `clauses` has `node` with its body, and the nodes behind it with theirs:
+    of `else`, `except`, `case` and so on; that of an `elif` is a block again. `last` is the last
+    line of all.
     """
 
     node: cst.CSTNode
     head: Statement
     decorators: Sequence[Statement]
-    body: Suite
-    orelse: Suite
-    clauses: Sequence[Suite]
-    finalbody: Suite
+    clauses: Sequence[tuple[cst.CSTNode, Suite]]
     last: Line
 
     @property
     def line(self) -> Line:
         """The line where it begins."""
-        return self.decorators[0].line if self.decorators else self.head.line
+        return (*self.decorators, self.head)[0].line
+
+    @property
+    def body(self) -> Suite:
+        return self.clauses[0][1]
 
     @property
     def name(self) -> str:
@@ -62,15 +64,9 @@ class Block:
     @property
     def parameters(self) -> list[str]:
         """The names of a function's positional parameters."""
-        match self.node:
-            case cst.FunctionDef(params=cst.Parameters(params=given)):
-                return [self.head.name(one.name) for one in given]
-        return []
-
-    @property
-    def suites(self) -> Sequence[Suite]:
-        """All its parts, in the order of the text."""
-        return (self.body, *self.clauses, self.orelse, self.finalbody)
+        if not isinstance(self.node, cst.FunctionDef):
+            return []
+        return [self.head.name(one.name) for one in self.node.params.params]
 
 
 # What is in a block. Only `if x: y` holds statements that are no run.
@@ -91,40 +87,28 @@ class Module:
                 yield part
                 continue
             for line in part.lines:
-                values = line.form.values(self.text[line.body : line.end])
-                nodes = line.form.statement.body
-                for node in nodes:
-                    yield Statement(node, line, values, node is nodes[0], len(nodes) == 1)
+                text = self.text[line.body : line.end]
+                read = (line.form, line.packed.split("\0")) if line.form else form_of(text)
+                assert read is not None
+                whole, values = read[0].statement, read[1]
+                for node in whole.body:
+                    yield Statement(node, whole, line, text, values)
 
-    def simple_lines(self) -> Iterator[Line]:
-        """Yield the lines of simple statements, also those in blocks."""
-        suites: list[Suite] = [self.body]
-        while suites:
-            for part in suites.pop():
-                if isinstance(part, Run):
-                    yield from part.lines
-                elif isinstance(part, Block):
-                    suites += part.suites
-
-    def span(self, statement: Statement, string: cst.SimpleString) -> tuple[int, int]:
-        """Where a string in a statement begins and ends in the file."""
-        text = statement.literal(string).encode().decode("latin-1")
-        start = self.text.index(text, statement.line.body)
-        return start, start + len(text)
+    def every(self, suite: Suite) -> Iterator[Statement]:
+        """Yield the statements in a suite, and the heads and statements of the blocks in it."""
+        for part in self.each(suite):
+            if isinstance(part, Statement):
+                yield part
+                continue
+            yield part.head
+            for _, inner in part.clauses:
+                yield from self.every(inner)
 
     def last(self, suite: Suite) -> Statement | Block:
         """The last of what is directly in a suite."""
         part = suite[-1]
         *_, last = self.each([Run(part.lines[-1:]) if isinstance(part, Run) else part])
         return last
-
-    def every(self, suite: Suite) -> Iterator[Statement | Block]:
-        """Yield what is in a suite, and in the blocks in it. Raises `PythonError`."""
-        for part in self.each(suite):
-            yield part
-            if isinstance(part, Block):
-                for inner in part.suites:
-                    yield from self.every(inner)
 
 
 def parse(source: Source) -> Module:
@@ -158,26 +142,33 @@ def read(text: str, *, checks: bool = True) -> Module:
     Raises `PythonError`, about the first fault of the text.
     """
     skeleton = _Skeleton(text)
-    fault: PythonError | None = None
-    try:
-        for line in lines(text):
-            skeleton.add(line)
-            if checks and not line.form.is_block:
-                _check(text, line)
-    except PythonError as error:
-        fault = error
-    tree = skeleton.tree(fault)
+    tree = skeleton.read(_read_line if checks else None)
     builder = _Builder(text, skeleton.parts)
     return Module(text, [builder.part(node) for node in tree.body])
 
 
-def _check(text: str, line: Line) -> None:
+def check(text: str, visit: Callable[[Line], None]) -> None:
+    """Read a module without keeping it. Raises `PythonError`, as `visit` may, which gets each
+    line."""
+
+    def both(text: str, line: Line) -> None:
+        _read_line(text, line)
+        visit(line)
+
+    _Skeleton(text, keeps=False).read(both)
+
+
+def _read_line(text: str, line: Line) -> None:
     """Read the statements of a line. Raises `PythonError` with the place in the file."""
+    if line.form is None or line.is_block:
+        return
     try:
         _ = line.form.statement
     except PythonError:
         try:
             syntax.statement(text[line.body : line.end].encode("latin-1").decode())
+        except TooDeepError:
+            pass  # in a string
         except PythonError as written:  # the place in the line, not in its form
             error = written
         indent = line.body - line.start if error.line <= 1 else 0
@@ -186,48 +177,52 @@ def _check(text: str, line: Line) -> None:
 
 
 class _Skeleton:
-    """Collects the text that libcst parses for the blocks of a module."""
+    """Collects the lines of a module, and the text that libcst parses for its blocks.
 
-    def __init__(self, text: str) -> None:
+    `parts` are the lines of compound statements and, if it `keeps` them, the runs between these.
+    """
+
+    def __init__(self, text: str, *, keeps: bool = True) -> None:
         self.parts: list[Line | Run] = []
         self._text = text
-        self._pieces: list[str] = []
-        self._starts: list[int] = []  # the line in the skeleton of each part
-        self._length = 0  # in lines
+        self._keeps = keeps
+        self._pieces: list[tuple[int, str]] = []  # with the line in the file
         self._indents = [""]
+        self._in_run = False
 
-    def add(self, line: Line) -> None:
-        indent = self._text[line.start : line.body]
-        before = self.parts[-1] if self.parts else None
-        if not line.form.is_block:
-            if isinstance(before, Run) and indent == self._indents[-1]:
-                before.lines.append(line)
-                return
-            self.parts.append(Run([line]))
-            written = "_"
-        else:
-            self.parts.append(line)
-            written = line.form.text
-        self._follow(indent, line)
-        self._pieces.append(f"{indent}{written}\n")
-        self._starts.append(self._length + 1)
-        self._length += written.count("\n") + 1
-
-    def tree(self, fault: PythonError | None) -> cst.Module:
-        """The tree. `fault` is what stopped the reading; an earlier one of the blocks is raised
-        instead of it."""
+    def read(self, visit: Callable[[str, Line], None] | None) -> cst.Module:
+        """The tree of the skeleton. Raises `PythonError` about the first fault."""
+        fault: PythonError | None = None
         try:
-            tree = syntax.module("".join(self._pieces))
+            for line in lines(self._text, reads=visit is not None):
+                if visit is not None:
+                    visit(self._text, line)
+                self._add(line)
         except PythonError as error:
-            found = self._placed(error)
-            if fault is None or (error.line <= self._length and found.line < fault.line):
-                raise found from error
+            fault = error
+        try:
+            tree = syntax.module("".join(text for _, text in self._pieces))
+        except PythonError:
+            if (found := self._placed()) is not None and (not fault or found.line < fault.line):
+                raise found from None
         if fault is not None:
             raise fault
         return tree
 
+    def _add(self, line: Line) -> None:
+        indent = self._text[line.start : line.body]
+        if self._in_run and not line.is_block and indent == self._indents[-1]:
+            if self._keeps and isinstance(run := self.parts[-1], Run):
+                run.lines.append(line)
+            return
+        self._in_run = not line.is_block
+        self.parts.append(line if line.is_block else Run([line]))
+        self._follow(indent, line)
+        written = line.form.text if line.is_block and line.form else "_"
+        self._pieces.append((line.number, f"{indent}{written}\n"))
+
     def _follow(self, indent: str, line: Line) -> None:
-        """Follow the indentation of blocks, whose end the parser reports without a place."""
+        """Follow the indentation of blocks, about which the parser does not say where it fails."""
         while len(indent) < len(self._indents[-1]):
             self._indents.pop()
         if len(indent) > len(self._indents[-1]):
@@ -237,15 +232,20 @@ class _Skeleton:
         elif indent != self._indents[-1]:
             raise PythonError("unindent does not match any outer level", line.number)
 
-    def _placed(self, error: PythonError) -> PythonError:
-        """An error in the skeleton, with its place in the file."""
-        index = bisect_right(self._starts, error.line) - 1
-        if not error.line:  # a character that is no Python: the parser does not say where
-            index = next(i for i, piece in enumerate(self._pieces) if syntax.is_no_token(piece))
-        part = self.parts[max(index, 0)]
-        line = part.lines[0] if isinstance(part, Run) else part
-        number = line.number + max(error.line - self._starts[max(index, 0)], 0)
-        return type(error)(error.message, min(number, line.last), error.column)
+    def _placed(self) -> PythonError | None:
+        """The error of the skeleton, with its line in the file; `None` if that is the end."""
+        padded = ""
+        for number, text in self._pieces:
+            padded += "\n" * (number - 1 - padded.count("\n")) + text
+        try:
+            syntax.module(padded)
+        except PythonError as error:
+            if error.line:
+                return error if error.line <= self._pieces[-1][0] else None
+            # A character that is no Python: the parser does not say where it is.
+            found = (line for line, text in self._pieces if syntax.is_no_token(text))
+            return PythonError(error.message, next(found))
+        return None
 
 
 class _Builder:
@@ -267,36 +267,27 @@ class _Builder:
     def _block(self, node: cst.CSTNode) -> Block:
         decorators = [self._head(one) for one in getattr(node, "decorators", ())]
         head = self._head(node)
-        body = self._suite(getattr(node, "body", None), head)
-        clauses = [
-            self._suite(clause.body, self._head(clause))
-            for clause in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
-        ]
-        orelse = self._clause(getattr(node, "orelse", None))
-        finalbody = self._clause(getattr(node, "finalbody", None))
-        return Block(node, head, decorators, body, orelse, clauses, finalbody, self._last)
+        clauses = [(node, self._suite(node.body, head))] if hasattr(node, "body") else []
+        for clause in (
+            *getattr(node, "handlers", ()),
+            *getattr(node, "cases", ()),
+            getattr(node, "orelse", None),
+            getattr(node, "finalbody", None),
+        ):
+            if isinstance(clause, cst.If):  # `elif`
+                clauses.append((clause, [self._block(clause)]))
+            elif clause is not None:
+                clauses.append((clause, self._suite(clause.body, self._head(clause))))
+        return Block(node, head, decorators, clauses, self._last)
 
-    def _clause(self, node: cst.CSTNode | None) -> Suite:
-        match node:
-            case None:
-                return ()
-            case cst.If():
-                return (self._block(node),)
-            case cst.Else() | cst.Finally():
-                return self._suite(node.body, self._head(node))
-        raise TypeError(type(node))
-
-    def _suite(self, body: cst.BaseSuite | None, head: Statement) -> Suite:
-        match body:
-            case cst.SimpleStatementSuite(body=nodes):
-                return [Statement(node, head.line, head.values) for node in nodes]
-            case cst.IndentedBlock(body=nodes):
-                return [self.part(node) for node in nodes]
-        return ()  # of `match`, which has only cases
+    def _suite(self, body: cst.BaseSuite, head: Statement) -> Suite:
+        if isinstance(body, cst.SimpleStatementSuite):
+            return [replace(head, node=node) for node in body.body]
+        return [self.part(node) for node in body.body]
 
     def _head(self, node: cst.CSTNode) -> Statement:
         line = next(self._parts)
         assert isinstance(line, Line)
         self._last = line
-        values = line.form.values(self._text[line.body : line.end])
-        return Statement(node, line, values)
+        text = self._text[line.body : line.end]
+        return Statement(node, None, line, text, line.packed.split("\0"))

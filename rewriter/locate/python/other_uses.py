@@ -6,6 +6,8 @@ nothing: its buffers are measured before it (`rewriter/instrumentation/together.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import libcst as cst
 
 from rewriter.locate.flow import Flow
@@ -14,6 +16,9 @@ from rewriter.locate.types import OtherUse
 
 # Known calls that write nothing, and whose results are known to show the memory of known variables.
 _HARMLESS = frozenset({"allocation", "view", "copy", "check", "scalar"})
+
+_CONSTANTS = (cst.BaseString, cst.BaseNumber, cst.Ellipsis)
+_NEW = (cst.Call, cst.Name, cst.BinaryOperation, cst.Comparison, *_CONSTANTS)
 
 
 class OtherUses:
@@ -32,16 +37,18 @@ class OtherUses:
 
     def read(self, statement: Statement, flow: Flow, *, has_launches: bool) -> None:
         """Read what a statement may write other than by the calls in it."""
-        match statement.node:
-            case cst.Del() | cst.Return() | cst.Pass():
-                return
-            case cst.Expr(value=cst.Call() | cst.BaseString() | cst.BaseNumber() | cst.Ellipsis()):
-                return
-            case cst.Assign(targets=targets, value=value) if all(map(_is_bound, targets)):
-                if not has_launches and not _is_new(statement, value, flow):
-                    self.may_write(statement, value, flow)
-                return
-        self.may_write(statement, statement.node, flow)
+        node = statement.node
+        if _writes_nothing(node):
+            return
+        if isinstance(node, cst.Assign) and _binds_names(node):
+            value = node.value
+            base = subscripted(statement, value) if isinstance(value, cst.Subscript) else ""
+            # An element of a call's result, and not a part of a tensor.
+            is_element = bool(base) and flow.get(base).type != "tensor"
+            if not has_launches and not is_element:
+                self.may_write(statement, value, flow)
+        else:
+            self.may_write(statement, node, flow)
 
     def may_write(
         self, statement: Statement, inside: cst.CSTNode, flow: Flow, *, lasts: bool = True
@@ -52,18 +59,20 @@ class OtherUses:
                 self.found.append(OtherUse(statement.line.start, buffer, lasts))
 
 
-def _is_bound(target: cst.AssignTarget) -> bool:
-    """Whether an assignment only binds names, and changes no object."""
-    return all(isinstance(part, cst.Name) for part in elements(target.target))
-
-
-def _is_new(statement: Statement, value: cst.BaseExpression, flow: Flow) -> bool:
-    """Whether a value shows no memory that the data flow does not know about."""
-    match value:
-        case cst.Call() | cst.Name() | cst.BaseString() | cst.BaseNumber() | cst.Ellipsis():
-            return True
-        case cst.Subscript():  # an element of a call's result, and not a part of a tensor
-            return flow.get(subscripted(statement, value)).type != "tensor"
-        case cst.UnaryOperation(operator=operator):
+@lru_cache(maxsize=10_000)
+def _writes_nothing(node: cst.CSTNode) -> bool:
+    """Whether a statement writes nothing, whatever its variables are."""
+    match node:
+        case cst.Assign(value=cst.UnaryOperation(operator=operator)) if _binds_names(node):
             return not isinstance(operator, cst.Plus)
-    return isinstance(value, (cst.BinaryOperation, cst.Comparison))
+        case cst.Assign(value=value) if _binds_names(node):
+            return isinstance(value, _NEW)
+        case cst.Expr(value=value):
+            return isinstance(value, (cst.Call, *_CONSTANTS))
+    return isinstance(node, (cst.Del, cst.Return, cst.Pass))
+
+
+def _binds_names(node: cst.Assign) -> bool:
+    """Whether an assignment only binds names, and changes no object."""
+    parts = (part for one in node.targets for part in elements(one.target))
+    return all(isinstance(part, cst.Name) for part in parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,9 +10,9 @@ import libcst as cst
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
+from rewriter.locate.harness import read_harness
 from rewriter.locate.inputs import Harness
 from rewriter.locate.python.grammar import PythonGrammar
-from rewriter.locate.harness import read_harness
 from rewriter.locate.python.module import Block, Module, Suite, parse
 from rewriter.locate.python.statements import Statement, positional, walk
 
@@ -29,7 +29,7 @@ class KernelDefinition:
         """The callee's text, for example `async_compile.triton`."""
         return self.statement.callee(self.call)
 
-    @property
+    @cached_property
     def texts(self) -> tuple[str, ...]:
         """The strings among the arguments: names and sources of kernels."""
         found = map(self.statement.string, positional(self.call))
@@ -43,10 +43,6 @@ class ScopeNode:
     name: str
     function: Block
     entry: bool
-
-    @property
-    def function_name(self) -> str:
-        return self.function.name
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,8 @@ def _is_scope(module: Module, function: Block) -> bool:
         isinstance(node, cst.Attribute)
         and isinstance(node.value, cst.Name)
         and (node.value.value == "extern_kernels" or node.attr.value == "run")
-        for part in module.every(function.body)
-        for node in walk(part.node if isinstance(part, Statement) else part.head.node)
+        for statement in module.every(function.body)
+        for node in walk(statement.node)
     )
 
 

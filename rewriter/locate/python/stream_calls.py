@@ -25,13 +25,12 @@ class StreamCalls:
     def __init__(self, tracker: StreamTracker) -> None:
         self.tracker = tracker
 
-    def context(self, statement: Statement, expression: cst.BaseExpression) -> str | None:
-        """The stream that `with expression:` enters, if it enters one."""
-        match expression:
-            case cst.Call(args=[cst.Arg(value=given), *_]):
-                if statement.callee(expression).endswith(".stream"):
-                    expression = given
-        return self._stream(statement, expression)
+    def enter(self, statement: Statement, context: cst.BaseExpression) -> None:
+        """Enter the stream of `with context:`, if it is one."""
+        if isinstance(context, cst.Call) and statement.callee(context).endswith(".stream"):
+            context = (*positional(context), context)[0]
+        if (stream := self._stream(statement, context)) is not None:
+            self.tracker.enter(stream, statement.line.number)
 
     def launched_on(self, statement: Statement, call: cst.Call) -> str:
         """The stream of a launch: that of the handle that it is passed, or else the current one."""

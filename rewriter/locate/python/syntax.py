@@ -11,13 +11,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-# What is between the quotation marks of an f-string is read as code, as the parser does.
-_TOKEN = re.compile(
-    r"(?<![fFtT])(?<![fFtT][rR])"
-    r"('''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^\\'\r\n])*'|\"(?:\\.|[^\\\"\r\n])*\")"
-    r"|#[^\r\n]*|\r\n|\w+|[ \t\f]+|[-+*/%@&|^<>=!~:]+|.",
-    re.DOTALL,
-)
+_TOKEN = re.compile(r"\w+|[ \t\f]+|\r\n|.", re.DOTALL)
 _OPERATORS = frozenset(
     {"not", "and", "or", "in", "is", "lambda", "for", "if", "else", "await", "yield", "from"}
 )
@@ -97,7 +91,7 @@ def _require_shallow(text: str) -> None:
     """Raise if reading a text may take too much stack.
 
     What recurses is a bracket in a bracket, and operators, strings or clauses in a row. A comma or
-    the end of a statement ends a row.
+    the end of a statement ends a row. In a string, which forms have none of, anything counts.
     """
     rows = [0]  # what each open bracket takes, with the row in it
     line, clauses = 1, 0
@@ -112,10 +106,8 @@ def _require_shallow(text: str) -> None:
         elif token in (",", ";", "\n", "\r", "\r\n"):
             if token == "," or len(rows) == 1:
                 rows[-1] = _BRACKET if len(rows) > 1 else 0
-        elif match[1] or token in _OPERATORS or token == ".":
+        elif token in _OPERATORS or not (token.isspace() or token[0].isalnum() or token == "_"):
             rows[-1] += 1
-        elif token[0] in "-+*/%@&|^<>=!~:":
-            rows[-1] += len(token)  # `--a`
         clauses += token == "elif"
         line += token.count("\n")
         if clauses > _MOST_CLAUSES or sum(rows) > _DEEPEST:

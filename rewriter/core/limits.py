@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rewriter.core.errors import RewriterError
 
-# Nested expressions or statements in Python, which itself accepts 200 brackets: generated code has
-# 30. All code that walks a tree stays within Python's recursion limit.
-PYTHON_NESTING = 200
-# The same for C++: expressions, blocks, and `else if` after `else if`.
+# Depth of a statement in Python, by `rewriter/locate/python/syntax.py`: generated code has 5 nested
+# brackets and 20 operators. All code that walks a tree stays within Python's recursion limit.
+PYTHON_NESTING = "50 nested brackets, 250 operators in a row, and 100 nested blocks"
+# Expressions and blocks of C++, and `else if` after `else if`.
 CPP_NESTING = 200
 # The text of one wrapper: one with 100,000 launches has 24 MB.
 WRAPPER_BYTES = 64 << 20

@@ -125,7 +125,7 @@ def _wrong(
 def reads_first(text: str, position: int) -> bool:
     """Whether a kernel reads the memory of a parameter before it writes to it, by the order of its
     text. False if the text does not show it."""
-    from rewriter.locate.kernel_functions import triton
+    from rewriter.locate.python.kernel_functions import triton
 
     for parameters in (triton(text), kernels.cpp(text)):
         if parameters is None or position >= len(parameters):

@@ -12,24 +12,11 @@ from dataclasses import dataclass, replace
 
 from rewriter.locate.types import EntryPoint, InputSpec, Launch
 
-_UNKNOWN = "?"
-_LONG = re.compile(r"(?<=\d)L+\b")
-_CAST = re.compile(r"static_cast<[\w:]+>")
-_FLOOR = re.compile(r"\bc10::div_floor_integer\b")
+UNKNOWN = "?"  # of a dimension
 # Inductor's names for sizes, by the table in torch/utils/_sympy/symbol.py.
 SYMBOL = re.compile(r"(?:s|u|zu?f?)\d+$")
 _ATTENTION = re.compile(r"_scaled_dot_product_\w+_backward")
 _SEEDS = ("int64", "uint64")
-
-
-def dimension(text: str) -> str:
-    """A size or stride of either language as the runtimes read it; `?` if they cannot."""
-    if text.isdecimal():
-        return text
-    from rewriter.locate import arithmetic
-
-    text = _FLOOR.sub("floor", _CAST.sub("", _LONG.sub("", text)))
-    return arithmetic.of_sizes(text.strip()) or _UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -82,14 +69,14 @@ def _one(
     if name in symbols:
         return replace(spec, kind=spec.kind or "int", symbol=symbols[name])
     if example and is_dynamic and example.size is not None:
-        size = tuple(symbols.get(f"{name}[{i}]", _UNKNOWN) for i in range(len(example.size)))
-        spec = replace(example, size=size, stride=(_UNKNOWN,) * len(size))
+        size = tuple(symbols.get(f"{name}[{i}]", UNKNOWN) for i in range(len(example.size)))
+        spec = replace(example, size=size, stride=(UNKNOWN,) * len(size))
     if not asserted:
         return spec
     if asserted.size is not None:
         # A dimension that is unknown or known only as a range may still have a name.
         size = tuple(
-            symbols.get(f"{name}[{i}]", _UNKNOWN) + known[1:] if known[0] == _UNKNOWN else known
+            symbols.get(f"{name}[{i}]", UNKNOWN) + known[1:] if known[0] == UNKNOWN else known
             for i, known in enumerate(asserted.size)
         )
         spec = replace(spec, size=size, open=asserted.open)

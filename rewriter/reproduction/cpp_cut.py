@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from rewriter.artifact.kernel_sources import find_kernels
-from rewriter.locate.kernel_functions import triton_name
+from rewriter.locate.python.kernel_functions import triton_name
 from rewriter.locate.types import KernelSource
 from rewriter.reproduction import cpp_calls
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, split, unwrapped

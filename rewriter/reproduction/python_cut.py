@@ -1,16 +1,20 @@
 """Extracts one launch from a Python wrapper: its statement, and the parts of the module it needs.
 
-The text is parsed and copied, never executed.
+The text is read and copied, never executed.
 """
 
 from __future__ import annotations
 
-import ast
 import builtins
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import libcst as cst
+
+from rewriter.locate.python import syntax
+from rewriter.locate.python.module import Block, Module, parse
+from rewriter.locate.python.statements import Statement, names, walk
 from rewriter.reproduction import schemas
 from rewriter.reproduction.refusal import refusal
 from rewriter.reproduction.types import Cut, Recorded
@@ -18,32 +22,31 @@ from rewriter.reproduction.types import Cut, Recorded
 _COMPILER = "async_compile"
 _OPERATOR = re.compile(r"\b(?:torch\.ops\.(?=\w+\.\w+\.)|(?=aten\.))(\w+)\.(\w+(?:\.\w+)?)\(")
 _BUILTIN = frozenset(dir(builtins)) | {"__file__", "__name__"}
+_CODE = cst.Module([])
 
 
 def cut(recorded: Recorded) -> Cut:
     """Extract a launch. Raises `RewriterError` if its statement needs values not recorded."""
-    source = recorded.wrapper.plain.data.decode()
-    lines = source.splitlines(keepends=True)
-    module = ast.parse(source)
+    module = parse(recorded.wrapper.plain)
     statement, scope = _statement(module, recorded)
-    substitution = _Substitution(recorded, statement)
-    call = [ast.unparse(substitution.visit(statement))]
-    results = {
-        name: ast.unparse(substitution.visit(ast.parse(text, mode="eval").body))
-        for name, text in _results(recorded)
-    }
+    written = _read(statement.code(statement.node))
+    substitution = _Substitution(recorded, written)
+    call = substitution.apply(written)
+    results = {name: substitution.apply(_read(text)).strip() for name, text in _results(recorded)}
     bound = {*substitution.variables.values(), *_targets(statement)}
-    texts = [*call, *results.values()]
-    local, sizes = _locals(scope, recorded, bound, texts, _module_names(module))
-    header, kernels = _of_module(module, lines, [*local, *texts])
-    text = "\n".join([*local, *call])
+    texts = [call, *results.values()]
+    parts = [_Part.of(module, part) for part in module.each(module.body)]
+    defined = frozenset().union(*(part.defines for part in parts))
+    local, sizes = _locals(module, scope, recorded, bound, texts, defined)
+    header, kernels = _of_module(parts, [*local, *texts])
+    text = "\n".join([*local, call])
     return Cut(
         header,
         kernels,
         text,
         substitution.variables,
         results,
-        is_random=_is_random(call[0]),
+        is_random=_is_random(call),
         sizes=sizes,
     )
 
@@ -55,49 +58,69 @@ def _is_random(call: str) -> bool:
     return known is not None and known.is_random
 
 
-def _statement(module: ast.Module, recorded: Recorded) -> tuple[ast.stmt, ast.AST]:
-    """The statement of the launch, and the function around it."""
+def _read(text: str) -> cst.BaseSmallStatement:
+    """A simple statement as it stands, and not as a form."""
+    (node,) = syntax.statement(text).body
+    return node
+
+
+def _statement(module: Module, recorded: Recorded) -> tuple[Statement, Block]:
+    """The statement of the launch, and the innermost function around it."""
     line = recorded.launch.line
-    found: tuple[ast.stmt, ast.AST] | None = None
-    for scope in ast.walk(module):
-        if not isinstance(scope, ast.FunctionDef) or not _holds(scope, line):
-            continue
-        for node in ast.walk(scope):
-            if isinstance(node, ast.Assign | ast.Expr | ast.Return) and _holds(node, line):
-                found = (node, scope)  # the innermost function is walked last
-    if found is None or isinstance(found[0], ast.Return):
+    found: tuple[Statement, Block] | None = None
+    for scope in _functions(module, module.body):
+        for one in module.every(scope.body):
+            if one.line.number <= line <= one.line.last and one.whole is not None:
+                found = (one, scope)  # the innermost function comes last
+    if found is None or not isinstance(found[0].node, (cst.Assign, cst.Expr)):
         raise refusal(recorded, "its statement cannot stand by itself")
     return found
 
 
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
+def _functions(module: Module, suite: Iterable[object]) -> Iterator[Block]:
+    for part in suite:
+        if isinstance(part, Block):
+            if isinstance(part.node, cst.FunctionDef):
+                yield part
+            for _, inner in part.clauses:
+                yield from _functions(module, inner)
 
 
-class _Substitution(ast.NodeTransformer):
+class _Substitution(cst.CSTTransformer):
     """Replaces each expression whose own value was recorded by a variable."""
 
-    def __init__(self, recorded: Recorded, statement: ast.stmt) -> None:
+    def __init__(self, recorded: Recorded, written: cst.BaseSmallStatement) -> None:
+        super().__init__()
         self.variables: dict[str, str] = {}
         self._by_text: dict[str, str] = {}
-        value = getattr(statement, "value", statement)
-        handed = {ast.unparse(node) for node in ast.walk(value) if isinstance(node, ast.expr)}
+        handed = {_text(node) for node in walk(written) if isinstance(node, cst.BaseExpression)}
         arguments = {x.name: x for x in recorded.launch.args if x.type == "tensor"}
         for name, tensor in recorded.given.items():
             argument = arguments.get(name)
-            expression = None if argument is None else _expression(argument.expr)
-            text = name if expression is None else ast.unparse(expression)
+            expression = None if argument is None else syntax.expression(argument.expr)
+            text = name if expression is None else _text(expression)
             if tensor.file is None and text not in handed:
                 continue  # the launch makes it
-            if tensor.carried or isinstance(expression, ast.Name) or expression is None:
+            if tensor.carried or isinstance(expression, cst.Name) or expression is None:
                 self.variables[name] = name if name.isidentifier() else _variable(name)
             else:
                 self.variables[name] = self._by_text[text] = _variable(name)
 
-    def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.expr) and (name := self._by_text.get(ast.unparse(node))):
-            return ast.Name(name, ast.Load())
-        return self.generic_visit(node)
+    def apply(self, node: cst.BaseSmallStatement) -> str:
+        return _CODE.code_for_node(node.visit(self))  # type: ignore[arg-type]
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return not (isinstance(node, cst.BaseExpression) and _text(node) in self._by_text)
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
+        if isinstance(original_node, cst.BaseExpression):
+            variable = self._by_text.get(_text(original_node))
+            return updated_node if variable is None else cst.Name(variable)
+        return updated_node
+
+
+def _text(node: cst.CSTNode) -> str:
+    return _CODE.code_for_node(node)
 
 
 def _variable(name: str) -> str:
@@ -112,116 +135,120 @@ def _results(recorded: Recorded) -> Iterator[tuple[str, str]]:
 
 
 def _locals(
-    scope: ast.AST,
+    module: Module,
+    scope: Block,
     recorded: Recorded,
     bound: set[str],
     texts: Iterable[str],
-    module: frozenset[str],
+    defined: frozenset[str],
 ) -> tuple[list[str], dict[str, str]]:
     """Assignments that the launch needs besides its tensors: streams, expressions over sizes; and
     the numbers of the call among these, by name."""
-    before: dict[str, ast.Assign] = {}
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Assign) and node.lineno < recorded.launch.line:
-            before.update(dict.fromkeys(_targets(node), node))
+    before: dict[str, Statement] = {}
+    for one in module.every(scope.body):
+        if one.line.number < recorded.launch.line:
+            before.update(dict.fromkeys(_targets(one), one))
     made: list[str] = []
     sizes: dict[str, str] = {}
-    pending = [name for text in texts for name in _names(text)]
-    seen = set(bound) | module | _BUILTIN
+    pending = [name for text in texts for name in _used(_read(text))]
+    seen = set(bound) | defined | _BUILTIN
     while pending:
         name = pending.pop()
         if name in seen:
             continue
         seen.add(name)
-        assignment = before.get(name)
+        made_by = before.get(name)
         if name in recorded.numbers:
             sizes[name] = recorded.numbers[name]
-        elif assignment is not None and isinstance(assignment.targets[0], ast.Name):
-            text = ast.unparse(assignment)
+        elif made_by is not None and len(_targets(made_by)) == 1:
+            text = made_by.code(made_by.node)
             made.insert(0, text)
-            pending += _names(ast.unparse(assignment.value))
+            pending += _used(_read(text))
         else:
             raise refusal(recorded, f"it uses {name}, whose value the dump does not hold")
     return made, sizes
 
 
-def _of_module(module: ast.Module, lines: list[str], texts: Iterable[str]) -> tuple[str, str]:
+def _of_module(parts: list[_Part], texts: Iterable[str]) -> tuple[str, str]:
     """The statements of the module that some text needs: imports and short names, then kernels."""
-    wanted = {"torch"}.union(*(_names(text) for text in texts))
-    statements = [_Statement.of(node, lines) for node in module.body]
+    wanted = {"torch"}.union(*(_used(_read(text)) for text in texts))
     taken: set[int] = set()
     while True:
-        more = {i for i, one in enumerate(statements) if i not in taken and one.defines & wanted}
+        more = {i for i, one in enumerate(parts) if i not in taken and one.defines & wanted}
         if not more:
             break
         taken |= more
-        wanted |= {name for i in more for name in statements[i].uses}
+        wanted |= {name for i in more for name in parts[i].uses}
     if _COMPILER in wanted:
-        taken |= {i for i, one in enumerate(statements) if one.waits}
-    header = [statements[i].text for i in sorted(taken) if not statements[i].is_kernel]
-    kernels = [statements[i].text for i in sorted(taken) if statements[i].is_kernel]
+        taken |= {i for i, one in enumerate(parts) if one.waits}
+    header = [parts[i].text for i in sorted(taken) if not parts[i].is_kernel]
+    kernels = [parts[i].text for i in sorted(taken) if parts[i].is_kernel]
     return "".join(header), "\n".join(kernels)
 
 
 @dataclass(frozen=True)
-class _Statement:
-    """One statement of the module."""
+class _Part:
+    """One statement of the module; it `waits` for kernels that are compiled beside."""
 
     text: str
     defines: frozenset[str]
     uses: frozenset[str]
     is_kernel: bool
-    waits: bool  # for kernels that are compiled beside
+    waits: bool
 
     @staticmethod
-    def of(node: ast.stmt, lines: list[str]) -> _Statement:
-        decorators = getattr(node, "decorator_list", [])
-        start = min([node.lineno, *(x.lineno for x in decorators)])
-        text = "".join(lines[start - 1 : node.end_lineno])
+    def of(module: Module, part: Statement | Block) -> _Part:
+        last = part.last if isinstance(part, Block) else part.line
+        text = module.text[part.line.start : last.end].encode("latin-1").decode()
         text = text if text.endswith("\n") else text + "\n"
-        names = frozenset(_defined(node))
-        uses = frozenset() if isinstance(node, ast.ClassDef) else frozenset(_loaded(node))
-        is_kernel = isinstance(node, ast.FunctionDef) or (
-            isinstance(node, ast.Assign) and (node.end_lineno or 0) > node.lineno
-        )
-        waits = isinstance(node, ast.Expr | ast.Delete) and _COMPILER in _called(node)
-        return _Statement(text, names, uses, is_kernel or waits, waits)
+        node = part.node
+        is_class = isinstance(node, cst.ClassDef)
+        used = () if is_class else (name for one in module.every([part]) for name in _uses(one))
+        uses = frozenset(used)
+        waits = isinstance(node, (cst.Expr, cst.Del)) and _COMPILER in uses
+        is_source = isinstance(node, cst.Assign) and part.line.last > part.line.number
+        is_kernel = isinstance(node, cst.FunctionDef) or is_source or waits
+        return _Part(text, frozenset(_defined(module, part)), uses, is_kernel, waits)
 
 
-def _called(node: ast.AST) -> set[str]:
-    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+def _defined(module: Module, part: Statement | Block) -> Iterator[str]:
+    if isinstance(part, Block):
+        if isinstance(part.node, cst.FunctionDef):
+            yield part.name
+        elif isinstance(part.node, (cst.If, cst.Try)):
+            for inner in module.each(part.body):
+                yield from _defined(module, inner)
+    elif isinstance(part.node, (cst.Import, cst.ImportFrom)):
+        imported = part.node.names if not isinstance(part.node.names, cst.ImportStar) else ()
+        for alias in imported:
+            name = alias.asname.name if alias.asname else alias.name
+            yield part.code(name).partition(".")[0]
+    else:
+        yield from _targets(part)
 
 
-def _module_names(module: ast.Module) -> frozenset[str]:
-    return frozenset(name for node in module.body for name in _defined(node))
+def _targets(statement: Statement) -> list[str]:
+    targets = statement.node.targets if isinstance(statement.node, cst.Assign) else ()
+    return [name for one in targets for name in statement.names(one.target)]
 
 
-def _defined(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        yield from ((x.asname or x.name).split(".")[0] for x in node.names)
-    elif isinstance(node, ast.Assign):
-        yield from _targets(node)
-    elif isinstance(node, ast.FunctionDef):
-        yield node.name
-    elif isinstance(node, ast.If | ast.Try):
-        yield from (name for inner in node.body for name in _defined(inner))
+def _uses(statement: Statement) -> Iterator[str]:
+    """The variables that a statement reads."""
+    for node in _reads(statement.node):
+        yield from statement.names(node)
 
 
-def _targets(node: ast.stmt) -> list[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return [x.id for target in targets for x in ast.walk(target) if isinstance(x, ast.Name)]
+def _used(node: cst.BaseSmallStatement) -> set[str]:
+    """The variables that a statement, which is no form, reads."""
+    return {name.text for one in _reads(node) for name in names(one)}
 
 
-def _names(text: str) -> set[str]:
-    return _loaded(ast.parse(text))
-
-
-def _loaded(node: ast.AST) -> set[str]:
-    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
-
-
-def _expression(text):
-    try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return None
+def _reads(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The parts of a statement that are no names it binds."""
+    if not isinstance(node, cst.Assign):
+        yield node
+        return
+    yield node.value
+    for one in node.targets:
+        if not isinstance(one.target, (cst.Name, cst.Tuple, cst.List)):
+            yield one.target

@@ -11,7 +11,6 @@ import pytest
 
 from artifacts import get
 from rewriter.cli import main
-from rewriter.core import python_syntax
 
 PYTHON = get("cpu-torch2.13/complex_numbers").data
 CPP = get("cpu-torch2.13/complex_numbers cpp_wrapper").data
@@ -87,17 +86,17 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
         lambda data: data.replace(b'r"""\n#include', b'r"""int x; #include', 1),
         "a probe needs a line of its own",
     ),
-    "minus signs": ("python", _argument(b"-" * 500 + b"1"), "nested more than 200 deep"),
-    "attributes": ("python", _argument(b"a" + b".a" * 1500), "nested more than 200 deep"),
-    "a sum": ("python", _argument(b"+".join([b"1"] * 900)), "nested more than 200 deep"),
-    "calls": ("python", _argument(b"f" + b"()" * 20_000), "nested too deep"),
-    "parentheses": ("python", _argument(b"(" * 300 + b"1" + b")" * 300), "too many nested"),
+    "minus signs": ("python", _argument(b"-" * 500 + b"1"), "nested too deeply"),
+    "attributes": ("python", _argument(b"a" + b".a" * 1500), "nested too deeply"),
+    "a sum": ("python", _argument(b"+".join([b"1"] * 900)), "nested too deeply"),
+    "calls": ("python", _argument(b"f" + b"()" * 20_000), "nested too deeply"),
+    "parentheses": ("python", _argument(b"(" * 300 + b"1" + b")" * 300), "nested too deeply"),
     "else if": (
         "python",
         lambda data: data + b"if x: pass\n" + b"elif x: pass\n" * 900,
-        "nested more than 200 deep",
+        "nested too deeply",
     ),
-    "a long number": ("python", _argument(b"0x" + b"f" * 5_000), "a number of 20000 bits"),
+    "many conditions": ("python", _argument(b" and ".join([b"1"] * 3_000)), "nested too deeply"),
     "minus signs in C++": (
         "aoti",
         lambda data: _at_start(data, b"    int odd = " + b"- " * 1_000 + b"1;\n"),
@@ -158,7 +157,8 @@ TAKEN: dict[str, tuple[str, Change]] = {
         "python",
         lambda data: data.replace(b"(128, 256), (256, 1)", b"(128, # x\n 256), (256, 1)", 1),
     ),
-    "many conditions": ("python", _argument(b" and ".join([b"1"] * 3_000))),
+    "many conditions": ("python", _argument(b" and ".join([b"1"] * 200))),
+    "a long number": ("python", _argument(b"0x" + b"f" * 5_000)),
     "sizes that are no numbers": (
         "python",
         lambda data: data.replace(b"(4, 16), (16, 1), 'in", b"('', 1.5), (None, []), 'in", 1),
@@ -247,24 +247,3 @@ def test_a_number_of_a_log_that_no_file_can_be_named_by(
     assert main(["list", str(path)]) == 0
     assert main(["instrument", str(path), "-o", str(tmp_path / "out")]) == 0
     assert "OSError" not in capsys.readouterr().err
-
-
-# --- The one way into the parser ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x = (", "9" * 5_000], ids=repr)
-def test_what_is_no_python_is_a_syntax_error(text: str) -> None:
-    with pytest.raises(SyntaxError):
-        python_syntax.parse(text)
-
-
-@pytest.mark.parametrize("text", ["-" * 100_000 + "a", "a" + ".a" * 100_000, "-" * 201 + "a"])
-def test_what_is_too_deep_is_said_to_be(text: str) -> None:
-    with pytest.raises(python_syntax.TooDeepError):
-        python_syntax.parse(text)
-
-
-def test_what_is_deep_enough() -> None:
-    assert python_syntax.parse("-" * 150 + "a")
-    assert python_syntax.expression("-" * 150 + "a") is not None
-    assert python_syntax.expression("x = 1") is None

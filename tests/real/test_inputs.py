@@ -22,7 +22,8 @@ from harness import Apart, Ran, call, rebuild_aoti, run_aoti
 from rewriter.artifact.opening import open_artifact
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import to_json
-from rewriter.locate.inputs import dimension, row
+from rewriter.locate.inputs import row
+from rewriter.locate.python.arithmetic import dimension
 from rewriter.locate.types import EntryPoint
 from rewriter.runtime import attach
 from rewriter.runtime.expected import ExpectedInput, Symbols, compare

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from artifacts import Fixture, get
-from imports import COMMAND_LINE, HEAVY, imported, imported_by
+from imports import COMMAND_LINE, HEAVY, PARSERS, imported, imported_by
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = get("cuda-torch2.11/gpt_train")
-CPP = [get("cuda-torch2.11/gpt_train cpp_wrapper"), get("cuda-torch2.11/gpt aoti")]
+CPP = [
+    get("cuda-torch2.11/gpt_train cpp_wrapper"),
+    get("cuda-torch2.11/gpt aoti"),
+    get("cpu-torch2.13/mlp aoti"),
+]
 API = """
 import sys, pathlib, rewriter
 path, folder = map(pathlib.Path, sys.argv[1:])
@@ -35,11 +39,11 @@ for standalone in (False, True):
 def test_importing_imports_neither_torch_nor_a_parser(module: str) -> None:
     modules = imported(f"import {module}")
     assert "rewriter" in modules
-    assert modules.isdisjoint({*HEAVY, "argparse"})
+    assert modules.isdisjoint({*HEAVY, *PARSERS, "argparse"})
 
 
 def test_importing_the_command_line_imports_no_parser() -> None:
-    assert imported("import rewriter.cli").isdisjoint({*HEAVY, "msgspec"})
+    assert imported("import rewriter.cli").isdisjoint({*HEAVY, *PARSERS, "msgspec"})
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--strict"]], ids=["table", "json", "strict"])
@@ -47,8 +51,7 @@ def test_list(options: list[str]) -> None:
     modules = imported(COMMAND_LINE, "list", WRAPPER.path, *options)
     # The types of what is printed as JSON are its own.
     assert modules.isdisjoint(HEAVY if "--json" in options else {*HEAVY, "msgspec"})
-    # The measure is a real one: it lists.
-    assert "ast" in modules
+    assert [one for one in PARSERS if one in modules] == ["libcst"]
 
 
 def test_instrument_and_strip(tmp_path: Path) -> None:
@@ -66,7 +69,7 @@ def test_instrument_and_strip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fixture", CPP, ids=str)
 def test_cpp(fixture: Fixture, tmp_path: Path) -> None:
-    """C++ is read by tree-sitter."""
+    """C++ is read by tree-sitter, the Python around it and Triton kernels by libcst."""
     suffix = fixture.path.suffix
     out, back = tmp_path / f"out{suffix}", tmp_path / f"back{suffix}"
     probes = ["--probe", "names,print,save", "--when", "both"]
@@ -79,15 +82,16 @@ def test_cpp(fixture: Fixture, tmp_path: Path) -> None:
         ["strip", out, "-o", back],
     ]
     modules = imported_by(*steps)
-    assert modules.isdisjoint({*HEAVY} - {"tree_sitter"})
+    assert modules.isdisjoint(HEAVY)
     assert "tree_sitter" in modules
+    assert ("libcst" in modules) is ("cuda" in str(fixture) or suffix == ".py")
     assert back.read_bytes() == fixture.data
 
 
 @pytest.mark.parametrize("fixture", CPP, ids=str)
 def test_api_with_cpp(fixture: Fixture, tmp_path: Path) -> None:
     code = API.replace("(False, True)", "(False,)")
-    assert imported(code, fixture.path, tmp_path).isdisjoint({*HEAVY} - {"tree_sitter"})
+    assert imported(code, fixture.path, tmp_path).isdisjoint(HEAVY)
 
 
 def test_diff_and_check() -> None:

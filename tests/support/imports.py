@@ -10,7 +10,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable  # a new one, also where tests have put another in its place
-HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy", "libcst")
+# Beside these, each language of wrappers has a parser: libcst or tree_sitter.
+HEAVY = ("torch", "numpy", "rich", "triton", "sympy")
+PARSERS = ("libcst", "tree_sitter")
 
 
 def imported(code: str, *arguments: object) -> set[str]:

@@ -31,8 +31,10 @@ _BOOKKEEPING = re.compile(
     rb"|assert_alignment|get_raw_stream)\([^()]*(?:(?<!\w)\([^()]*\)[^()]*)*\)"
     rb"|\w+ = \w+(?:\[\d+\])?)"
 )
-# What a standalone wrapper packs its runtime into: as `_embedded` writes it.
-_PACKED = re.compile(rb"_packed = \([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)")
+# What a standalone wrapper packs its runtime into: as `_embedded` writes it, and wrote it once.
+_PACKED = re.compile(
+    rb"_packed = (?:''\.join\()?\([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)"
+)
 _PIECE = re.compile(rb"'([^'\r\n]*)'")
 
 
@@ -165,10 +167,10 @@ def _sources() -> bytes:
 def _embedded(variable: str, runtime: str) -> Iterator[str]:
     """The runtime in the file, and the few lines that import it from there."""
     sources, runtime = _sources(), runtime or packed()
-    yield f"{variable}_packed = ("
+    yield f"{variable}_packed = ''.join(("
     for start in range(0, len(runtime), 120):
-        yield f"    {runtime[start : start + 120]!r}"
-    yield ")"
+        yield f"    {runtime[start : start + 120]!r},"
+    yield "))"
     loader = (RUNTIME / "embedded.txt").read_text("utf-8")
     # Each version has its own name: one process may load two standalone wrappers.
     for name, value in (

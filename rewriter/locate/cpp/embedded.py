@@ -12,14 +12,14 @@ import bisect
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
-
-import libcst as cst
+from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.locate.cpp.recognition import EMBEDDED, SUFFIXES
-from rewriter.locate.python.module import Module, parse
-from rewriter.locate.python.statements import Statement
+
+if TYPE_CHECKING:
+    from rewriter.locate.python.module import Module
 
 _NAME = "cpp_wrapper_src"
 _OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
@@ -74,10 +74,19 @@ def extract(source: Source) -> Embedded:
     """
     if source.name.endswith(SUFFIXES) or not EMBEDDED.search(source.data):
         return Embedded(source.data, 0, True, "\0", ((0, 0),))
+    from rewriter.locate.python.module import parse
+
     module = parse(source)
-    line, offset, end = _literal(source, module)
+    bound = module.strings(_NAME)
+    if len(bound) != 1:
+        line = bound[1][0] if bound else _line_of_name(source)
+        raise _refused(source, line, "is bound more than once" if bound else "is bound to nothing")
+    ((line, literals),) = bound
+    if not literals:
+        raise _refused(source, line, "is no string")
+    offset, end = literals[0]
     match = _OPENING.match(source.data, offset)
-    if not match:
+    if not match or len(literals) > 1:
         raise _refused(source, line, "is no string in triple quotes, or more than one")
     start, quote = match.end(), match["quote"]
     raw = b"r" in match["prefix"].lower()
@@ -86,29 +95,6 @@ def extract(source: Source) -> Embedded:
     if raw or b"\\" not in text:
         return Embedded(text, start, raw, quote.decode(), ((0, start),), module)
     return _unescaped(text, start, quote.decode(), module)
-
-
-def _literal(source: Source, module: Module) -> tuple[int, int, int]:
-    """The line of the statement that binds `cpp_wrapper_src`, and where its string begins and ends.
-
-    Needs the statements: other strings may look alike.
-    """
-    bound = [
-        (part, part.node.value)
-        for part in module.each(module.body)
-        if isinstance(part, Statement) and isinstance(part.node, cst.Assign)
-        if any(part.name(one.target) == _NAME for one in part.node.targets)
-    ]
-    if len(bound) != 1:
-        line = bound[1][0].line.number if bound else _line_of_name(source)
-        raise _refused(source, line, "is bound more than once" if bound else "is bound to nothing")
-    ((statement, value),) = bound
-    number = statement.line.number
-    if isinstance(value, cst.ConcatenatedString):
-        raise _refused(source, number, "is no string in triple quotes, or more than one")
-    if not isinstance(value, cst.SimpleString) or statement.string(value) is None:
-        raise _refused(source, number, "is no string")
-    return number, *statement.span(value)
 
 
 def _line_of_name(source: Source) -> int:

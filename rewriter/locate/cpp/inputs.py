@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rewriter.core.dtypes import IN_CPP
-from rewriter.locate.inputs import SYMBOL, combine, dimension
+from rewriter.locate.inputs import SYMBOL, combine
 from rewriter.locate.types import InputSpec
 from rewriter.locate.vocabulary import vocabulary
 
@@ -140,4 +140,12 @@ def _dimensions(text: str) -> tuple[str, ...]:
             members.append("")
         else:
             members[-1] += letter
-    return tuple(dimension(member) for member in members if member.strip())
+    return tuple(_dimension(member) for member in members if member.strip())
+
+
+def _dimension(text: str) -> str:
+    if text.isdecimal():
+        return text
+    from rewriter.locate.python.arithmetic import dimension  # takes time to import
+
+    return dimension(text)

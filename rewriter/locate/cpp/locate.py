@@ -22,7 +22,6 @@ from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
 from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
 from rewriter.locate.flow import Content, Flow
-from rewriter.locate.harness import read_harness
 from rewriter.locate.inputs import NO_HARNESS, Harness, without_seeds
 from rewriter.locate.types import (
     Argument,
@@ -63,6 +62,8 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     text = embedded.extract(source)
     harness = NO_HARNESS
     if text.module is not None:
+        from rewriter.locate.python.harness import read_harness
+
         _require_call(source)
         harness = read_harness(text.module)
     # Some Triton kernels are in the Python above the C++.

@@ -70,7 +70,7 @@ class KernelTable:
     def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
         """The source and parameters of a kernel, as far as known; each source is read once."""
         if kernel not in self._read:
-            from rewriter.locate.kernel_functions import triton
+            from rewriter.locate.python.kernel_functions import triton
 
             source = self._outline.triton_sources.get(kernel) or self._sources.get(kernel, "")
             self._read[kernel] = source, triton(source) or ()

@@ -40,9 +40,10 @@ _PREFIX = re.compile(r"(?:(?<!\w)[rRbBuU]{1,2})?\Z")
 _SPACE = re.compile(r"(?:\\(?=[\r\n])|[ \t\f\r\n])+")
 _LINE_END = re.compile(r"\r\n?")
 _BLOCK = re.compile(
-    r"(?:if|elif|else|for|while|with|try|except|finally|def|class|async)\b|@"
+    r"(?:\\(?:\r\n?|\n)[ \t\f]*)*"
+    r"(?:(?:if|elif|else|for|while|with|try|except|finally|def|class|async)\b|@"
     # Also names of variables.
-    r"|(?:match|case)\s+(?![=.,:;!<>|&^%*/+)\]-]|(?:in|is|and|or|not|if|else)\b)"
+    r"|(?:match|case)\s+(?![=.,:;!<>|&^%*/+)\]-]|(?:in|is|and|or|not|if|else)\b))"
 )
 _MOST = 10_000  # forms that are kept
 _known: dict[str, Form] = {}

@@ -7,14 +7,14 @@ it is first used, since 2.15 several at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import libcst as cst
 
-from rewriter.locate.harness import shape
-from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension
-from rewriter.locate.python.module import Block, Module, Suite
+from rewriter.locate.inputs import SYMBOL, Harness, combine
+from rewriter.locate.python.arithmetic import dimension
+from rewriter.locate.python.harness import shape
 from rewriter.locate.python.statements import Statement, elements
 from rewriter.locate.types import InputSpec
 
@@ -32,9 +32,7 @@ class InputFacts:
             case cst.Assign(targets=[cst.AssignTarget(cst.Name() as target), *_], value=value):
                 self._symbol(statement, statement.name(target), value)
             case cst.Expr(value=cst.Call(func=cst.Name(value=callee), args=args)):
-                for known in _asserted(statement, callee, [one.value for one in args]):
-                    before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
-                    self._asserted[known.name] = _merged(before, known)
+                self._assert(_asserted(statement, callee, [one.value for one in args]))
 
     def _symbol(self, statement: Statement, name: str, value: cst.BaseExpression) -> None:
         """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, where `s0` is the symbol of `arg0_1[0]`."""
@@ -46,10 +44,19 @@ class InputFacts:
 
     def add(self, other: InputFacts) -> None:
         """Add the facts of a later function: a partition uses the graph's names."""
-        for known in other._asserted.values():
-            before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
-            self._asserted[known.name] = _merged(before, known)
+        self._assert(other._asserted.values())
         self._symbols = other._symbols | self._symbols
+
+    def _assert(self, facts: Iterable[InputSpec]) -> None:
+        """The first assertion counts: at a later one, the name may have another value."""
+        for known in facts:
+            before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
+            self._asserted[known.name] = replace(
+                before,
+                size=known.size if before.size is None else before.size,
+                stride=known.stride if before.stride is None else before.stride,
+                alignment=before.alignment or known.alignment,
+            )
 
     def specs(self, names: Sequence[str], harness: Harness) -> tuple[InputSpec, ...]:
         """The known facts about each of these inputs."""
@@ -64,21 +71,6 @@ class InputFacts:
                 if place.partition("[")[0] in inputs
             },
         )
-
-
-def read_facts(module: Module, function: Block) -> InputFacts:
-    """Read the facts about inputs in a function."""
-    facts = InputFacts()
-
-    def read(suite: Suite) -> None:
-        for part in module.each(suite):
-            if isinstance(part, Statement):
-                facts.read(part)
-            elif isinstance(part.node, (cst.With, cst.Try)):
-                read(part.body)
-
-    read(function.body)
-    return facts
 
 
 def _asserted(
@@ -109,13 +101,3 @@ def _of_sizes(
             size=shape(statement, size),
             stride=shape(statement, stride),
         )
-
-
-def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
-    """The first assertion counts: at a later one, another value may have taken over the name."""
-    return replace(
-        before,
-        size=known.size if before.size is None else before.size,
-        stride=known.stride if before.stride is None else before.stride,
-        alignment=before.alignment or known.alignment,
-    )

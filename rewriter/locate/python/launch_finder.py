@@ -27,7 +27,7 @@ from rewriter.locate.python.inputs import InputFacts
 from rewriter.locate.python.module import Block, Suite
 from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode
-from rewriter.locate.python.roles import RESOLVERS, KernelCall
+from rewriter.locate.python.roles import RESOLVERS
 from rewriter.locate.python.signature import Signatures
 from rewriter.locate.python.statements import (
     Statement,
@@ -52,6 +52,7 @@ from rewriter.locate.types import (
 
 # The types that known calls without launches return, if that is always the same one.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
+_IN_HEAD = "it stands in the head of a block"
 _SHARED = "another statement shares its line"
 _SCALARS = (
     *(cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp),
@@ -164,7 +165,7 @@ class PythonLaunchFinder:
         repeats = isinstance(node, cst.While)
         self._loops += repeats
         for header in headers:
-            self._calls(head, header, flow, obstacle="it stands in the head of a block")
+            self._calls(head, header, flow, obstacle=_IN_HEAD)
         self._loops -= repeats
         loops = isinstance(node, (cst.While, cst.For))
         branches = not isinstance(node, (cst.With, cst.Try, cst.TryStar))
@@ -181,8 +182,10 @@ class PythonLaunchFinder:
             self._suite(block.body, flow)
             self._branches += 1
             for clause, suite in block.clauses[1:]:
-                is_else = isinstance(clause, (cst.Else, cst.If))
-                always = isinstance(clause, cst.Finally)
+                if isinstance(clause.node, cst.ExceptHandler):
+                    self._calls(clause, clause.node, flow, obstacle=_IN_HEAD)
+                is_else = isinstance(clause.node, (cst.Else, cst.If))
+                always = isinstance(clause.node, cst.Finally)
                 self._suite(suite, alternative if is_else else flow if always else flow.branch())
             self._branches -= 1
             flow.join(alternative)
@@ -342,10 +345,9 @@ class PythonLaunchFinder:
         written = read_arguments(call, self._grammar)
         is_kept = not (isinstance(statement.node, cst.Expr) and statement.node.value is call)
         if (callee, call) not in self._declared:
-            called = KernelCall(callee, written, is_kept)
-            self._declared[callee, call] = RESOLVERS[shape.roles](called, self._signatures)
-        declared = self._declared[callee, call]
-        given = list(arguments(statement, written, declared, flow))
+            resolve = RESOLVERS[shape.roles]
+            self._declared[callee, call] = resolve(callee, written, is_kept, self._signatures)
+        given = list(arguments(statement, written, self._declared[callee, call], flow))
         if shape.kind == "extern_alloc" and is_kept:
             # It returns what it computes, and only reads what it is given, written or not.
             given = [replace(argument, role="in") for argument in given]

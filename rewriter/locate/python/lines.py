@@ -40,6 +40,12 @@ class Line(NamedTuple):
     form: Form | None
     packed: str = ""
 
+    @property
+    def is_clause(self) -> bool:
+        """Whether it continues a compound statement, as `else` does."""
+        text = self.form.text if self.form is not None and self.is_block else ""
+        return text.startswith(("else", "elif", "except", "finally", "case"))
+
 
 def lines(text: str, *, reads: bool = True) -> Iterator[Line]:
     """Yield the logical lines, without those that are empty or hold a comment. Without `reads`,
@@ -62,6 +68,7 @@ def lines(text: str, *, reads: bool = True) -> Iterator[Line]:
                     stop, end = _end(text, body)
                     read = form_of(text[body:stop], whole=True)
                     last += line_ends(text[body:stop])
+                    block = is_block(text[body:stop])
                 assert read is not None
                 yield Line(start, body, end, number, last, block, read[0], "\0".join(read[1]))
         start, number = end, last + 1
@@ -75,6 +82,7 @@ def line_ends(text: str) -> int:
 def _end(text: str, position: int) -> tuple[int, int]:
     """Where a logical line ends that begins at an offset: before and behind its line end."""
     opened: list[int] = []
+    token = ""
     for match in _TOKEN.finditer(text, position):
         token = match[0]
         if token in ("(", "[", "{"):
@@ -87,6 +95,8 @@ def _end(text: str, position: int) -> tuple[int, int]:
             raise _error(text, match.start(), f"unterminated {kind} literal")
         elif token[0] in "\r\n" and not opened:
             return match.start(), match.end()
+    if token[:1] == "\\":
+        raise _error(text, len(text.rstrip()) - 1, "unexpected end of file")
     if opened:
         raise _error(text, opened[-1], f"'{text[opened[-1]]}' was never closed")
     return len(text), len(text)

@@ -19,7 +19,6 @@ from rewriter.locate.names import is_partition
 from rewriter.locate.python import grammar as grammars
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.classify import CallClassifier
-from rewriter.locate.python.inputs import InputFacts, read_facts
 from rewriter.locate.python.launch_finder import PythonLaunchFinder
 from rewriter.locate.python.lines import Line
 from rewriter.locate.python.module import Block, Run
@@ -78,8 +77,9 @@ def _entries(outline: PythonOutline, source: Source, walked: _Walked) -> Iterato
         if not scope.entry or first is None:
             continue
         inputs, inputs_at = _inputs(finder.received)
-        for facts in _facts_of_partitions(outline, walked):
-            finder.facts.add(facts)
+        for other, partition in walked:
+            if is_partition(other.name):  # these use the graph's names
+                finder.facts.add(partition.facts)
         yield EntryPoint(
             scope.name,
             first.start,
@@ -100,14 +100,6 @@ def _first_line(function: Block) -> Line | None:
         case Run(lines=[line, *_]) | Block(line=line):
             return line
     return None
-
-
-def _facts_of_partitions(outline: PythonOutline, walked: _Walked) -> Iterator[InputFacts]:
-    """What the partitions of a graph, which use the graph's names, say about its inputs."""
-    known = {id(scope.function): finder.facts for scope, finder in walked}
-    for part in outline.module.body:
-        if isinstance(part, Block) and is_partition(part.name):
-            yield known.get(id(part)) or read_facts(outline.module, part)
 
 
 def _inputs(received: Statement | None) -> tuple[tuple[str, ...], int | None]:

@@ -7,7 +7,7 @@ after the other, so that a file is never in memory as a tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -35,17 +35,20 @@ class Run:
 class Block:
     """A compound statement.
 
-    `node` is that of the skeleton; what stands in its head is read with `head`. `decorators` are
-    the lines before that. `clauses` has `node` with its body, and the nodes behind it with theirs:
-    of `else`, `except`, `case` and so on; that of an `elif` is a block again. `last` is the last
-    line of all.
+    `head` is the line with its keyword, whose node is that of the skeleton. `decorators` are the
+    lines before that. `clauses` are its head and body, and the heads and bodies behind it, of
+    `else`, `except`, `case` and so on; the body of an `elif` is a block again, with the same head.
+    `last` is the last line of all.
     """
 
-    node: cst.CSTNode
     head: Statement
     decorators: Sequence[Statement]
-    clauses: Sequence[tuple[cst.CSTNode, Suite]]
+    clauses: Sequence[tuple[Statement, Suite]]
     last: Line
+
+    @property
+    def node(self) -> cst.CSTNode:
+        return self.head.node
 
     @property
     def line(self) -> Line:
@@ -54,6 +57,7 @@ class Block:
 
     @property
     def body(self) -> Suite:
+        """The body behind the head; that of `match` is its first case's."""
         return self.clauses[0][1]
 
     @property
@@ -101,14 +105,36 @@ class Module:
                 yield part
                 continue
             yield part.head
-            for _, inner in part.clauses:
+            for head, inner in part.clauses:
+                is_elif = isinstance(inner[0], Block) and inner[0].head is head
+                if head is not part.head and not is_elif:
+                    yield head
                 yield from self.every(inner)
+
+    def strings(self, name: str) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Where the module binds a name: the lines, and where in the file the strings that it gets
+        begin and end."""
+        return [
+            (part.line.number, [part.span(one) for one in _literals(part.node.value)])
+            for part in self.each(self.body)
+            if isinstance(part, Statement) and isinstance(part.node, cst.Assign)
+            if any(part.name(one.target) == name for one in part.node.targets)
+        ]
 
     def last(self, suite: Suite) -> Statement | Block:
         """The last of what is directly in a suite."""
         part = suite[-1]
         *_, last = self.each([Run(part.lines[-1:]) if isinstance(part, Run) else part])
         return last
+
+
+def _literals(node: cst.BaseExpression) -> list[cst.SimpleString]:
+    match node:
+        case cst.SimpleString() if "b" not in node.prefix:
+            return [node]
+        case cst.ConcatenatedString(left=left, right=right):
+            return [*_literals(left), *_literals(right)]
+    return []
 
 
 def parse(source: Source) -> Module:
@@ -124,7 +150,7 @@ def parse(source: Source) -> Module:
         ) from error
     except TooDeepError as error:
         raise limits.too_large(
-            f"{source.name}:{error.line}", error.message, f"{syntax.BRACKETS} brackets"
+            f"{source.name}:{error.line}", error.message, limits.PYTHON_NESTING
         ) from error
     except PythonError as error:
         text = source.line_text(error.line)
@@ -142,66 +168,55 @@ def read(text: str, *, checks: bool = True) -> Module:
     Raises `PythonError`, about the first fault of the text.
     """
     skeleton = _Skeleton(text)
-    tree = skeleton.read(_read_line if checks else None)
+    tree = skeleton.read(checks=checks)
     builder = _Builder(text, skeleton.parts)
     return Module(text, [builder.part(node) for node in tree.body])
 
 
-def check(text: str, visit: Callable[[Line], None]) -> None:
-    """Read a module without keeping it. Raises `PythonError`, as `visit` may, which gets each
-    line."""
-
-    def both(text: str, line: Line) -> None:
-        _read_line(text, line)
-        visit(line)
-
-    _Skeleton(text, keeps=False).read(both)
-
-
-def _read_line(text: str, line: Line) -> None:
+def read_line(text: str, line: Line) -> None:
     """Read the statements of a line. Raises `PythonError` with the place in the file."""
     if line.form is None or line.is_block:
         return
     try:
         _ = line.form.statement
-    except PythonError:
+    except PythonError as error:
+        found = error
         try:
             syntax.statement(text[line.body : line.end].encode("latin-1").decode())
         except TooDeepError:
-            pass  # in a string
+            pass  # perhaps only in a string
         except PythonError as written:  # the place in the line, not in its form
-            error = written
-        indent = line.body - line.start if error.line <= 1 else 0
-        number = line.number + max(error.line - 1, 0)
-        raise type(error)(error.message, min(number, line.last), error.column + indent) from error
+            found = written
+        indent = line.body - line.start if found.line <= 1 else 0
+        number = line.number + max(found.line - 1, 0)
+        raise type(error)(found.message, min(number, line.last), found.column + indent) from error
 
 
 class _Skeleton:
     """Collects the lines of a module, and the text that libcst parses for its blocks.
 
-    `parts` are the lines of compound statements and, if it `keeps` them, the runs between these.
+    `parts` are the lines of compound statements, and the runs between these.
     """
 
-    def __init__(self, text: str, *, keeps: bool = True) -> None:
+    def __init__(self, text: str) -> None:
         self.parts: list[Line | Run] = []
         self._text = text
-        self._keeps = keeps
         self._pieces: list[tuple[int, str]] = []  # with the line in the file
         self._indents = [""]
-        self._in_run = False
+        self._deepest = 0  # blocks in each other
 
-    def read(self, visit: Callable[[str, Line], None] | None) -> cst.Module:
+    def read(self, *, checks: bool) -> cst.Module:
         """The tree of the skeleton. Raises `PythonError` about the first fault."""
         fault: PythonError | None = None
         try:
-            for line in lines(self._text, reads=visit is not None):
-                if visit is not None:
-                    visit(self._text, line)
+            for line in lines(self._text, reads=checks):
+                if checks:
+                    read_line(self._text, line)
                 self._add(line)
         except PythonError as error:
             fault = error
         try:
-            tree = syntax.module("".join(text for _, text in self._pieces))
+            tree = syntax.module("".join(text for _, text in self._pieces), self._deepest)
         except PythonError:
             if (found := self._placed()) is not None and (not fault or found.line < fault.line):
                 raise found from None
@@ -211,34 +226,37 @@ class _Skeleton:
 
     def _add(self, line: Line) -> None:
         indent = self._text[line.start : line.body]
-        if self._in_run and not line.is_block and indent == self._indents[-1]:
-            if self._keeps and isinstance(run := self.parts[-1], Run):
-                run.lines.append(line)
+        run = self.parts[-1] if self.parts else None
+        if isinstance(run, Run) and not line.is_block and indent == self._indents[-1]:
+            run.lines.append(line)
             return
-        self._in_run = not line.is_block
         self.parts.append(line if line.is_block else Run([line]))
         self._follow(indent, line)
-        written = line.form.text if line.is_block and line.form else "_"
+        # A backslash may join an empty line to it.
+        written = line.form.text.lstrip("\\\r\n \t\f") if line.is_block and line.form else "_"
         self._pieces.append((line.number, f"{indent}{written}\n"))
 
     def _follow(self, indent: str, line: Line) -> None:
         """Follow the indentation of blocks, about which the parser does not say where it fails."""
-        while len(indent) < len(self._indents[-1]):
-            self._indents.pop()
         if len(indent) > len(self._indents[-1]):
             self._indents.append(indent)
-            if len(self._indents) > _DEEPEST:
-                raise TooDeepError("nested too deeply", line.number)
-        elif indent != self._indents[-1]:
+        while len(indent) < len(self._indents[-1]):
+            self._indents.pop()
+        if indent != self._indents[-1]:
             raise PythonError("unindent does not match any outer level", line.number)
+        self._deepest = max(self._deepest, len(self._indents))
+        if self._deepest > _DEEPEST:
+            raise TooDeepError("nested too deeply", line.number)
 
     def _placed(self) -> PythonError | None:
         """The error of the skeleton, with its line in the file; `None` if that is the end."""
-        padded = ""
+        padded: list[str] = []
+        line = 1
         for number, text in self._pieces:
-            padded += "\n" * (number - 1 - padded.count("\n")) + text
+            padded += ["\n" * (number - line), text]
+            line = number + text.count("\n")
         try:
-            syntax.module(padded)
+            syntax.module("".join(padded), self._deepest)
         except PythonError as error:
             if error.line:
                 return error if error.line <= self._pieces[-1][0] else None
@@ -267,7 +285,7 @@ class _Builder:
     def _block(self, node: cst.CSTNode) -> Block:
         decorators = [self._head(one) for one in getattr(node, "decorators", ())]
         head = self._head(node)
-        clauses = [(node, self._suite(node.body, head))] if hasattr(node, "body") else []
+        clauses = [(head, self._suite(node.body, head))] if hasattr(node, "body") else []
         for clause in (
             *getattr(node, "handlers", ()),
             *getattr(node, "cases", ()),
@@ -275,10 +293,12 @@ class _Builder:
             getattr(node, "finalbody", None),
         ):
             if isinstance(clause, cst.If):  # `elif`
-                clauses.append((clause, [self._block(clause)]))
+                block = self._block(clause)
+                clauses.append((block.head, [block]))
             elif clause is not None:
-                clauses.append((clause, self._suite(clause.body, self._head(clause))))
-        return Block(node, head, decorators, clauses, self._last)
+                head_of_clause = self._head(clause)
+                clauses.append((head_of_clause, self._suite(clause.body, head_of_clause)))
+        return Block(head, decorators, clauses, self._last)
 
     def _suite(self, body: cst.BaseSuite, head: Statement) -> Suite:
         if isinstance(body, cst.SimpleStatementSuite):

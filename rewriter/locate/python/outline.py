@@ -10,9 +10,9 @@ import libcst as cst
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
-from rewriter.locate.harness import read_harness
 from rewriter.locate.inputs import Harness
 from rewriter.locate.python.grammar import PythonGrammar
+from rewriter.locate.python.harness import read_harness
 from rewriter.locate.python.module import Block, Module, Suite, parse
 from rewriter.locate.python.statements import Statement, positional, walk
 
@@ -66,6 +66,7 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
     functions: dict[str, Block] = {}
     header = 0
     loader_globals = []
+    assigned: set[str] = set()
     for part in module.each(module.body):
         if isinstance(part, Block):
             for name, function in _functions(part):
@@ -74,14 +75,16 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
                     scopes.append(ScopeNode(name, function, entry=function.name == "call"))
                 elif function is part and not grammar.is_helper(name):
                     functions[name] = part
-            continue
-        match part.node:
-            case cst.Assign(targets=[cst.AssignTarget(cst.Name() as target), *_], value=value):
-                if isinstance(value, cst.Call):
-                    definitions[part.name(target)] = KernelDefinition(part, value)
-                elif isinstance(value, cst.Name) and value.value == "None":
-                    loader_globals.append(part.name(target))
-    _check_complete(source, module, scopes)
+        elif isinstance(part.node, cst.Assign):
+            value, targets = part.node.value, [one.target for one in part.node.targets]
+            assigned.update(name for target in targets for name in part.names(target))
+            if isinstance(value, cst.Call) and (name := part.name(targets[0])):
+                definitions[name] = KernelDefinition(part, value)
+            elif isinstance(value, cst.Name) and value.value == "None":
+                loader_globals.append(part.name(targets[0]))
+    for scope in scopes:
+        if scope.entry:
+            _check_complete(source, module, scope, assigned)
     return PythonOutline(
         definitions,
         tuple(scopes),
@@ -120,40 +123,25 @@ def _is_scope(module: Module, function: Block) -> bool:
     )
 
 
-def _check_complete(source: Source, module: Module, scopes: list[ScopeNode]) -> None:
+def _check_complete(source: Source, module: Module, scope: ScopeNode, assigned: set[str]) -> None:
     """Refuse a file that was cut off between two statements: it parses, but lacks its end.
 
     Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
     """
-    for scope in scopes:
-        if scope.entry and not _returns(module, scope.function.body):
-            _refuse_truncated(source, scope, f"{scope.name} never returns")
-        if scope.entry and "." in scope.name and "call" not in _assigned(module):
-            _refuse_truncated(source, scope, f"nothing makes {scope.name} the module's `call`")
+    missing = "" if _returns(module, scope.function.body) else f"{scope.name} never returns"
+    if not missing and "." in scope.name and "call" not in assigned:
+        missing = f"nothing makes {scope.name} the module's `call`"
+    if missing:
+        raise RewriterError(
+            "truncated",
+            f"{source.name}:{scope.function.last.last}: the file ends too early: {missing}",
+            hint="Expected a complete output_code.py; copy it again.",
+        )
 
 
 def _returns(module: Module, suite: Suite) -> bool:
     """Whether the last statement returns; with profiling, inside a `with` around the whole call."""
     last = module.last(suite)
-    if isinstance(last, Block) and isinstance(last.node, (cst.With, cst.Try)):
+    if isinstance(last.node, (cst.With, cst.Try)) and isinstance(last, Block):
         return _returns(module, last.body)
-    return isinstance(last, Statement) and isinstance(last.node, cst.Return)
-
-
-def _refuse_truncated(source: Source, scope: ScopeNode, missing: str) -> None:
-    raise RewriterError(
-        "truncated",
-        f"{source.name}:{scope.function.last.last}: the file ends too early: {missing}",
-        hint="Expected a complete output_code.py; copy it again.",
-    )
-
-
-def _assigned(module: Module) -> set[str]:
-    """The names that module-level statements assign."""
-    return {
-        name
-        for part in module.each(module.body)
-        if isinstance(part, Statement) and isinstance(part.node, cst.Assign)
-        for target in part.node.targets
-        for name in part.names(target)
-    }
+    return isinstance(last.node, cst.Return)

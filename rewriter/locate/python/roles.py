@@ -7,7 +7,6 @@ argument as written, the declared role and the declared type; `None` if these ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rewriter.locate import operators
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
@@ -20,36 +19,32 @@ from rewriter.locate.python.statements import head
 _LAUNCH_KEYWORDS = frozenset({"stream", "grid", "threads", "group_size", "error_buf_idx"})
 
 
-@dataclass(frozen=True)
-class KernelCall:
-    """A launch as its resolver sees it; `returns`: the statement keeps a result."""
-
-    callee: str
-    arguments: Sequence[WrittenArgument]
-    returns: bool
+Arguments = Sequence[WrittenArgument]
+# For a callee, its arguments, and whether its result is kept.
+PythonResolver = Callable[[str, Arguments, bool, Signatures], list[DeclaredArgument]]
 
 
-def by_signature(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
+def by_signature(
+    callee: str, arguments: Arguments, is_kept: bool, signatures: Signatures
+) -> list[DeclaredArgument]:
     """From the kernel's parameters; if the arguments do not fit them, nothing is known."""
-    parameters = signatures.of(head(called.callee))
-    positional = [argument for argument in called.arguments if not argument.keyword]
+    parameters = signatures.of(head(callee))
+    positional = [argument for argument in arguments if not argument.keyword]
     if parameters is None or not _fits(positional, parameters):
         parameters = ()
     declared = iter([DeclaredArgument(p.role, p.type) for p in parameters])
     result = []
-    for argument in called.arguments:
+    for argument in arguments:
         if argument.keyword in _LAUNCH_KEYWORDS:
             result.append(DeclaredArgument("in", "other"))
-        elif not argument.keyword:
-            result.append(
-                next(declared, UNKNOWN if not parameters else DeclaredArgument("in", None))
-            )
-        else:
+        elif argument.keyword:
             result.append(INPUT)
+        else:
+            result.append(next(declared, INPUT if parameters else UNKNOWN))
     return result
 
 
-def _fits(arguments: Sequence[WrittenArgument], parameters: Sequence[Parameter]) -> bool:
+def _fits(arguments: Arguments, parameters: Sequence[Parameter]) -> bool:
     """Whether no number is passed as a pointer, and every parameter gets an argument."""
     return len(arguments) >= len(parameters) and not any(
         parameter.type == "tensor" and argument.is_number
@@ -57,38 +52,31 @@ def _fits(arguments: Sequence[WrittenArgument], parameters: Sequence[Parameter])
     )
 
 
-def by_out(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
+def by_out(
+    callee: str, arguments: Arguments, is_kept: bool, signatures: Signatures
+) -> list[DeclaredArgument]:
     """`out=`, `out0=`, … are written, all others are read."""
-    return [
-        DeclaredArgument("out", "tensor") if argument.keyword.startswith("out") else INPUT
-        for argument in called.arguments
-    ]
+    out = DeclaredArgument("out", "tensor")
+    return [out if argument.keyword.startswith("out") else INPUT for argument in arguments]
 
 
-def by_schema(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
+def by_schema(
+    callee: str, arguments: Arguments, is_kept: bool, signatures: Signatures
+) -> list[DeclaredArgument]:
     """From the operator's schema if it mutates, or else from its name: `op_` mutates its first
     argument.
 
     If an operator has no known schema and its result is not kept, it runs for its mutations: data
     flow decides which arguments these may be.
     """
-    name = called.callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
+    name = callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
     written = operators.written(name)
-    if written is not None:
-        return [
-            DeclaredArgument("inout", None) if _is_written(written, position, argument) else INPUT
-            for position, argument in enumerate(called.arguments)
-        ]
-    if called.returns:
-        return [INPUT for _ in called.arguments]
-    return [UNKNOWN for _ in called.arguments]
+    if written is None:
+        return [INPUT if is_kept else UNKNOWN for _ in arguments]
+    update = DeclaredArgument("inout", None)
+    places = (argument.keyword or place for place, argument in enumerate(arguments))
+    return [update if place in written else INPUT for place in places]
 
-
-def _is_written(written: Sequence[int | str], position: int, argument: WrittenArgument) -> bool:
-    return (argument.keyword or position) in written
-
-
-PythonResolver = Callable[[KernelCall, Signatures], list[DeclaredArgument]]
 
 RESOLVERS: dict[str, PythonResolver] = {
     "signature": by_signature,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rewriter.locate import kernel_functions, kernels
+from rewriter.locate import kernels
 from rewriter.locate.kernels import Parameter
+from rewriter.locate.python import kernel_functions
 from rewriter.locate.python.outline import KernelDefinition, PythonOutline
 
 _Reader = Callable[[str], tuple[Parameter, ...] | None]

@@ -14,6 +14,7 @@ import libcst as cst
 from rewriter.locate.python.forms import Template, on_one_line, string_value
 from rewriter.locate.python.lines import Line, line_ends
 
+_DIGITS = 100  # of a number that is read; those in wrappers have 64 bits
 _CACHED = 1 << 16  # nodes
 _MODULE = cst.Module([])
 _CONSTANTS = frozenset({"None", "True", "False"})
@@ -93,8 +94,9 @@ class Statement:
         return start, start + len(written)
 
     def integer(self, node: cst.CSTNode | None) -> int | None:
-        """The value of a whole number; `None` for any other node."""
-        return int(template(node).fill(self.values), 0) if isinstance(node, cst.Integer) else None
+        """The value of a whole number that is not too long; `None` for any other node."""
+        text = template(node).fill(self.values) if isinstance(node, cst.Integer) else ""
+        return int(text, 0) if 0 < len(text) <= _DIGITS else None
 
     def string(self, node: cst.CSTNode | None) -> str | None:
         """The value of a string; `None` for any other node."""
@@ -172,10 +174,9 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
 
 @cache
 def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    left_out: tuple[str, ...] = _NO_VARIABLES
-    if issubclass(kind, cst.BaseCompoundStatement):
-        left_out += _BEHIND_HEADS
     fields = kind.__dataclass_fields__
+    # A part of a compound statement has lines before it.
+    left_out = (*_NO_VARIABLES, *(_BEHIND_HEADS if "leading_lines" in fields else ()))
     return tuple(x for x in fields if not x.startswith(_NO_CODE) and x not in left_out)
 
 

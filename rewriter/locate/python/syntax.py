@@ -1,13 +1,17 @@
 """The one way into libcst's parser, and the errors of Python text.
 
-The parser is recursive, and ends in a segmentation fault where the stack ends. So what it is given
-is bounded: `_DEEPEST` is half of what a thread with a stack of 512 kB can take.
+The parser is recursive, and ends in a segmentation fault where the stack ends: of 512 kB, it can
+take 74 nested brackets, 350 operators in a row, or 15 nested blocks. So the depth of a text is
+bounded, and what is deeper than generated code is read by a thread with a large stack.
 """
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 import libcst as cst
 
@@ -15,11 +19,12 @@ _TOKEN = re.compile(r"\w+|[ \t\f]+|\r\n|.", re.DOTALL)
 _OPERATORS = frozenset(
     {"not", "and", "or", "in", "is", "lambda", "for", "if", "else", "await", "yield", "from"}
 )
-# The stack that a bracket takes, in that of an operator, which is 1.5 kB; and the most of it.
-_BRACKET = 5
-_DEEPEST = 150
-BRACKETS = _DEEPEST // _BRACKET  # that may be nested
+# The stack that a bracket and a block take, in that of an operator, which is 1.5 kB.
+_BRACKET, _BLOCK = 5, 20
+_SHALLOW = 100  # for any stack
+_DEEPEST = 250  # in one statement, so that walks over its tree need no more frames than Python has
 _MOST_CLAUSES = 200  # `elif` after `elif`
+_STACK = 64 << 20
 _PLACE = re.compile(r"error at (\d+):(\d+): ")
 
 
@@ -38,24 +43,16 @@ class TooDeepError(PythonError):
 
 def statement(text: str) -> cst.SimpleStatementLine:
     """The simple statements of one logical line. Raises `PythonError`."""
-    _require_shallow(text)
-    try:
-        read = cst.parse_statement(text + "\n")
-    except cst.ParserSyntaxError as error:
-        raise _error(error) from error
+    read = _parsed(cst.parse_statement, text + "\n", _depth(text))
     if not isinstance(read, cst.SimpleStatementLine):
         raise PythonError("invalid syntax")
     return read
 
 
 @lru_cache(maxsize=256)
-def module(text: str) -> cst.Module:
-    """The tree of a module. Raises `PythonError`."""
-    _require_shallow(text)
-    try:
-        return cst.parse_module(text)
-    except cst.ParserSyntaxError as error:
-        raise _error(error) from error
+def module(text: str, blocks: int) -> cst.Module:
+    """The tree of a module with so many blocks in each other. Raises `PythonError`."""
+    return _parsed(cst.parse_module, text, _depth(text) + _BLOCK * blocks)
 
 
 def expression(text: str) -> cst.BaseExpression | None:
@@ -69,12 +66,31 @@ def expression(text: str) -> cst.BaseExpression | None:
     return None
 
 
+Read = TypeVar("Read")
+
+
+def _parsed(parser: Callable[[str], Read], text: str, depth: int) -> Read:
+    try:
+        if depth <= _SHALLOW:
+            return parser(text)
+        from concurrent.futures import ThreadPoolExecutor
+
+        size = threading.stack_size(_STACK)
+        try:
+            with ThreadPoolExecutor(1) as threads:
+                return threads.submit(parser, text).result()
+        finally:
+            threading.stack_size(size)
+    except cst.ParserSyntaxError as error:
+        raise _error(error) from error
+
+
 def is_no_token(text: str) -> bool:
     """Whether a text has a character that begins no token."""
     try:
-        cst.parse_module(text)
-    except cst.ParserSyntaxError as error:
-        return not _error(error).line
+        module(text, 0)
+    except PythonError as error:
+        return not error.line
     return False
 
 
@@ -87,14 +103,14 @@ def _error(error: cst.ParserSyntaxError) -> PythonError:
     return PythonError(wanted, int(place[1]), int(place[2]))
 
 
-def _require_shallow(text: str) -> None:
-    """Raise if reading a text may take too much stack.
+def _depth(text: str) -> int:
+    """The stack that reading a text takes. Raises `TooDeepError` if that may be too much.
 
     What recurses is a bracket in a bracket, and operators, strings or clauses in a row. A comma or
     the end of a statement ends a row. In a string, which forms have none of, anything counts.
     """
     rows = [0]  # what each open bracket takes, with the row in it
-    line, clauses = 1, 0
+    line, clauses, deepest = 1, 0, 0
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token in ("(", "[", "{"):
@@ -110,5 +126,7 @@ def _require_shallow(text: str) -> None:
             rows[-1] += 1
         clauses += token == "elif"
         line += token.count("\n")
-        if clauses > _MOST_CLAUSES or sum(rows) > _DEEPEST:
+        deepest = max(deepest, sum(rows))
+        if clauses > _MOST_CLAUSES or deepest > _DEEPEST:
             raise TooDeepError("nested too deeply", line)
+    return deepest + clauses

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from rewriter.locate.inputs import Harness, dimension
+from rewriter.locate.inputs import Harness
+from rewriter.locate.python.arithmetic import dimension
 from rewriter.locate.python.module import Block, Module
 from rewriter.locate.python.statements import Statement
 from rewriter.locate.types import InputSpec

@@ -10,8 +10,9 @@ in a wrapper returns what it computes, and may also write arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import libcst as cst
 
@@ -28,6 +29,9 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAIN = "_main"
 # Inputs that templates write: torch/_inductor/kernel/flex/flex_flash_attention.py.
 _WRITTEN_INPUTS = frozenset({"arg_LOGSUMEXP", "arg_DK", "arg_DV"})
+
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +60,27 @@ class _Value:
 
 def triton(text: str) -> tuple[Parameter, ...] | None:
     """The parameters of the Triton kernel that `text` defines; `None` if it defines none."""
-    found = _triton_kernel(text)
-    return None if found is None else tuple(_triton_parameters(*found))
+    return _of_kernel(text, lambda module, function: tuple(_triton_parameters(module, function)))
 
 
 def triton_name(text: str) -> str | None:
     """The name of the function that is launched: helpers, which it calls, may stand before it."""
-    found = _triton_kernel(text)
-    return None if found is None else found[1].name
+    return _of_kernel(text, lambda module, function: function.name)
 
 
-def _triton_kernel(text: str) -> tuple[Module, Block] | None:
-    if "def " not in text:
-        return None
-    for source in (text, _ESCAPED.sub(r"\1", text)):
+def _of_kernel(text: str, read_kernel: Callable[[Module, Block], Found]) -> Found | None:
+    """Read the function of a Triton kernel, if `text` defines one."""
+    for source in (text, _ESCAPED.sub(r"\1", text)) if "def " in text else ():
         try:
             module = _read(source)
+            for function in _functions(module):
+                if "triton_meta" in _keywords(function):
+                    return read_kernel(module, function)
+            return None
         except TooDeepError:
             return None
         except PythonError:
             continue
-        return next(
-            ((module, x) for x in _functions(module) if "triton_meta" in _keywords(x)), None
-        )
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rewriter.artifact.types import OpenWrapper
-from rewriter.core import parallel
 from rewriter.locate.types import Located
 
 
@@ -15,6 +14,10 @@ def locate_all(wrappers: Iterable[OpenWrapper]) -> None:
     If that fails for a wrapper, its `located` raises the error later.
     """
     unknown = [one for one in wrappers if not one.is_located]
+    if len(unknown) < 2:
+        return
+    from rewriter.core import parallel
+
     sizes = [len(one.source) for one in unknown]
     for wrapper, located in zip(unknown, parallel.results(_located, unknown, sizes), strict=True):
         if located is not None:

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.artifact.package import container
-from rewriter.artifact.recognise import PACKAGE, read, read_head
+from rewriter.artifact.recognise import PACKAGE, PAIRED, read, read_head
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.artifact.wrapper_files import open_wrapper_file
 from rewriter.core import limits, pickle_strings
 from rewriter.core.errors import RewriterError
 
-SUFFIX = ".cache"
 _FORMAT = "torch.compiler.precompile"
 _MEMBER = "data.pkl"
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -66,7 +65,7 @@ class PrecompileCache:
 
 def open_precompile_cache(path: Path) -> Artifact | None:
     """Open the code that a cache belongs to; `None` if a file is not such a cache."""
-    if path.suffix != SUFFIX or read_cache(path) is None:
+    if path.suffix != PAIRED or read_cache(path) is None:
         return None
     code = path.with_suffix(".py")
     if not code.is_file():
@@ -82,7 +81,7 @@ def cache_of(wrapper: OpenWrapper) -> PrecompileCache | None:
     """The cache beside the file of a wrapper, if there is one."""
     if wrapper.inside is not None or wrapper.path.suffix != ".py":
         return None
-    path = wrapper.path.with_suffix(SUFFIX)
+    path = wrapper.path.with_suffix(PAIRED)
     return read_cache(path) if path.is_file() else None
 
 

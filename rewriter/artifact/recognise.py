@@ -11,6 +11,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.locate import languages
 
+PAIRED = ".cache"  # the other file of a pair of `torch.compiler.precompile`
 _HEAD_BYTES = 16  # enough for every `magic`
 
 

@@ -14,13 +14,12 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cache import location, mutate
 from rewriter.cache.session import writing
 from rewriter.commands import _cache as text
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit
-from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message
-from rewriter.instrumentation.containers import original_key
-from rewriter.instrumentation.editable import already_instrumented
+from rewriter.instrumentation.editable import already_instrumented, original_key
 from rewriter.instrumentation.instrument import instrument_all
 from rewriter.instrumentation.matching import with_launches
 from rewriter.instrumentation.types import Selection
@@ -77,14 +76,3 @@ def _refuse(arguments: argparse.Namespace, artifact: Artifact) -> None:
     for wrapper in artifact.wrappers:
         if wrapper.probes is not None:
             raise already_instrumented(wrapper, "`rewriter strip` it first.")
-
-
-def is_asked(arguments: argparse.Namespace, artifact: Artifact) -> bool:
-    """Whether the option is given. Raises `RewriterError` if it would do nothing."""
-    if arguments.into_cache and artifact.container is None:
-        refuse_idle(
-            {"--into-cache": arguments.into_cache},
-            f"{artifact.path} is no file of torch's that holds wrappers with their keys",
-            "`rewriter cache instrument` puts probes into what a cache holds.",
-        )
-    return bool(arguments.into_cache)

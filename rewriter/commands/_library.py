@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary, open_library
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit, verdict_lines
-from rewriter.commands._selection import refuse_idle, selection
+from rewriter.commands._selection import selection
 from rewriter.core.errors import OK
 from rewriter.core.terminal import Line, message, say, table
 from rewriter.core.text import counted

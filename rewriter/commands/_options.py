@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from typing import get_args
 
-from rewriter.cache import location
 from rewriter.commands._parser import Parser
+from rewriter.core.errors import RewriterError
 from rewriter.core.types import ArgsMode
-from rewriter.instrumentation import probes
-from rewriter.rebuild.types import ROUTES
 
 ARTIFACT = "a wrapper, a .pt2 package, or a directory or log that holds several"
 WRAPPERS = "wrappers of the cache"
@@ -34,6 +33,8 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
 
     In commands that run artifacts (`runs`), `--args` also takes inputs; `add_run_options` adds it.
     """
+    from rewriter.instrumentation import probes
+
     group = parser.group("probes")
     known = (f"{name}: {probe.summary}" for name, probe in probes.registry().items())
     what = "\n".join(["one or more of:", *known])
@@ -179,6 +180,8 @@ def add_wrapper_option(parser: Parser, *, programs: bool = False) -> None:
 
 def add_package_options(parser: Parser) -> None:
     """Add the options for packages: how they are rebuilt and checked."""
+    from rewriter.rebuild.types import ROUTES
+
     group = parser.group("packages (.pt2)")
     group.add_argument(
         "--route",
@@ -308,6 +311,8 @@ def add_choice_options(parser: Parser) -> None:
 
 
 def add_directory_option(parser: Parser) -> None:
+    from rewriter.cache import location
+
     parser.group(WRAPPERS).add_argument(
         "--dir",
         metavar="DIR",
@@ -360,3 +365,13 @@ def add_quiet_option(parser: Parser) -> None:
         help="print nothing, only write the dump (for a program this is the default, unless "
         "--probe is given)",
     )
+
+
+def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
+    """Raise `RewriterError` if options have values that would change nothing.
+
+    `given` are those values by option, `why` the rest of a sentence: `a, b given, but …`.
+    """
+    if idle := [name for name, value in given.items() if value]:
+        hint = hint or f"Drop {'it' if len(idle) == 1 else 'them'}."
+        raise RewriterError("idle-options", f"{', '.join(idle)} given, but {why}", hint=hint)

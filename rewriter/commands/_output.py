@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import Line, level_style, message, say, say_text
 from rewriter.core.text import counted
-from rewriter.instrumentation.types import Instrumented, Plan
 
 if TYPE_CHECKING:
     from rewriter.artifact.precompile_cache import PrecompileCache
     from rewriter.core.documents import Entry
     from rewriter.diagnosis.verdict import Verdict
+    from rewriter.instrumentation.types import Instrumented, Plan
 
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 

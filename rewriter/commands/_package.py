@@ -22,7 +22,7 @@ from rewriter.commands._output import (
     unified,
     warn_about,
 )
-from rewriter.commands._selection import refuse_idle
+from rewriter.commands._routes import refuse_options
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text
@@ -32,24 +32,11 @@ from rewriter.rebuild import patch, script
 from rewriter.rebuild.patch import Built, Probed
 
 
-def refuse_options(arguments: argparse.Namespace) -> None:
-    """Refuse options for packages if the artifact is not a package."""
-    names = ("route", "no_rebuild", "no_check", "imports", "models")
-    _refuse(arguments, names, f"{arguments.artifact} is no package")
-
-
-def _refuse(arguments: argparse.Namespace, names: Sequence[str], why: str) -> None:
-    """Refuse options that would do nothing, rather than drop them in silence."""
-    words = {"imports": "import", "models": "model"}
-    options = {n: f"--{words.get(n, n).replace('_', '-')}" for n in names}
-    refuse_idle({option: getattr(arguments, n) for n, option in options.items()}, why)
-
-
 def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
     """Patch a package as the options say, and report it."""
     _refuse_output(arguments, artifact)
     if arguments.no_rebuild:
-        _refuse(
+        refuse_options(
             arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
         )
     started = time.perf_counter()

@@ -13,8 +13,9 @@ from rewriter.cache.select import Choice, seconds
 from rewriter.commands import _cache_run as report
 from rewriter.commands._cache_run import ProgramRun
 from rewriter.commands._documents.cache import run_document
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit
-from rewriter.commands._selection import check_variables, names_probes, refuse_idle
+from rewriter.commands._selection import check_variables, names_probes
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message

@@ -16,8 +16,9 @@ from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import run_document
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
-from rewriter.commands._selection import check_variables, refuse_idle, selection
+from rewriter.commands._selection import check_variables, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
 
-from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE
+from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE, refuse_idle
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.select import check_bytes, check_calls, check_number, select
@@ -117,16 +116,6 @@ def nothing_recorded(arguments: argparse.Namespace, where: str = "") -> Rewriter
         "its default backend?"
     )
     return RewriterError("nothing-saved", f"no launch was recorded{where}", hint=hint)
-
-
-def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
-    """Raise `RewriterError` if options have values that would change nothing.
-
-    `given` are those values by option, `why` the rest of a sentence: `a, b given, but …`.
-    """
-    if idle := [name for name, value in given.items() if value]:
-        hint = hint or f"Drop {'it' if len(idle) == 1 else 'them'}."
-        raise RewriterError("idle-options", f"{', '.join(idle)} given, but {why}", hint=hint)
 
 
 def _refuse_idle_options(arguments: argparse.Namespace) -> None:

@@ -45,20 +45,6 @@ class Result:
         return self.plain
 
 
-def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
-    """Whether results go to a directory or several files, rather than to one file."""
-    if artifact.package is not None:
-        return False
-    if len(artifact.wrappers) != 1 or artifact.damaged or artifact.directory is not None:
-        return True
-    wrapper = artifact.only
-    if arguments.output:
-        is_folder = Path(arguments.output).suffix != wrapper.path.suffix
-        is_among_others = artifact.path.is_dir() or wrapper.inside is not None
-        return bool(is_among_others and is_folder and arguments.output != "-")
-    return wrapper.inside is not None
-
-
 def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
     """Refuse outputs that cannot be written, before any work."""
     with among_others():

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit, from_here, verdict_lines
-from rewriter.commands._selection import refuse_idle
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say
 from rewriter.diagnosis import nonfinite, triage

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program
 from rewriter.commands._documents.verify import verify_document
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit, from_here, progress_bar, steps
 from rewriter.commands._run import open_plain, request_of
-from rewriter.commands._selection import environment_kernels, nothing_recorded, refuse_idle
+from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
 from rewriter.dump.reading import is_dump, is_recorded

@@ -7,10 +7,10 @@ import os
 import shlex
 from pathlib import Path
 
-from rewriter.commands._options import add_probe_options, time_limit
+from rewriter.commands._options import add_probe_options, refuse_idle, time_limit
 from rewriter.commands._output import from_here, verdict_lines
 from rewriter.commands._parser import Parser
-from rewriter.commands._selection import refuse_idle, selection
+from rewriter.commands._selection import selection
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import message, table

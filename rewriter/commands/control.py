@@ -141,7 +141,7 @@ def _dump(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_idle(arguments: argparse.Namespace, *, but: tuple[str, ...] = ()) -> None:
-    from rewriter.commands._selection import refuse_idle
+    from rewriter.commands._options import refuse_idle
 
     given = {
         "PROBES": arguments.probes,

@@ -17,6 +17,7 @@ from rewriter.commands._options import (
 from rewriter.commands._output import deliver, emit, summary, warn_about
 from rewriter.commands._pairs import cache_with
 from rewriter.commands._parser import Parser
+from rewriter.commands._routes import goes_into_cache, makes_several, refuse_package_options
 from rewriter.commands._selection import selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
@@ -74,20 +75,24 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _containers, _into_cache, _package, _several
-
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise no_probes()
-    if _into_cache.is_asked(arguments, artifact):
+    if goes_into_cache(arguments, artifact):
+        from rewriter.commands import _into_cache
+
         return _into_cache.instrument(arguments, artifact, chosen)
     if artifact.package is not None:
+        from rewriter.commands import _package
+
         return _package.instrument(arguments, artifact, chosen)
-    _package.refuse_options(arguments)
+    refuse_package_options(arguments)
     if artifact.container is not None:
+        from rewriter.commands import _containers
+
         return _containers.instrument(arguments, artifact, chosen)
-    if _several.applies(arguments, artifact):
+    if makes_several(arguments, artifact):
         return _instrument_all(arguments, artifact, chosen)
     return _instrument_one(arguments, artifact.only, chosen)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rewriter.artifact.locate_all import locate_all
 from rewriter.artifact.naming.known import Compilations
-from rewriter.artifact.naming.names import of_wrappers
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import is_library
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -67,7 +66,11 @@ def act(arguments: argparse.Namespace) -> int:
         for race in find_races(one.located, one.launches)
     ]
     compilations = Compilations.of_artifact(artifact)
-    names = of_wrappers(artifact.wrappers, compilations)
+    names: dict[str, Names] = {}
+    if any(map(compilations.knows, artifact.wrappers)):
+        from rewriter.artifact.naming.names import of_wrappers
+
+        names = of_wrappers(artifact.wrappers, compilations)
     if arguments.json:
         from rewriter.commands._documents.list import list_document
 

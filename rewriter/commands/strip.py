@@ -6,11 +6,11 @@ import argparse
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
+from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option, refuse_idle
 from rewriter.commands._output import Delivered, deliver, emit, took_out
 from rewriter.commands._pairs import cache_with
 from rewriter.commands._parser import Parser
-from rewriter.commands._selection import refuse_idle
+from rewriter.commands._routes import makes_several
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message
@@ -36,16 +36,18 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _containers, _package, _several
-
     artifact = open_artifact(arguments.artifact).choose(arguments.wrappers)
     if arguments.check_probes:
         return _check_probes(arguments, artifact)
     if artifact.package is not None:
+        from rewriter.commands import _package
+
         return _package.strip(arguments, artifact)
     if artifact.container is not None:
+        from rewriter.commands import _containers
+
         return _containers.strip(arguments, artifact)
-    if _several.applies(arguments, artifact):
+    if makes_several(arguments, artifact):
         return _strip_all(arguments, artifact)
     return _strip_one(arguments, artifact.only)
 

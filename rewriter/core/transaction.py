@@ -14,7 +14,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -245,7 +244,7 @@ class Transaction:
 
     def _make_scratch(self, folder: Path) -> None:
         while True:
-            path = folder / f".rewriter-{os.getpid()}-{secrets.token_hex(4)}"
+            path = folder / f".rewriter-{os.getpid()}-{os.urandom(4).hex()}"
             self._scratch[folder] = path, None
             os.mkdir(path, 0o700)
             # Before it was locked, another command may have removed it as that of a dead one.

@@ -18,7 +18,7 @@ from rewriter.artifact.contained_wrappers import container_in
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.markers import find_header
-from rewriter.instrumentation import options_line
+from rewriter.instrumentation.editable import original_key
 
 _TAG = "_"  # keys are base32
 
@@ -29,17 +29,6 @@ class StrippedContainer:
 
     data: bytes
     exact: bool
-
-
-def original_key(wrapper: OpenWrapper) -> str:
-    """The key under which torch stored a wrapper in a container; empty if it is not in one."""
-    if wrapper.stored is None:
-        return ""
-    if (header := wrapper.probes) is None:
-        return wrapper.stored.key
-    recorded = options_line.read(wrapper.source, header.tag, header.probes)
-    # Without a recorded key, the cached file already had probes when torch saved the container.
-    return (recorded[0].key if recorded else "") or wrapper.stored.key
 
 
 class NewSource(Protocol):

@@ -63,3 +63,14 @@ def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
     return RewriterError(
         "already-instrumented", f"{wrapper.path} is instrumented already (with {probed})", hint=hint
     )
+
+
+def original_key(wrapper: OpenWrapper) -> str:
+    """The key under which torch stored a wrapper in a container; empty if it is not in one."""
+    if wrapper.stored is None:
+        return ""
+    if (header := wrapper.probes) is None:
+        return wrapper.stored.key
+    recorded = options_line.read(wrapper.source, header.tag, header.probes)
+    # Without a recorded key, the cached file already had probes when torch saved the container.
+    return (recorded[0].key if recorded else "") or wrapper.stored.key

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.core import edit, parallel
+from rewriter.core import edit
 from rewriter.instrumentation import probes
-from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.dialect import dialect_of
-from rewriter.instrumentation.editable import only_wrapper, require_plain
+from rewriter.instrumentation.editable import only_wrapper, original_key, require_plain
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
@@ -53,6 +52,8 @@ def instrument_all(
 
     For each wrapper, yields a function that returns its result, or raises its error.
     """
+    from rewriter.core import parallel
+
     options = {"replace": replace, "standalone": standalone}
 
     def work(one: tuple[OpenWrapper, str, str]) -> Instrumented:

@@ -36,7 +36,7 @@ DAMAGED = {
     "zip": (lambda data: b"PK\3\4" + data, "corrupt-package", "the zip file is damaged"),
     "latin-1": (lambda data: data + b"# caf\xe9\n", "not-utf8", "0xe9"),
     "utf-16": (lambda data: data.decode().encode("utf-16"), "binary-file", "zero byte"),
-    "cut in a kernel": (lambda data: data[:9000], "syntax-error", "unterminated"),
+    "cut in a kernel": (lambda data: data[:9000], "syntax-error", "does not end"),
     "cut in a call": (_cut(b"            del arg0_1"), "truncated", "never returns"),
     "cut after the class": (_cut(b"runner = Runner"), "truncated", "`call`"),
     "cut before the class": (_cut(b"class Runner"), "not-a-wrapper", "no function `call`"),

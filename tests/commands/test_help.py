@@ -181,6 +181,12 @@ WRAPPERS = {
     "--help": ["--help"],
     "list, Python": ["list", "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"],
     "list, C++": ["list", "fixtures/artifacts/cpu-torch2.13/mlp/aoti/wrapper.cpp"],
+    "instrument": [
+        "instrument",
+        "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py",
+        "--check",
+    ],
+    "strip": ["strip", "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"],
 }
 
 

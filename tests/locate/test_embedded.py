@@ -177,7 +177,7 @@ def test_a_string_that_does_not_end(text: str) -> None:
     assert caught.value.slug == "syntax-error"
     assert caught.value.code == BAD_INPUT
     assert re.match(
-        r"output_code.py:[23]: unterminated triple-quoted string literal", caught.value.message
+        r"output_code.py:[23]: a string in triple quotes does not end", caught.value.message
     )
 
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from rewriter.artifact.naming.known import FRAGMENT
 from rewriter.locate.types import Located
 
-_HEAD = b"# Graph fragment:"
 _KERNEL = re.compile(rb"(\w+) = async_compile\.")
 
 
 def fragments(source: bytes) -> dict[str, dict[str, str]]:
     """The nodes that each kernel computes, with their texts: `aten.add.Tensor(arg0_1, 1)`."""
     by_kernel: dict[str, dict[str, str]] = {}
-    if _HEAD not in source:
+    if FRAGMENT not in source:
         return {}
     nodes: dict[str, str] | None = None
     for line in source.split(b"\n"):
         line = line.rstrip(b"\r")
-        if line == _HEAD:
+        if line == FRAGMENT:
             nodes = {}
         elif nodes is None:
             continue

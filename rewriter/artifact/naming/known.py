@@ -6,12 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter.artifact.entries.index import EntryIndex, cache_of
-from rewriter.artifact.entries.types import CacheEntry
-from rewriter.artifact.naming import trace
-from rewriter.artifact.naming.graph import MOST_BYTES
-from rewriter.artifact.naming.trace import CompilationTrace
-from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
@@ -19,10 +13,14 @@ from rewriter.core.errors import RewriterError
 if TYPE_CHECKING:
     from rewriter.artifact.containers.types import Container, Contents
     from rewriter.artifact.entries.contained import ContainedEntries
+    from rewriter.artifact.entries.index import EntryIndex
+    from rewriter.artifact.entries.types import CacheEntry
+    from rewriter.artifact.naming.trace import CompilationTrace
 
 # Files that TORCH_COMPILE_DEBUG writes beside a wrapper: torch/_inductor/debug.py. The first is the
 # graph as Inductor lowered it.
 GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
+FRAGMENT = b"# Graph fragment:"  # begins the nodes that a kernel of a wrapper computes
 _MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 
 
@@ -32,6 +30,8 @@ class Compilations:
     def __init__(self, logs: Iterable[Path] = (), container: Container | None = None) -> None:
         self._traces: dict[str, CompilationTrace] = {}
         for log in sorted(set(logs)):
+            from rewriter.artifact.naming import trace
+
             try:
                 self._traces |= trace.read(log)
             except OSError:
@@ -69,11 +69,19 @@ class Compilations:
     def of_wrapper(self, wrapper: OpenWrapper) -> CompilationTrace | None:
         """What is known about a wrapper. A log is about this very program, so it comes first; a
         cache entry may be from another program with the same graph."""
-        traced = self._traces.get(trace.digest(wrapper.restored.source))
+        traced = None
+        if self._traces:
+            from rewriter.artifact.naming import trace
+
+            traced = self._traces.get(trace.digest(wrapper.restored.source))
         if traced is not None and traced.lowered and traced.traced:
             return traced
         others = self._of_entry(wrapper) or _beside(wrapper)
         return others if traced is None else traced.completed(others)
+
+    def knows(self, wrapper: OpenWrapper) -> bool:
+        """Whether anything is known about a wrapper, also by the comments in it."""
+        return FRAGMENT in wrapper.source or self.of_wrapper(wrapper) is not None
 
     def partner(self, wrapper: OpenWrapper, groups: Mapping[str, Sequence[OpenWrapper]]) -> str:
         """The file name of the other direction's wrapper, for a wrapper that a model is trained
@@ -112,7 +120,12 @@ class Compilations:
             contained = self._in_container(wrapper.inside)
             entry = contained.of_wrapper(wrapper.stored.key) if contained is not None else None
             return None if contained is None or entry is None else (contained, entry)
-        if wrapper.inside is not None or (cache := cache_of(wrapper.path)) is None:
+        # By its name, as most files have one that no cache gives.
+        if wrapper.inside is not None or wrapper.path.parent.name != wrapper.path.stem[1:3]:
+            return None
+        from rewriter.artifact.entries.index import EntryIndex, cache_of
+
+        if (cache := cache_of(wrapper.path)) is None:
             return None
         index = self._indexes.setdefault(cache, EntryIndex(cache))
         entry = index.of_wrapper(wrapper.path.stem)
@@ -129,6 +142,8 @@ class Compilations:
             if pair is not None:
                 is_backward = pair.backward in (entry.fx_key, entry.cache_key)
                 traced = pair.backward_graph if is_backward else pair.forward_graph
+        from rewriter.artifact.naming.trace import CompilationTrace
+
         return CompilationTrace(
             traced=traced, lowered=entry.lowered or traced, line_map=entry.line_map
         )
@@ -142,11 +157,16 @@ def _entries(path: Path, contents: Contents) -> ContainedEntries:
 
 def logs_of(artifact: Artifact) -> Iterator[Path]:
     """The logs with facts about the wrappers of an artifact."""
+    is_folder = artifact.path.is_dir() and artifact.package is None
+    if not is_folder and all(wrapper.inside is None for wrapper in artifact.wrappers):
+        return
+    from rewriter.artifact.trace import log
+
     for wrapper in artifact.wrappers:
-        if wrapper.inside is not None and trace_log.is_log(wrapper.inside):
+        if wrapper.inside is not None and log.is_log(wrapper.inside):
             yield wrapper.inside
-    if artifact.path.is_dir() and artifact.package is None:
-        yield from filter(trace_log.is_log, artifact.path.rglob(f"*{trace_log.SUFFIX}"))
+    if is_folder:
+        yield from filter(log.is_log, artifact.path.rglob(f"*{log.SUFFIX}"))
 
 
 def grouped(wrappers: Iterable[OpenWrapper]) -> dict[str, list[OpenWrapper]]:
@@ -173,12 +193,18 @@ def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
     text = next(filter(None, (_text(folder / name) for name in GRAPHS)), "")
     if not text:
         return None
-    return CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
+    from rewriter.artifact.naming import trace
+
+    return trace.CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
 
 
 def _text(path: Path) -> str:
     try:
-        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        if not path.is_file():
+            return ""
+        from rewriter.artifact.naming.graph import MOST_BYTES
+
+        if path.stat().st_size > MOST_BYTES:
             return ""
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

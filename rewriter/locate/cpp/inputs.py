@@ -144,8 +144,8 @@ def _dimensions(text: str) -> tuple[str, ...]:
 
 
 def _dimension(text: str) -> str:
-    if text.isdecimal():
-        return text
+    if (number := text.strip().rstrip("L")).isdecimal():
+        return number
     from rewriter.locate.python.arithmetic import dimension  # takes time to import
 
     return dimension(text)

@@ -35,7 +35,7 @@ def dimension(text: str) -> str:
 def _read(node: cst.BaseExpression) -> tuple[str, int] | None:
     """The text of an expression, and how strongly its outermost operator binds."""
     match node:
-        case cst.Name(value=name):
+        case cst.Name(value=name) if name not in ("True", "False", "None"):
             return name, _ATOM
         case cst.Integer(value=number) if len(number) <= _DIGITS:
             return str(int(number, 0)), _ATOM

@@ -91,8 +91,8 @@ def _end(text: str, position: int) -> tuple[int, int]:
             if opened:
                 opened.pop()
         elif token in ("'''", '"""', "'", '"'):
-            kind = "triple-quoted string" if len(token) == 3 else "string"
-            raise _error(text, match.start(), f"unterminated {kind} literal")
+            kind = "string in triple quotes" if len(token) == 3 else "string"
+            raise _error(text, match.start(), f"a {kind} does not end")
         elif token[0] in "\r\n" and not opened:
             return match.start(), match.end()
     if token[:1] == "\\":

@@ -218,7 +218,9 @@ class _Skeleton:
         try:
             tree = syntax.module("".join(text for _, text in self._pieces), self._deepest)
         except PythonError:
-            if (found := self._placed()) is not None and (not fault or found.line < fault.line):
+            found = self._placed()
+            # What ended the reading also left the last block without an end.
+            if fault is None or found.line < min(fault.line, self._pieces[-1][0]):
                 raise found from None
         if fault is not None:
             raise fault
@@ -239,6 +241,8 @@ class _Skeleton:
     def _follow(self, indent: str, line: Line) -> None:
         """Follow the indentation of blocks, about which the parser does not say where it fails."""
         if len(indent) > len(self._indents[-1]):
+            if not isinstance((None, *self.parts)[-2], Line):
+                raise PythonError("unexpected indent", line.number, len(indent))
             self._indents.append(indent)
         while len(indent) < len(self._indents[-1]):
             self._indents.pop()
@@ -248,8 +252,8 @@ class _Skeleton:
         if self._deepest > _DEEPEST:
             raise TooDeepError("nested too deeply", line.number)
 
-    def _placed(self) -> PythonError | None:
-        """The error of the skeleton, with its line in the file; `None` if that is the end."""
+    def _placed(self) -> PythonError:
+        """The error of the skeleton, with its line in the file."""
         padded: list[str] = []
         line = 1
         for number, text in self._pieces:
@@ -259,11 +263,11 @@ class _Skeleton:
             syntax.module("".join(padded), self._deepest)
         except PythonError as error:
             if error.line:
-                return error if error.line <= self._pieces[-1][0] else None
+                return type(error)(error.message, min(error.line, line), error.column)
             # A character that is no Python: the parser does not say where it is.
             found = (line for line, text in self._pieces if syntax.is_no_token(text))
-            return PythonError(error.message, next(found))
-        return None
+            return PythonError(error.message, next(found, 1))
+        raise AssertionError("the same blocks, and no error")
 
 
 class _Builder:

@@ -59,12 +59,15 @@ def _check(data: bytes, sign: bytes, is_python: bool) -> None:
 
 
 def _read_inserted(text: str, inserted: Sequence[Line]) -> None:
-    """Read inserted lines; blocks are only in the runtime that a standalone wrapper holds."""
+    """Read inserted lines. Dormant ones begin with `if`, and a standalone wrapper holds a runtime
+    with blocks."""
     first = inserted[0]
+    head = "if _:\n" if first.body > first.start else ""
     if any(line.is_block for line in inserted):
         try:
-            read(text[first.start : inserted[-1].end])
+            read(head + text[first.start : inserted[-1].end])
         except PythonError as error:
-            raise PythonError(error.message, first.number + error.line - 1) from error
+            number = first.number + error.line - 1 - len(head.splitlines())
+            raise PythonError(error.message, number) from error
     for line in inserted:
         read_line(text, line)

@@ -22,6 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = [*argv[1:], "--help"]
     arguments = None
     try:
+        if os.name == "nt":
+            raise RewriterError(
+                "no-platform",
+                "Windows is not supported: files are locked and programs started by what POSIX has",
+                hint="Use it in WSL.",
+            )
         arguments = parse(argv)
         code: int = arguments.act(arguments)
         sys.stdout.flush()

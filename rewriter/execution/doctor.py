@@ -50,7 +50,11 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
 
 def _machine(*, importing: bool) -> Iterator[Check]:
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
-    for name in ("torch", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
+    system, processor = platform.system(), platform.machine()
+    is_tested = (system, processor) == ("Linux", "x86_64")
+    state = "tested" if is_tested else "untested: what only reads and writes text is meant to work"
+    yield Check("platform", f"{system} {processor}: {state}", True if is_tested else None)
+    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
         try:
             yield Check(name, metadata.version(name), None if name == "triton" else True)
         except metadata.PackageNotFoundError:

@@ -192,3 +192,21 @@ def test_no_file_holds_a_path_of_somebodys_machine_or_a_registry() -> None:
                 line = data.count(b"\n", 0, match.start()) + 1
                 found.append(f"{name}:{line}: {match.group().decode()}")
     assert found == []
+
+
+def test_ci_runs_the_two_commands_of_the_readme_as_they_stand() -> None:
+    """A new machine has them on its first screen."""
+    first = README.text[: README.text.index("## Begin")]
+    assert len(first.splitlines()) < 40
+    shown = re.findall(r"^\$ (\S+)  # ", first, re.M)
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    read = next(line for line in script.splitlines() if line.startswith("mapfile"))
+    done = subprocess.run(
+        ["bash", "-c", f'{read}; printf "%s\\n" "${{commands[@]}}"'],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == shown == [".ci/demo", ".ci/test"]
+    for number, command in enumerate(shown):
+        assert f'bash -c "${{commands[{number}]}}"' in script
+        assert ".ci/setup" in (ROOT / command).read_text(encoding="utf-8")
+    assert "- run: .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")

@@ -2,10 +2,12 @@
 
     python -m benchmarks.rewriting [--json FILE] [--check] [--launches 10000] [--large 100000]
                                    [--layers 24] [--only wrappers|packages] [--device cpu|cuda]
+                                   [--before CHECKOUT]
 
 The wrappers are generated: a recorded wrapper whose call has `--launches` (or `--large`) launches
-of its kernel. The package is a GPT with `--layers` layers; 0 leaves it out. For a GPU it is as wide
-as that of `benchmarks.probes`.
+of its kernel, or half as many kernels with a launch each. `--before` also measures another checkout
+of this project, in turns with this one. The package is a GPT with `--layers` layers; 0 leaves it
+out. For a GPU it is as wide as that of `benchmarks.probes`.
 """
 
 from __future__ import annotations
@@ -74,6 +76,10 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run(step.command, cwd=folder, check=True)
 """
 _PAIRS = 3
+_KERNEL = re.compile(
+    r"^(?P<name>triton_poi\w+) = async_compile\.triton\(.*?^''', device_str='cuda'\)\n",
+    re.MULTILINE | re.DOTALL,
+)
 _LIST = "from rewriter import cli; cli.main(['list', path])"
 
 
@@ -84,27 +90,35 @@ class Cost(NamedTuple):
     memory: float
 
 
-def write_wrapper(path: Path, launches: int) -> None:
-    """Write a Python wrapper in the form of torch 2.11, with this many launches in its call."""
+def write_wrapper(path: Path, launches: int, *, one_kernel: bool = True) -> None:
+    """Write a Python wrapper in the form of torch 2.11, with this many launches in its call: of one
+    kernel, or of as many kernels."""
     text = RECORDED.read_text("utf-8")
     start = text.index("            # Topologically Sorted", text.index("def call("))
     end = text.index("        return (", start)
-    kernel = re.findall(r"(?m)^(triton_poi\w+) = ", text)[0]
+    definition = _KERNEL.search(text)
+    assert definition is not None
+    kernel = definition["name"]
+    kernels = [kernel if one_kernel else f"{kernel}{number}" for number in range(launches)]
     lines = ["            buf0 = arg0_1\n            stream0 = get_raw_stream(0)\n"]
     lines += [
-        _LAUNCH.format(before=number, after=number + 1, kernel=kernel, size=2048 + number % 7)
-        for number in range(launches)
+        _LAUNCH.format(before=number, after=number + 1, kernel=name, size=2048 + number % 7)
+        for number, name in enumerate(kernels)
     ]
-    path.write_text(text[:start] + "".join(lines) + text[end:], encoding="utf-8")
+    text = text[:start] + "".join(lines) + text[end:]
+    if not one_kernel:
+        copies = "\n".join(definition[0].replace(kernel, name) for name in kernels)
+        text = text.replace(definition[0], copies)
+    path.write_text(text, encoding="utf-8")
 
 
-def cost(path: Path, work: str, before: str = "") -> Cost:
+def cost(path: Path, work: str, before: str = "", root: Path = ROOT) -> Cost:
     """Run lines of Python in a new process, and measure `work`, which follows `before`."""
     program = _MEASURE.format(work=work, before=before)
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)],
         check=True,
-        cwd=ROOT,
+        cwd=root,
         env=_ENVIRONMENT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -124,12 +138,13 @@ def rows(launches: int = 10_000, large: int = 100_000) -> list[Row]:
         made = cost(wrapper, "rewriter.instrument(path)", "import rewriter")
         few, listed = cost(wrapper, _LIST), cost(many, _LIST)
     bare = min(cost(SMALL, "pass").seconds for _ in range(3))
+    parser = min(cost(SMALL, "import libcst").seconds for _ in range(5))
+    small = min(cost(SMALL, _LIST).seconds for _ in range(5)) - parser
     start = {
         name: min(cost(SMALL, work).seconds for _ in range(3)) - bare
         for name, work in {
             "rewriter --help": "from rewriter import cli\n"
             "try: cli.main(['--help'])\nexcept SystemExit: pass",
-            "list of a small file": _LIST,
         }.items()
     }
     return [
@@ -147,7 +162,29 @@ def rows(launches: int = 10_000, large: int = 100_000) -> list[Row]:
             Row(f"{name}, against the limit", seconds, 0.25, 1, "s")
             for name, seconds in start.items()
         ),
+        Row("list of a small file beside `import libcst`", small, 0.12, 1, "s"),
     ]
+
+
+def rows_before(checkout: Path, launches: int = 10_000) -> list[Row]:
+    """Measure this checkout against another one; the median of pairs counts, for the speed of a
+    machine varies."""
+    made = []
+    work = {"list": _LIST, "instrument": "rewriter.instrument(path)"}
+    with tempfile.TemporaryDirectory(prefix="rewriter-bench-") as folder:
+        for what, count in {"launches of one kernel": launches, "kernels": launches // 2}.items():
+            path = Path(folder) / f"{count}.py"
+            write_wrapper(path, count, one_kernel=count == launches)
+            for name, lines in work.items():
+                pairs = [
+                    [cost(path, lines, "import rewriter", root) for root in (ROOT, checkout)]
+                    for _ in range(_PAIRS)
+                ]
+                now, then = sorted(pairs, key=lambda x: x[0].seconds / x[1].seconds)[_PAIRS // 2]
+                title = f"{name} of {count:,} {what}, against {checkout.name}"
+                made.append(Row(title, now.seconds, then.seconds, 0.6, "s"))
+                made.append(Row("  its memory", now.memory, then.memory, 1, "MiB"))
+    return made
 
 
 class Spent(NamedTuple):
@@ -237,8 +274,11 @@ def main() -> int:
     parser.add_argument("--launches", type=int, default=10_000)
     parser.add_argument("--large", type=int, default=100_000)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the package")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="measured beside this one")
     args = parser.parse_args()
     made: list[Row] = []
+    if args.before is not None:
+        made += rows_before(args.before.resolve(), args.launches)
     if args.only != "packages":
         made += rows(args.launches, args.large)
     if args.only != "wrappers" and args.layers:

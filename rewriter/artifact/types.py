@@ -118,8 +118,7 @@ class OpenWrapper:
     def launches(self) -> tuple[Launch, ...]:
         lines = self.restored.kept
         return tuple(
-            replace(launch, line=lines[launch.line - 1], wrapper=self.name)
-            for launch in self.located.launches
+            launch.placed(lines[launch.line - 1], self.name) for launch in self.located.launches
         )
 
     @cached_property

@@ -30,8 +30,10 @@ def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
     kernel reads only what it wrote itself. And a part without a value is not updated; nor is one
     if the kernel reads the whole buffer, which then had no value either.
     """
-    content = {a.name: flow.get(a.name).content for a in arguments if a.type == "tensor"}
     tensors = [a for a in arguments if a.type == "tensor"]
+    if _are_apart(tensors):
+        return arguments
+    content = {a.name: flow.get(a.name).content for a in tensors}
     written = {a.buffer for a in tensors if a.role != "in"}
     updated = {
         a.buffer for a in tensors if a.role != "in" and content[a.name] is not Content.NOTHING
@@ -65,8 +67,16 @@ def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
     ]
 
 
+def _are_apart(tensors: list[Argument]) -> bool:
+    """Whether each argument is a whole buffer of its own, as most are."""
+    names = {a.name for a in tensors if a.name == a.buffer}
+    return len(names) == len(tensors)
+
+
 def distinct_names(arguments: list[Argument]) -> tuple[Argument, ...]:
     """Give different tensors of one launch different names, such as two views of `buf4`."""
+    if _are_apart([a for a in arguments if a.type == "tensor"]):
+        return tuple(arguments)
     exprs: dict[str, str] = {}
     used: Counter[str] = Counter()
     result = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rewriter.core.types import Language, Role, Type
 
@@ -45,8 +45,7 @@ class Argument:
         return self.expr == self.name or _ITEM.fullmatch(self.expr) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class InsertionPoint:
+class InsertionPoint(NamedTuple):
     """Where the lines of a launch go, in bytes from the start of the file.
 
     `start` is the start of the statement's first line, `end` the end of its last line with its
@@ -84,6 +83,24 @@ class Launch:
     conditional: bool = False
     wrapper: str = ""
     stream: str = ""
+
+    def placed(self, line: int, wrapper: str) -> Launch:
+        """The launch with its line in a file and the wrapper's name. Faster than `replace`."""
+        return Launch(
+            self.index,
+            self.scope,
+            self.kernel,
+            self.kind,
+            line,
+            self.args,
+            self.origins,
+            self.source_nodes,
+            self.insertion_point,
+            self.repeats,
+            self.conditional,
+            wrapper,
+            self.stream,
+        )
 
     @property
     def is_last(self) -> bool:

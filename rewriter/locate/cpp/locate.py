@@ -299,7 +299,7 @@ def _unreachable(launch: Launch) -> Launch:
     obstacle = (
         launch.insertion_point.obstacle or "no line can be put at the beginning of its function"
     )
-    return replace(launch, insertion_point=replace(launch.insertion_point, obstacle=obstacle))
+    return replace(launch, insertion_point=launch.insertion_point._replace(obstacle=obstacle))
 
 
 def _input_specs(

@@ -8,7 +8,7 @@ after the other, so that a file is never in memory as a tree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -306,7 +306,7 @@ class _Builder:
 
     def _suite(self, body: cst.BaseSuite, head: Statement) -> Suite:
         if isinstance(body, cst.SimpleStatementSuite):
-            return [replace(head, node=node) for node in body.body]
+            return [head._replace(node=node) for node in body.body]
         return [self.part(node) for node in body.body]
 
     def _head(self, node: cst.CSTNode) -> Statement:

@@ -6,8 +6,8 @@ What is to be known about a node is found once for its form, and filled for each
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -26,8 +26,7 @@ _BEHIND_HEADS = ("body", "orelse", "handlers", "finalbody", "cases", "decorators
 _NO_VARIABLES = ("attr", "keyword", "name")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A simple statement, or the head of a compound one, as its line has it.
 
     `node` is of the form of `line`, `whole` all that stands there, `None` if that is the head of a

@@ -6,7 +6,6 @@ Importing this module is cheap, but calling `diagnose` imports torch.
 
 from __future__ import annotations
 
-import ast
 import os
 import platform
 import re
@@ -21,6 +20,7 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.core.scan import spans
 from rewriter.core.text import counted
 from rewriter.execution import torch_files
+from rewriter.locate.python.imports import imported_from_torch
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
 from rewriter.runtime import cache_directory, native_calls
@@ -170,7 +170,7 @@ def _torch_interface(wrapper: OpenWrapper, text: str) -> Check:
     own = [f"_{device}_" for device in wrapper.devices]
     missing = [
         name
-        for name in _imported(ast.parse(text))
+        for name in imported_from_torch(wrapper.plain)
         if not _resolves(name) and not any(part in name for part in own)
     ]
     version = metadata.version("torch")
@@ -182,17 +182,6 @@ def _torch_interface(wrapper: OpenWrapper, text: str) -> Check:
             "the wrapper comes from another release of torch: install that one",
         )
     return Check("torch interface", f"torch {version} has all that the wrapper imports")
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Dotted names of torch's that the module-level statements use."""
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
-            dotted = ast.unparse(node.value)
-            if dotted.startswith("torch.") and not dotted.startswith("torch.ops."):
-                yield dotted
 
 
 def _resolves(dotted: str) -> bool:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from rewriter.core.source import Source
 from rewriter.locate.python.module import parse
-from rewriter.locate.python.statements import Statement, positional
+from rewriter.locate.python.statements import positional
 from rewriter.locate.types import KernelSource
 
 # Torch 2.11 and before compile Metal without `async_compile`.
@@ -17,10 +17,7 @@ _COMPILED = ("async_compile.", "compile_mps_shader")
 
 def kernels(source: Source) -> Iterator[KernelSource]:
     """Yield the kernels in file order; of two with one name, the last is the one launched."""
-    module = parse(source)
-    for part in module.each(module.body):
-        if not isinstance(part, Statement):
-            continue
+    for part in parse(source).statements():
         match part.node:
             case cst.Assign(
                 targets=[cst.AssignTarget(cst.Name() as target), *_], value=cst.Call() as call

@@ -98,6 +98,10 @@ class Module:
                 for node in whole.body:
                     yield Statement(node, whole, line, text, values)
 
+    def statements(self) -> Iterator[Statement]:
+        """Yield the simple statements of the module itself. Raises `PythonError`."""
+        return (part for part in self.each(self.body) if isinstance(part, Statement))
+
     def every(self, suite: Suite) -> Iterator[Statement]:
         """Yield the statements in a suite, and the heads and statements of the blocks in it."""
         for part in self.each(suite):
@@ -116,8 +120,8 @@ class Module:
         begin and end."""
         return [
             (part.line.number, [part.span(one) for one in _literals(part.node.value)])
-            for part in self.each(self.body)
-            if isinstance(part, Statement) and isinstance(part.node, cst.Assign)
+            for part in self.statements()
+            if isinstance(part.node, cst.Assign)
             if any(part.name(one.target) == name for one in part.node.targets)
         ]
 

@@ -41,6 +41,11 @@ DAMAGED = {
     "cut after the class": (_cut(b"runner = Runner"), "truncated", "`call`"),
     "cut before the class": (_cut(b"class Runner"), "not-a-wrapper", "no function `call`"),
     "syntax": (lambda data: data.replace(b"args.clear()", b"args.clear("), "syntax-error", "^"),
+    "not read by libcst": (
+        lambda data: b"x = [*y for(x)in y]\ndef f(): yield*x\n" + data,
+        "syntax-error",
+        "libcst",
+    ),
     "indentation": (lambda data: b"  x = 1\n" + data, "syntax-error", "indent"),
     "not a wrapper": (lambda data: b"print('hello')\n", "not-a-wrapper", "torch._inductor"),
     "a Triton kernel": (

@@ -83,6 +83,8 @@ def _parsed(parser: Callable[[str], Read], text: str, depth: int) -> Read:
             threading.stack_size(size)
     except cst.ParserSyntaxError as error:
         raise _error(error) from error
+    except cst.CSTValidationError as error:  # `yield*x`, which Python accepts
+        raise PythonError(f"libcst does not read this: {error}", 0) from error
 
 
 def is_no_token(text: str) -> bool:

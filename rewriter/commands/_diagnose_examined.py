@@ -18,6 +18,7 @@ from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
 from rewriter.diagnosis.lifetimes import examine_lifetimes
+from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls
 from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
@@ -167,6 +168,8 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
             yield (lifetimes := examine_lifetimes(wrapper, extra=extra))
             yield examine_kernels(wrapper, readers=_readers(lifetimes))
             yield examine_races(wrapper)
+    if dump is not None:
+        yield examine_operators(open_dump(dump))
     for wrapper, run in known:
         empty, lines = dataflow.empty_variables(run), run.names.lines
         lifetimes = examine_lifetimes(

@@ -31,10 +31,10 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
 
 
 def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
-    names = ", ".join(one.name or str(one.position) for one in call.wrong[:_LISTED])
+    names = ", ".join(one.name for one in call.wrong[:_LISTED])
     outputs = Finding(
         "outputs",
-        f"what the call returns ({names}) is not what its graph gives from the same inputs"
+        f"what the call leaves ({names}) is not what its graph gives from the same inputs"
         + ", though no launch that was checked computes anything else than it claims" * alone,
         "shown by the whole graph, from the inputs of the call",
         artifact=call.artifact,

@@ -55,7 +55,9 @@ class LaunchRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `repeats` says that it may run several times in a call. `buffers` has the memory behind the
     names that are views of it. `before` and `after` are what the line there hands over, unset where
-    there is no such line; `reads` are the tensors that it is given and no line hands over.
+    there is no such line; `reads` are the tensors that it is given and no line hands over. Of an
+    operator that only the program knows, `schema` is its schema, and `parameters` are the positions
+    or names in it that the values are.
     """
 
     launch: Count
@@ -70,6 +72,8 @@ class LaunchRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     before: tuple[Label, ...] | UnsetType = UNSET
     after: tuple[Label, ...] | UnsetType = UNSET
     reads: tuple[Label, ...] = ()
+    schema: str = ""
+    parameters: dict[str, tuple[str, ...]] = {}
 
 
 class RunLaunches(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -41,7 +41,18 @@ def launch_row(launch: Launch, values: Values, *, reads: bool) -> Json:
         row[phase] = list(map(_label, arguments))
     if given:
         row["reads"] = list(map(_label, given))
+    if any(a.parameter for a in launch.args):
+        row["parameters"] = _parameters(launch.args)
     return row
+
+
+def _parameters(arguments: Sequence[Argument]) -> dict[str, list[str]]:
+    """The parameters of an operator that each tensor is: the same one may be several."""
+    found: dict[str, list[str]] = {}
+    for one in arguments:
+        if one.type == "tensor" and one.parameter:
+            found.setdefault(one.name, []).append(one.parameter)
+    return found
 
 
 def _label(argument: Argument) -> list[str]:

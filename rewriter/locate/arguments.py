@@ -12,10 +12,12 @@ from rewriter.locate.types import Argument
 
 @dataclass(frozen=True)
 class DeclaredArgument:
-    """What a kernel declares about one argument; `None` if it does not say."""
+    """What a kernel declares about one argument; `None` if it does not say. `parameter` as in
+    `Argument`."""
 
     role: Role | None
     type: Type | None
+    parameter: str = ""
 
 
 UNKNOWN = DeclaredArgument(None, None)

@@ -7,18 +7,31 @@ from functools import cache
 
 from rewriter.locate import declarations
 
+# Those of torch itself: their schemas are known, and a name that ends with `_` tells what it does.
+NAMESPACES = frozenset(
+    {
+        "aten", "prims", "inductor", "quantized", "_quantized", "mkldnn", "onednn", "rngprims",
+        "_c10d_functional", "c10d_functional", "c10d", "symm_mem",
+    }
+)  # fmt: skip
+
 
 def written(name: str) -> list[int | str] | None:
     """Positions and names of the arguments that `namespace.op.overload` writes, other than `out`.
 
-    By the schema that PyTorch ships, or else by the name: `op_` mutates its first argument. `None`
-    if neither tells.
+    By the schema that PyTorch ships, or else by the name: `op_` of PyTorch mutates its first
+    argument. `None` if neither tells.
     """
     known = mutating_operators().get(name)
     base = name.split(".")[1] if "." in name else name
-    if known is None and base.endswith("_") and not base.startswith("__"):
+    if known is None and is_torchs(name) and base.endswith("_") and not base.startswith("__"):
         return [0]
     return known
+
+
+def is_torchs(name: str) -> bool:
+    """Whether `namespace.op.overload` is an operator of PyTorch, not one of a user or library."""
+    return name.partition(".")[0] in NAMESPACES
 
 
 @cache

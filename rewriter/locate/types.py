@@ -28,7 +28,9 @@ class Argument:
     `expr` is its source text, `name` the short name for prints and file names, `buffer` the
     variable that owns the memory after following views and reuse. `later` is the text that gives
     the value after the launch, if it differs from `expr`; empty if the launch takes ownership and
-    nothing gives the value. `hazard` says what is wrong with the memory that it reads.
+    nothing gives the value. `hazard` says what is wrong with the memory that it reads. `parameter`
+    is the position or the name that it has in the schema of an operator that only the program
+    knows; otherwise empty.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Argument:
     type: Type
     later: str | None = None
     hazard: Hazard = ""
+    parameter: str = ""
 
     @property
     def is_whole(self) -> bool:

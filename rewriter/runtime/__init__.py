@@ -37,10 +37,12 @@ def attach(
 
     from .process import Silent, say
     from .recorder import Recorder
+    from .schemas import declare
 
     if os.environ.get("REWRITER_PROBE", "").lower() == "off":
         return Silent()
     try:
+        launches = declare(launches)
         if options.get("dormant"):
             from .dormant import Dormant
 

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.naming.graph import FxGraph, parse_inlined
+from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump import dataflow
+from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import ScalarRow, TensorRow, renamed
 from rewriter.execution.dumped_wrappers import wrapper_of
-from rewriter.verification import received
+from rewriter.verification import functional, received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
@@ -31,10 +32,9 @@ _MOST = 1 << 27  # elements of all nodes of a graph
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """One output of a call: its position, its variable, the node that it should be, and how it
-    differs from that node."""
+    """An output of a call, or an input that it updates: its variable, the node that it should be,
+    and how it differs from that node."""
 
-    position: int
     name: str
     claim: str
     comparison: Comparison
@@ -66,13 +66,12 @@ def check_outputs(
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
-    graph = parse_inlined(graph_text(run, wrapper_of(run), given))
+    graph = functional.read(run, graph_text(run, wrapper_of(run), given))
     if graph is None:
         return CallCheck(run.name, run.artifact, (), "its graph is not known")
     rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
     sizes = graph_sizes(graph, rows)
-    if graph.updates or any(_writes(node.operator) for node in graph.nodes.values()):
-        # A name has one value before such a call and another one after it.
+    if graph.updates:
         return CallCheck(run.name, run.artifact, (), "its graph updates values in place")
     if _elements(graph, sizes) > _MOST:
         return CallCheck(run.name, run.artifact, (), "its graph is too large to be evaluated whole")
@@ -93,23 +92,21 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     return CallCheck(run.name, run.artifact, tuple(outputs), reason, first, of)
 
 
-def _writes(operator: str) -> bool:
-    """Whether an operator writes into its arguments, by its name. `copy_` into inputs is excepted:
-    it comes last in a graph."""
-    return operator.endswith("_") and not operator.endswith("__") and operator != "copy_"
-
-
 def _elements(graph: FxGraph, sizes: Mapping[str, int]) -> int:
     kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
     return sum(kind.numel or 0 for kind in kinds if kind is not None)
 
 
 def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[OutputCheck], str]:
-    last = dataflow.outputs(dataflow.trace(run))
+    """Check what the call returns, and what it leaves in inputs that the graph updates."""
+    nodes = dataflow.trace(run)
+    last = dataflow.outputs(nodes)
     if last is None or len(last.returned) != len(graph.outputs):
         return [], "what it returned was not recorded"
+    left = _inputs_left(run, nodes)
+    pairs = [(left[name], node) for name, node in graph.finals.items() if name in left]
     found, reasons = [], []
-    for position, (row, node) in enumerate(zip(last.returned, graph.outputs, strict=True)):
+    for row, node in (*pairs, *zip(last.returned, graph.outputs, strict=True)):
         if not isinstance(row, TensorRow) or node not in graph.nodes:
             continue
         try:
@@ -117,9 +114,27 @@ def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[O
         except UncheckedError as error:
             reasons.append(str(error))
             continue
-        name = dataflow.output_variable(row.arg)
-        found.append(OutputCheck(position, name, graph.statement(node), comparison))
+        name = dataflow.output_variable(row.arg) or row.arg
+        found.append(OutputCheck(name, graph.statement(node), comparison))
     return found, next(iter(reasons), "")
+
+
+def _inputs_left(run: RunDump, nodes: Sequence[FlowNode]) -> dict[str, TensorRow]:
+    """What a call leaves in its inputs, by name: as the last launch wrote it, or as it was given.
+    Inputs of which launches write parts are left out."""
+    left = {row.arg: row for row in run.inputs if isinstance(row, TensorRow)}
+    last = dataflow.outputs(nodes)
+    for node in nodes:
+        if node.step.launch is None or last is None or node.place.scope != last.place.scope:
+            continue
+        facts = run.launch_row(node.step.launch)
+        for name, row in received.written(run.rows(node.step)).items():
+            root = dataflow.buffer_of(facts, name)
+            if root in left and row.size == left[root].size:
+                left[root] = renamed(row, root)
+            else:
+                left.pop(root, None)
+    return left
 
 
 def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
@@ -161,7 +176,7 @@ def _first(
                 for other in checks:
                     if (other.run, other.launch, other.iteration) == (run.name, *by):
                         return other, output
-            return check, OutputCheck(-1, checked.arg, checked.claim, comparison)
+            return check, OutputCheck(checked.arg, checked.claim, comparison)
     return None, None
 
 
@@ -191,6 +206,6 @@ def _received(
             continue
         maker = flow.nodes[sources[0].step].step
         if maker.launch is not None:
-            output = OutputCheck(-1, row.arg, graph.statement(name), comparison)
+            output = OutputCheck(row.arg, graph.statement(name), comparison)
             return (maker.launch, maker.iteration), output
     return None

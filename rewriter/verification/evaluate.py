@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from rewriter.artifact.naming.graph import ATTRIBUTE, FxGraph, FxNode
-from rewriter.verification.bounded import UncheckedError, in_short
+from rewriter.verification.bounded import Bounded, UncheckedError, exact, in_short
 from rewriter.verification.graph_types import TensorType, tensor_type
 from rewriter.verification.literals import Literals
 from rewriter.verification.operators import random, rules
+from rewriter.verification.operators.operands import is_written
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop", "higher_order.invoke_subgraph", "self.")
 _MOST = 1 << 28  # elements of a result
+THROUGH = "written_through"  # the operator of a base of which a view was written
 
 
 class Evaluator:
@@ -81,6 +84,8 @@ class Evaluator:
         kind = self.type_of(node.name)
         if kind is not None and (kind.numel or 0) > _MOST:
             raise UncheckedError(f"{node.name} is too large to be computed here")
+        if node.operator == THROUGH:
+            return self._written_through(*node.reads)
         try:
             call = ast.parse(node.call, mode="eval").body
         except (SyntaxError, RecursionError) as error:
@@ -90,6 +95,8 @@ class Evaluator:
             return literals.of(call)
         operator = _operator(call.func)
         args = tuple(map(literals.of, call.args))
+        if node.operator == "as_strided" and args and isinstance(args[0], Bounded):
+            args = (self._laid_out(node.reads[0], args[0]), *args[1:])
         kwargs = {one.arg: literals.of(one.value) for one in call.keywords if one.arg}
         if node.operator in random.NAMES:
             on_gpu = self._is_on_gpu(node)
@@ -97,6 +104,45 @@ class Evaluator:
                 operator, lambda: random.drawn(node.operator, args, kwargs, on_gpu=on_gpu)
             )
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
+
+    def _written_through(self, base: str, value: str, view: str) -> Bounded:
+        """The value of `base` once its elements that `view` has are those of `value`."""
+        whole, part = self._values[base], self._values[value]
+        root = self._graph.base(view)
+        places = torch.arange(whole.value.numel()).reshape(whole.value.shape)
+        inside = Evaluator(self._graph, {root: exact(places)}, self._sizes)
+        into = inside.value(view).value.reshape(-1)
+
+        def put(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+            flat = old.reshape(-1).clone()
+            flat[into] = new.to(flat.dtype).reshape(-1)
+            return flat.reshape(old.shape)
+
+        is_exact = whole.error is None and part.error is None
+        return Bounded(
+            put(whole.value, part.value),
+            None if is_exact else put(whole.bound(), part.bound()),
+            whole.dtype,
+            max(whole.terms, part.terms),
+            max(whole.steps, part.steps),
+            whole.through | part.through,
+        )
+
+    def _laid_out(self, name: str, value: Bounded) -> Bounded:
+        """A value in the memory layout that the graph says, which `as_strided` goes by."""
+        kind = self.type_of(name)
+        if kind is None or not kind.stride or None in kind.stride:
+            return value
+        stride = tuple(x or 0 for x in kind.stride)
+
+        def laid(tensor: torch.Tensor) -> torch.Tensor:
+            return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+
+        return replace(
+            value,
+            value=laid(value.value),
+            error=None if value.error is None else laid(value.bound()),
+        )
 
     def _is_on_gpu(self, node: FxNode) -> bool:
         """Whether a GPU draws the random numbers of a node. If its type has no device, as in the
@@ -139,13 +185,17 @@ def _by_position(
     return args, named
 
 
-def operator_named(names: Iterable[str]) -> Any:
-    """The operator of a path such as `aten`, `add`, `Tensor`. Raises `UncheckedError`."""
+def operator_named(names: Iterable[str], *, in_place: bool = False) -> Any:
+    """The operator of a path such as `aten`, `add`, `Tensor`; unless `in_place`, of an in-place one
+    that which returns what it writes. Raises `UncheckedError`."""
     names = list(names)
     if names[:2] == ["torch", "ops"]:
         names = names[2:]
-    if len(names) > 1 and names[1].endswith("_") and names[0] == "aten":
-        names[1] = names[1].rstrip("_")  # an in-place operator returns what it writes
+    if len(names) > 1 and names[1].endswith("_") and names[0] == "aten" and not in_place:
+        own = operator_named(names, in_place=True)
+        if sum(map(is_written, own._schema.arguments)) != 1:
+            return own
+        names[1] = names[1].rstrip("_")
     path = ".".join(names)
     if path.endswith(("sym_size.int", "sym_size.default")):
         return "size"

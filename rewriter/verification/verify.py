@@ -13,13 +13,13 @@ from msgspec import UNSET
 
 from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
 from rewriter.artifact.naming.fragment import fragments
-from rewriter.artifact.naming.graph import FxGraph, parse_inlined, subgraphs
+from rewriter.artifact.naming.graph import FxGraph
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
-from rewriter.verification import calls, received
+from rewriter.verification import calls, functional, received
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
@@ -92,7 +92,7 @@ class _Call:
             self._launches = {x.index: _as_recorded(x, run) for x in self._wrapper.launches}
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
-        graph = parse_inlined(text)
+        graph = functional.read(run, text)
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)
 
@@ -118,7 +118,7 @@ class _Call:
         claims = held_values(launches, entry, graph)
         found: dict[str, Callable[[], WholeGraph]] = {}
         found[entry.name] = partial(WholeGraph, graph, claims, self._run, tensors, sizes)
-        for name, inner in subgraphs(text).items():
+        for name, inner in functional.subgraphs(self._run, text).items():
             for scope in {x.scope for x in launches if x.scope.endswith(name)}:
                 inside = [x for x in launches if x.scope == scope]
                 claims = held_inside(inside, scope, inner)

@@ -22,7 +22,7 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
-from rewriter.verification.judge import compare, compare_recorded
+from rewriter.verification.judge import compare_recorded
 from rewriter.verification.types import Checked, Comparison
 
 # Operators that Inductor calls from a library, unless a kernel's name contains them.
@@ -76,12 +76,6 @@ class WholeGraph:
         self._names = names or {}
         self._sizes = sizes
         self._claims, self._attributes = claims, graph.attributes
-        self._copied = {
-            node.reads[0]: node.reads[1]
-            for node in graph.nodes.values()
-            if node.operator == "copy_" and len(node.reads) == 2
-        }
-        self._order = [name for name in graph.nodes if name in graph.updates]
         self._held: dict[str, _Held] = {}
         self._taken: set[str] = set()
         self._types = Evaluator(graph, {}, sizes)
@@ -101,20 +95,13 @@ class WholeGraph:
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
         problem: UncheckedError | None = None
-        updated: list[str] = []
         for name, argument, row in self._results(launch, written):
             claim = self._claim(argument, launch)
             candidates = self._candidates(launch, row, computable, known, is_call=is_call)
             checked: Checked | None = None
-            update = self._update(launch, argument) if is_call else ""
             try:
                 got = received.load(self._run, row)
-                if update:
-                    nodes, place = self._called(argument, []), len(updated)
-                    updated.append(name)
-                    checked = self._judge_update(evaluator, update, place, got, row)
-                else:
-                    nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
+                nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
             except UncheckedError as error:
                 problem, nodes = problem or error, (claim,) if claim else ()
             if not nodes and is_call:
@@ -124,33 +111,10 @@ class WholeGraph:
                 outcome.results.append(checked)
             else:
                 outcome.unknown.append(name)
-            self._taken.update((update,) if update else ())
         self._remember(launch, written, found, known, group)
         if problem is not None and not outcome.results:
             raise problem
         return outcome
-
-    def _update(self, launch: Launch, argument: Argument) -> str:
-        """The node of an in-place call that writes into this argument."""
-        held = self._held_by(argument)
-        if argument.role != "inout" or held is None:
-            return ""
-        operators, read = called(launch), set(held.nodes)
-        nodes = (self._graph.nodes[name] for name in self._order if name not in self._taken)
-        fitting = (x for x in nodes if x.operator in operators and read.intersection(x.reads))
-        return next((x.name for x in fitting), "")
-
-    def _judge_update(
-        self, evaluator: Evaluator, node: str, place: int, got: torch.Tensor, row: TensorRow
-    ) -> Checked:
-        """Check what an in-place call wrote into one of its arguments, by its position."""
-        values = evaluator.value(node)
-        value = values[place] if isinstance(values, (tuple, list)) else None
-        if not isinstance(value, Bounded) or value.value.numel() != got.numel():
-            raise UncheckedError(f"{row.arg} is no argument that {node} writes")
-        return Checked(
-            row.arg, self._graph.statement(node), compare(got.reshape(value.value.shape), value)
-        )
 
     def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
         """The nodes of a result that could not be checked: an updated argument keeps its nodes, and
@@ -231,8 +195,6 @@ class WholeGraph:
 
     def _claim(self, argument: Argument, launch: Launch) -> str:
         """The node that a buffer should hold by the data flow; empty if that is not known."""
-        if argument.buffer in self._copied:
-            return self._graph.base(self._copied[argument.buffer])
         claim = self._claims.get((argument.buffer, launch.index), "")
         is_fused = launch.kind in FUSED
         return claim if is_fused or self._calls(claim, called(launch)) else ""

@@ -395,7 +395,7 @@ NUMBERS = [
     [
         ((), "custom_op proxy_executor_call_1: inout arg0_1 | inout arg1_1"),
         (OPERATORS[:1], "custom_op proxy_executor_call_1: inout arg0_1 | inout arg1_1"),
-        (OPERATORS, "custom_op torch.ops.corp.inc_.default: inout arg0_1 | in arg1_1"),
+        (OPERATORS, "custom_op torch.ops.corp.inc_.default: inout arg0_1 | inout arg1_1"),
         (({}, {}), "custom_op proxy_executor_call_1: inout arg0_1 | inout arg1_1"),
         (
             ({}, {"node": {"target": "aten::median.dim", "outputs": [{"as_tensor": {}}]}}),

@@ -148,7 +148,8 @@ class _Attribution:
             written = [one.buffer for one in tensors if one.role != "in"]
             self._writes[launch.index] = [(name, launch.index) for name in written]
             last.update(dict.fromkeys(written, launch.index))
-        for buffer, node in zip(entry.outputs, graph.outputs, strict=False):
+        left = (*zip(entry.outputs, graph.outputs, strict=False), *graph.finals.items())
+        for buffer, node in left:
             if buffer in last and node in graph.nodes:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
         self._called = self._calls()

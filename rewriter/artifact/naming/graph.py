@@ -77,12 +77,15 @@ class FxNode:
 @dataclass(frozen=True)
 class FxGraph:
     """`inputs` maps names to AOTAutograd's descriptions, such as `PlainAOTInput(idx=3)`; `types`
-    maps them to the types in the text."""
+    maps them to the types in the text. `finals` maps inputs that the graph writes to the nodes
+    with their last values; only known if each name has one value (`verification/functional.py`).
+    """
 
     inputs: Mapping[str, str]
     nodes: Mapping[str, FxNode]
     outputs: tuple[str, ...]
     types: Mapping[str, str] = field(default_factory=dict)
+    finals: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def attributes(self) -> frozenset[str]:

@@ -85,10 +85,11 @@ def _argument(
         return Argument(expr, expr, "", "in", "scalar" if value.kind == "number" else "other")
     kind = declared.type or ("scalar" if value.kind == "arithmetic" else flow.type_of(base))
     if kind != "tensor":
-        return Argument(base, expr, flow.get(base).root, "in", kind)
+        return Argument(base, expr, flow.get(base).root, "in", kind, parameter=declared.parameter)
     role = flow.role(base, declared.role, expr if value.kind == "view" else "")
     hazard = flow.hazard(base, declared.role)
-    return Argument(base, expr, flow.get(base).root, role, kind, hazard=hazard)
+    root = flow.get(base).root
+    return Argument(base, expr, root, role, kind, hazard=hazard, parameter=declared.parameter)
 
 
 def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> WrittenValue | None:

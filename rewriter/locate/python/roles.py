@@ -7,6 +7,7 @@ argument as written, the declared role and the declared type; `None` if these ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rewriter.locate import operators
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
@@ -63,18 +64,20 @@ def by_out(
 def by_schema(
     callee: str, arguments: Arguments, is_kept: bool, signatures: Signatures
 ) -> list[DeclaredArgument]:
-    """From the operator's schema if it mutates, or else from its name: `op_` mutates its first
-    argument.
+    """From the operator's schema if it mutates, or else from its name: `op_` of PyTorch mutates its
+    first argument.
 
     If an operator has no known schema and its result is not kept, it runs for its mutations: data
-    flow decides which arguments these may be.
+    flow decides which arguments these may be, until the program tells (`runtime/schemas.py`).
     """
     name = callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
     written = operators.written(name)
+    places = [argument.keyword or place for place, argument in enumerate(arguments)]
     if written is None:
-        return [INPUT if is_kept else UNKNOWN for _ in arguments]
+        unknown = INPUT if is_kept else UNKNOWN
+        asks = not operators.is_torchs(name)
+        return [replace(unknown, parameter=str(x)) if asks else unknown for x in places]
     update = DeclaredArgument("inout", None)
-    places = (argument.keyword or place for place, argument in enumerate(arguments))
     return [update if place in written else INPUT for place in places]
 
 

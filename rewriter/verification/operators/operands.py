@@ -46,14 +46,15 @@ def updating(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ca
         results = operator(*handed, **named)
         results = results if isinstance(results, tuple) else (results,)
         by_name = {**dict(zip((x.name for x in arguments), handed, strict=False)), **named}
-        written = [by_name.get(x.name) for x in arguments if _writes(x)]
-        new = [x for x, about in zip(results, returns, strict=False) if not _writes(about)]
+        given = [by_name.get(x.name) for x in arguments if is_written(x)]
+        written = [y for x in given for y in (x if isinstance(x, (list, tuple)) else [x])]
+        new = [x for x, about in zip(results, returns, strict=False) if not is_written(about)]
         return tuple(x for x in (*written, *new) if isinstance(x, torch.Tensor))
 
     return call
 
 
-def _writes(about: Any) -> bool:
+def is_written(about: Any) -> bool:
     return about.alias_info is not None and about.alias_info.is_write
 
 

@@ -286,3 +286,19 @@ def test_a_form_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     statements = [one for one in module.every(module.body) if isinstance(one, Statement)]
     assert len(statements) == 1_002
     assert len([one for one in parsed if "zz_fresh" in one]) == 1
+
+
+def test_a_null_byte_is_no_python() -> None:
+    with pytest.raises(PythonError, match="null byte") as raised:
+        read("x = 1\nf('q\0r')\n")
+    assert raised.value.line == 2
+
+
+def test_a_multi_kernel_that_names_itself_has_no_parameters() -> None:
+    text = (
+        b"multi_kernel_0 = async_compile.multi_kernel('m', [multi_kernel_0])\n"
+        b"def call(args):\n    arg0_1, = args\n    multi_kernel_0.run(arg0_1, 8)\n"
+        b"    return (arg0_1,)\n"
+    )
+    (launch,) = locate(Source("w.py", text)).launches
+    assert launch.kernel == "multi_kernel_0"

@@ -99,13 +99,11 @@ def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> WrittenValue | N
     """
     text = template(node)
     match node:
-        case cst.Name(value=name):
-            if name in _CONSTANTS:
-                return WrittenValue(text, kind="literal")
+        case cst.Name(value=name) if name not in _CONSTANTS:
             return WrittenValue(text, text, "name")
         case cst.BaseNumber():
             return WrittenValue(text, kind="number")
-        case cst.SimpleString() | cst.ConcatenatedString():
+        case cst.Name() | cst.SimpleString() | cst.ConcatenatedString():
             return WrittenValue(text, kind="literal")
         case cst.UnaryOperation(expression=inner):
             parts = [inner]

@@ -2,8 +2,8 @@
 
 A wrapper has thousands of statements in a few dozen forms, so libcst reads each form once, and
 what it finds is filled with the values of each line. In a form, every name that ends in a digit is
-a placeholder, as are all names that Inductor numbers: kernels, buffers and sizes. So are whole
-numbers, strings and comments. A placeholder holds the index of its value: `p0.run(p1, 2, '3')`.
+a placeholder: that is how Inductor names kernels, buffers and sizes. So are whole numbers, strings
+and comments. A placeholder holds the index of its value: `p0.run(p1, 2, '3')`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from string import ascii_letters, digits
 
 import libcst as cst
 
@@ -33,8 +34,7 @@ _PLACEHOLDER = re.compile(
     r"(?<!\w)p(\d+)(?!\w)|(?<![\w.])(0|[1-9]\d{0,17})(?![\w.])|'(\d+)'|#(\d+)", re.ASCII
 )
 # The kind of a value by its first character.
-_KINDS = {**dict.fromkeys(map(ord, "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"), "n")}
-_KINDS |= {**dict.fromkeys(map(ord, "0123456789"), "0"), ord('"'): "'"}
+_KINDS = str.maketrans(ascii_letters + '_"' + digits, "n" * 53 + "'" + "0" * 10)
 _WRITTEN = {"n": "p{}", "0": "{}", "'": "'{}'", "#": "#{}"}
 _PREFIX = re.compile(r"(?:(?<!\w)[rRbBuU]{1,2})?\Z")
 _SPACE = re.compile(r"(?:\\(?=[\r\n])|[ \t\f\r\n])+")

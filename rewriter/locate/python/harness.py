@@ -26,7 +26,8 @@ def read_harness(module: Module) -> Harness:
                 value = part.node.value
                 if name := part.name(part.node.targets[0].target):
                     examples[name] = _example(name, part, value, examples)
-                    if isinstance(value, (cst.BaseNumber, cst.BaseString)) or _is_constant(value):
+                    is_literal = isinstance(value, (cst.BaseNumber, cst.BaseString, cst.Name))
+                    if is_literal and not part.names(value):
                         constants.add(name)
     return Harness(examples, frozenset(constants))
 
@@ -36,10 +37,6 @@ def shape(statement: Statement, node: cst.BaseExpression) -> tuple[str, ...] | N
     if not isinstance(node, (cst.Tuple, cst.List)):
         return None
     return tuple(dimension(statement.code(one.value)) for one in node.elements)
-
-
-def _is_constant(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Name) and node.value in ("None", "True", "False")
 
 
 def _example(

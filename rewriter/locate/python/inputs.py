@@ -61,43 +61,24 @@ class InputFacts:
     def specs(self, names: Sequence[str], harness: Harness) -> tuple[InputSpec, ...]:
         """The known facts about each of these inputs."""
         inputs = set(names)
-        return combine(
-            names,
-            harness.examples,
-            {name: known for name, known in self._asserted.items() if name in inputs},
-            {
-                place: symbol
-                for place, symbol in self._symbols.items()
-                if place.partition("[")[0] in inputs
-            },
-        )
+        symbols = {x: y for x, y in self._symbols.items() if x.partition("[")[0] in inputs}
+        return combine(names, harness.examples, self._asserted, symbols)
 
 
 def _asserted(
     statement: Statement, callee: str, given: Sequence[cst.BaseExpression]
 ) -> Iterator[InputSpec]:
+    columns: Iterable[Sequence[cst.BaseExpression]] = ()
     match callee, given:
-        case "assert_size_stride", [name, size, stride, *_]:
-            yield from _of_sizes(statement, name, size, stride)
-        case "assert_size_stride_grouped", [names, sizes, strides, *_]:
-            for column in zip(*map(elements, (names, sizes, strides)), strict=False):
-                yield from _of_sizes(statement, *column)
+        case "assert_size_stride", [_, _, _, *_]:
+            columns = [given[:3]]
+        case "assert_size_stride_grouped", [_, _, _, *_]:
+            columns = zip(*map(elements, given[:3]), strict=False)
         case "assert_alignment", [cst.Name() as name, bytes_, *_]:
             alignment = dimension(statement.code(bytes_))
             if alignment.isdecimal():
                 yield InputSpec(statement.name(name), "tensor", alignment=int(alignment))
-
-
-def _of_sizes(
-    statement: Statement,
-    name: cst.BaseExpression,
-    size: cst.BaseExpression,
-    stride: cst.BaseExpression,
-) -> Iterator[InputSpec]:
-    if isinstance(name, cst.Name):
-        yield InputSpec(
-            statement.name(name),
-            "tensor",
-            size=shape(statement, size),
-            stride=shape(statement, stride),
-        )
+    for of, *dimensions in columns:
+        if isinstance(of, cst.Name):
+            size, stride = (shape(statement, one) for one in dimensions)
+            yield InputSpec(statement.name(of), "tensor", size=size, stride=stride)

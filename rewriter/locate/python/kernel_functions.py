@@ -36,26 +36,26 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """An expression in the head of a function."""
+    """An expression in a decorator of a function."""
 
     statement: Statement
     node: cst.BaseExpression
 
     def get(self, key: str) -> _Value | None:
         """The value of a dictionary for a key."""
-        written = self.statement
-        for element in self.node.elements if isinstance(self.node, cst.Dict) else ():
-            if isinstance(element, cst.DictElement) and written.string(element.key) == key:
-                return _Value(written, element.value)
-        return None
+        return next((value for name, value in self.items if name == key), None)
 
     @property
-    def items(self) -> Iterator[tuple[str, str]]:
-        """The items of a dictionary of strings; what is no string is empty."""
-        written = self.statement
+    def items(self) -> Iterator[tuple[str, _Value]]:
+        """The items of a dictionary; a key that is no string is empty."""
         for element in self.node.elements if isinstance(self.node, cst.Dict) else ():
             if isinstance(element, cst.DictElement):
-                yield written.string(element.key) or "", written.string(element.value) or ""
+                key = self.statement.string(element.key) or ""
+                yield key, _Value(self.statement, element.value)
+
+    @property
+    def text(self) -> str:
+        return self.statement.string(self.node) or ""
 
 
 def triton(text: str) -> tuple[Parameter, ...] | None:
@@ -113,7 +113,8 @@ def _triton_parameters(module: Module, function: Block) -> Iterator[Parameter]:
     names = set(_strings(mutated)) if mutated else set()
     signature = given["triton_meta"].get("signature")
     accesses: tuple[set[str], set[str]] | None = None
-    for name, kind in signature.items if signature else ():
+    for name, value in signature.items if signature else ():
+        kind = value.text
         if kind == "constexpr":
             continue
         if not kind.startswith(("*", "tensordesc")):
@@ -167,11 +168,7 @@ def _accesses(module: Module, function: Block) -> tuple[set[str], set[str]]:
 
 
 def _is_load(statement: Statement, node: cst.CSTNode) -> bool:
-    return (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Attribute)
-        and statement.callee(node).endswith((".load", ".dot"))
-    )
+    return isinstance(node, cst.Call) and statement.callee(node).endswith((".load", ".dot"))
 
 
 def _assignments(statement: Statement) -> Iterator[tuple[str, cst.BaseExpression]]:

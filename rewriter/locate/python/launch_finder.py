@@ -29,14 +29,7 @@ from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode
 from rewriter.locate.python.roles import RESOLVERS
 from rewriter.locate.python.signature import Signatures
-from rewriter.locate.python.statements import (
-    Statement,
-    calls,
-    elements,
-    head,
-    subscripted,
-    walk,
-)
+from rewriter.locate.python.statements import Statement, calls, elements, head, subscripted, walk
 from rewriter.locate.python.stream_calls import StreamCalls
 from rewriter.locate.streams import StreamTracker
 from rewriter.locate.types import (
@@ -54,10 +47,7 @@ from rewriter.locate.types import (
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
 _IN_HEAD = "it stands in the head of a block"
 _SHARED = "another statement shares its line"
-_SCALARS = (
-    *(cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp),
-    *(cst.Integer, cst.Float),
-)
+_SCALARS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp, cst.BaseNumber)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +110,9 @@ class PythonLaunchFinder:
     def walk(self, index: int) -> None:
         """Walk through the scope, once; its first launch gets this index."""
         self._index = index
-        for part in self._module.each(self._scope.function.body):
-            if self.received is None and _receives(part):
-                self.received = part
-            self._part(part, self._flow)
+        body = self._scope.function.body
+        self.received = next(filter(_receives, self._module.each(body)), None)
+        self._suite(body, self._flow)
         self.stream_actions = self._streams.tracker.end(self._scope.function.last.last)
         for one in self._incomplete:
             results = one.taken or [Argument(x, x, x, "out", "tensor") for x in one.targets]
@@ -132,13 +121,10 @@ class PythonLaunchFinder:
 
     def _suite(self, suite: Suite, flow: Flow) -> None:
         for part in self._module.each(suite):
-            self._part(part, flow)
-
-    def _part(self, part: Statement | Block, flow: Flow) -> None:
-        if isinstance(part, Block):
-            self._block(part, flow)
-        else:
-            self._statement(part, flow)
+            if isinstance(part, Block):
+                self._block(part, flow)
+            else:
+                self._statement(part, flow)
 
     # --- Compound statements --------------------------------------------------------------------
 
@@ -198,10 +184,10 @@ class PythonLaunchFinder:
         node = statement.node
         launches = self._calls(statement, node, flow)
         self.other_uses.read(statement, flow, has_launches=bool(launches))
+        if not self._branches:
+            self.facts.read(statement)
         match node:
             case cst.Assign(targets=targets, value=value):
-                if not self._branches:
-                    self.facts.read(statement)
                 for target in targets:
                     self._assign(statement, target.target, value, flow, bool(launches))
             case cst.Del(target=target):
@@ -210,8 +196,6 @@ class PythonLaunchFinder:
                     self._taken.pop(name, None)
                     flow.forget(name)
             case cst.Expr(value=cst.Call() as call) if not launches:
-                if not self._branches:
-                    self.facts.read(statement)
                 callee = statement.callee(call)
                 if self._classifier.classify(callee, call) == "write":
                     flow.write(head(callee))
@@ -239,7 +223,7 @@ class PythonLaunchFinder:
         if launches:
             flow.compute(name, None)
             return
-        if (taken := self._taken.get(_subscripted(statement, value))) is not None:
+        if (taken := self._taken.get(subscripted(statement, value))) is not None:
             taken.append(Argument(name, statement.code(value), name, "out", "tensor"))
         self._taken.pop(name, None)
         if isinstance(value, cst.Call):
@@ -273,26 +257,23 @@ class PythonLaunchFinder:
             # before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
             is_fresh = "# alias" in statement.comment
             flow.alias(name, base, reuse=statement.is_reuse, fresh=is_fresh)
-        elif effect == "view":
-            self.other_uses.may_write(statement, value, flow)
-            flow.compute(name, None)
         else:
+            if effect == "view":
+                self.other_uses.may_write(statement, value, flow)
             flow.compute(name, _RESULTS.get(str(effect)))
 
     # --- Memory ---------------------------------------------------------------------------------
 
     def _reuse(self, statement: Statement, name: str, base: str, flow: Flow) -> None:
-        if flow.get(base).root in self._given or not statement.is_reuse:
-            return
-        if flow.get(base).content is not Content.NOTHING:  # else there was no value to lose
+        known = flow.get(base)
+        has_value = known.content is not Content.NOTHING  # that is lost
+        if statement.is_reuse and has_value and known.root not in self._given:
             self._note_memory(statement, "reuse", name, base)
 
     def _release(self, statement: Statement, name: str, flow: Flow) -> None:
-        if name not in flow.variables or flow.get(name).root in self._given:
-            return
-        if name in flow.lost:
-            return  # `buf2 = buf1; del buf1  # reuse`
-        if flow.type_of(name) == "tensor":
+        is_own = name in flow.variables and flow.get(name).root not in self._given
+        # Of `buf2 = buf1; del buf1  # reuse`, `buf1` is lost.
+        if is_own and name not in flow.lost and flow.type_of(name) == "tensor":
             self._note_memory(statement, "release", name)
 
     def _note_memory(
@@ -310,8 +291,6 @@ class PythonLaunchFinder:
         self, statement: Statement, inside: cst.CSTNode, flow: Flow, *, obstacle: str = ""
     ) -> list[cst.Call]:
         """Classify the calls in `inside`; returns the launches among them."""
-        if isinstance(inside, cst.Del):
-            return []
         launches = []
         for call in calls(inside):
             callee = statement.callee(call)
@@ -401,11 +380,6 @@ def _targets(statement: Statement) -> Iterator[str]:
         for part in elements(statement.node.targets[0].target):
             if isinstance(part, (cst.Name, cst.Subscript)):
                 yield statement.code(part)
-
-
-def _subscripted(statement: Statement, node: cst.BaseExpression) -> str:
-    """The variable at the bottom of `buf7[0][1]`; empty for anything else."""
-    return subscripted(statement, node) if isinstance(node, cst.Subscript) else ""
 
 
 def _has_no_elements(statement: Statement, call: cst.Call) -> bool:

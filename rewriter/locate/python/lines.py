@@ -27,8 +27,8 @@ class Line(NamedTuple):
     """A logical line: the offsets of its start, of its text behind the indentation, and behind its
     line end; the numbers of its first and last line; whether it belongs to a compound statement.
 
-    Its form and the values in it, with zero bytes between them, which takes a third of the memory
-    of a list; `None` if it was not read yet.
+    `form` is `None` if the line was not read yet. `packed` are the values in it, with zero bytes
+    between them, which takes a third of the memory of a list.
     """
 
     start: int
@@ -48,8 +48,8 @@ class Line(NamedTuple):
 
 
 def lines(text: str, *, reads: bool = True) -> Iterator[Line]:
-    """Yield the logical lines, without those that are empty or hold a comment. Without `reads`,
-    most have no form yet.
+    """Yield the logical lines, without empty ones and those that are only a comment. Without
+    `reads`, most have no form yet.
 
     Raises `PythonError` if a string or a bracket does not end.
     """
@@ -103,5 +103,5 @@ def _end(text: str, position: int) -> tuple[int, int]:
 
 
 def _error(text: str, offset: int, message: str) -> PythonError:
-    *_, begin = 0, *(newline.end() for newline in _NEWLINE.finditer(text, 0, offset))
+    begin = 1 + max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset))
     return PythonError(message, line_ends(text[:offset]) + 1, offset - begin)

@@ -17,7 +17,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.locate.python import syntax
 from rewriter.locate.python.forms import form_of
-from rewriter.locate.python.lines import Line, lines
+from rewriter.locate.python.lines import Line, line_ends, lines
 from rewriter.locate.python.statements import Statement
 from rewriter.locate.python.syntax import PythonError, TooDeepError
 
@@ -68,8 +68,7 @@ class Block:
     @property
     def parameters(self) -> list[str]:
         """The names of a function's positional parameters."""
-        if not isinstance(self.node, cst.FunctionDef):
-            return []
+        assert isinstance(self.node, cst.FunctionDef)
         return [self.head.name(one.name) for one in self.node.params.params]
 
 
@@ -171,6 +170,8 @@ def read(text: str, *, checks: bool = True) -> Module:
 
     Raises `PythonError`, about the first fault of the text.
     """
+    if (zero := text.find("\0")) >= 0:  # it separates values in `Line.packed`
+        raise PythonError("source has a null byte", line_ends(text[:zero]) + 1)
     skeleton = _Skeleton(text)
     tree = skeleton.read(checks=checks)
     builder = _Builder(text, skeleton.parts)

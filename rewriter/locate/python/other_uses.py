@@ -29,7 +29,8 @@ class OtherUses:
         self.found: list[OtherUse] = []
 
     def call(self, statement: Statement, call: cst.Call, effect: str, flow: Flow) -> None:
-        """Read a call that is not a launch; `effect` is its group in `known_calls.toml`."""
+        """Read a call that is not a launch; `effect` is its group in `known_calls.toml`, or `scope`
+        for a function of the wrapper that launches."""
         if effect == "scope":
             self.found.append(OtherUse(statement.line.start, "", lasts=True))
         elif effect not in _HARMLESS:
@@ -42,7 +43,7 @@ class OtherUses:
             return
         if isinstance(node, cst.Assign) and _binds_names(node):
             value = node.value
-            base = subscripted(statement, value) if isinstance(value, cst.Subscript) else ""
+            base = subscripted(statement, value)
             # An element of a call's result, and not a part of a tensor.
             is_element = bool(base) and flow.get(base).type != "tensor"
             if not has_launches and not is_element:

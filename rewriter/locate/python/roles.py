@@ -21,7 +21,7 @@ _LAUNCH_KEYWORDS = frozenset({"stream", "grid", "threads", "group_size", "error_
 
 
 Arguments = Sequence[WrittenArgument]
-# For a callee, its arguments, and whether its result is kept.
+# Takes the callee, its arguments, whether its result is kept, and the kernels' parameters.
 PythonResolver = Callable[[str, Arguments, bool, Signatures], list[DeclaredArgument]]
 
 

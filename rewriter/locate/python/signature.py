@@ -34,13 +34,12 @@ class Signatures:
         """The parameters of the kernel bound to `name`; `None` if its source does not say."""
         if name not in self._read:
             outline = self._outline
+            self._read[name] = None  # also for a multi-kernel that names itself
             if name in outline.definitions:
                 self._read[name] = self._parameters(outline.definitions[name])
             elif name in outline.functions:
                 found = kernel_functions.function(name, outline.functions, outline.module)
                 self._read[name] = tuple(found)
-            else:
-                self._read[name] = None
         return self._read[name]
 
     def _parameters(self, definition: KernelDefinition) -> tuple[Parameter, ...] | None:

@@ -18,8 +18,8 @@ _DIGITS = 100  # of a number that is read; those in wrappers have 64 bits
 _CACHED = 1 << 16  # nodes
 _MODULE = cst.Module([])
 _CONSTANTS = frozenset({"None", "True", "False"})
-# Fields of nodes that hold no expressions; of compound statements, those behind their heads; and
-# names that are no variables.
+# Fields of nodes that hold no expressions, those of compound statements that are not their heads,
+# and those with names that are no variables.
 _NO_CODE: tuple[str, ...] = ("_", "whitespace", "leading", "trailing", "header", "footer", "comma")
 _NO_CODE += ("lpar", "rpar", "lbrac", "rbrac", "semicolon", "equal", "dot", "star", "operator")
 _BEHIND_HEADS = ("body", "orelse", "handlers", "finalbody", "cases", "decorators")
@@ -192,7 +192,7 @@ def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression]:
 
 
 def subscripted(statement: Statement, node: cst.CSTNode) -> str:
-    """The variable at the bottom of `buf7[0][1]`; empty if there is none."""
-    while isinstance(node, cst.Subscript):
-        node = node.value
-    return statement.name(node)
+    """The variable at the bottom of `buf7[0][1]`; empty for anything else."""
+    if not isinstance(node, cst.Subscript):
+        return ""
+    return statement.name(node.value) or subscripted(statement, node.value)

@@ -32,10 +32,12 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
 
 def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     names = ", ".join(one.name for one in call.wrong[:_LISTED])
+    what = f"what the call leaves ({names}) is not what its graph gives from the same inputs"
+    if problem := next((f"{x.name}, {x.problem}" for x in call.wrong if x.problem), ""):
+        what = f"what the call leaves is not what its graph gives: of {problem}"
     outputs = Finding(
         "outputs",
-        f"what the call leaves ({names}) is not what its graph gives from the same inputs"
-        + ", though no launch that was checked computes anything else than it claims" * alone,
+        what + ", though no launch that was checked computes anything else than it claims" * alone,
         "shown by the whole graph, from the inputs of the call",
         artifact=call.artifact,
         run=call.run,
@@ -67,6 +69,8 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
 def _lines(output: OutputCheck) -> list[str]:
     comparison = output.comparison
     place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
+    if output.problem:
+        return [f"{output.name}: {output.problem}", f"      it should be {output.claim}"]
     return [
         f"{output.name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}: "
         f"{comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} differ",

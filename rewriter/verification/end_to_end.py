@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow, renamed
+from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.verification import functional, received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
@@ -25,6 +26,7 @@ from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.verification.graph_types import graph_sizes, tensor_type
 from rewriter.verification.judge import compare_recorded
+from rewriter.verification.left import CallResults, Left
 from rewriter.verification.types import Comparison, LaunchCheck
 
 _MOST = 1 << 27  # elements of all nodes of a graph
@@ -33,11 +35,17 @@ _MOST = 1 << 27  # elements of all nodes of a graph
 @dataclass(frozen=True)
 class OutputCheck:
     """An output of a call, or an input that it updates: its variable, the node that it should be,
-    and how it differs from that node."""
+    and how it differs from that node. `problem` says what is wrong with it as a whole, such as
+    that no launch writes a part of it; empty if nothing is."""
 
     name: str
     claim: str
     comparison: Comparison
+    problem: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return self.comparison.agrees and not self.problem
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class CallCheck:
 
     @property
     def wrong(self) -> tuple[OutputCheck, ...]:
-        return tuple(one for one in self.outputs if not one.comparison.agrees)
+        return tuple(one for one in self.outputs if not one.agrees)
 
 
 def check_outputs(
@@ -84,11 +92,13 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     except UncheckedError as error:
         return CallCheck(run.name, run.artifact, (), str(error))
     evaluator = Evaluator(graph, known, sizes)
-    outputs, reason = _outputs(run, graph, evaluator)
+    outputs, reason, results = _outputs(run, graph, evaluator)
     found = CallCheck(run.name, run.artifact, tuple(outputs), reason)
     if not found.wrong:
         return found
     first, of = _first(run, graph, evaluator, checks)
+    if first is None and results is not None:
+        first, of = _left_alone(run, results, found.wrong, checks)
     return CallCheck(run.name, run.artifact, tuple(outputs), reason, first, of)
 
 
@@ -97,53 +107,62 @@ def _elements(graph: FxGraph, sizes: Mapping[str, int]) -> int:
     return sum(kind.numel or 0 for kind in kinds if kind is not None)
 
 
-def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[OutputCheck], str]:
+def _outputs(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator
+) -> tuple[list[OutputCheck], str, CallResults | None]:
     """Check what the call returns, and what it leaves in inputs that the graph updates."""
     nodes = dataflow.trace(run)
     last = dataflow.outputs(nodes)
     if last is None or len(last.returned) != len(graph.outputs):
-        return [], "what it returned was not recorded"
-    left = _inputs_left(run, nodes)
-    pairs = [(left[name], node) for name, node in graph.finals.items() if name in left]
+        return [], "what it returned was not recorded", None
+    results = CallResults(run, nodes, last)
+    pairs = [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]
     found, reasons = [], []
-    for row, node in (*pairs, *zip(last.returned, graph.outputs, strict=True)):
-        if not isinstance(row, TensorRow) or node not in graph.nodes:
-            continue
+    for what, node in pairs:
         try:
-            comparison = _compared(run, row, node, evaluator)
+            if isinstance(what, TensorRow) and node in graph.nodes:
+                found.append(
+                    _left(results.returned(what, evaluator.type_of(node)), node, evaluator)
+                )
+            elif isinstance(what, str) and (left := results.of_input(what)) is not None:
+                found.append(_left(left, node, evaluator))
         except UncheckedError as error:
             reasons.append(str(error))
-            continue
-        name = dataflow.output_variable(row.arg) or row.arg
-        found.append(OutputCheck(name, graph.statement(node), comparison))
-    return found, next(iter(reasons), "")
+    return found, next(iter(reasons), ""), results
 
 
-def _inputs_left(run: RunDump, nodes: Sequence[FlowNode]) -> dict[str, TensorRow]:
-    """What a call leaves in its inputs, by name: as the last launch wrote it, or as it was given.
-    Inputs of which launches write parts are left out."""
-    left = {row.arg: row for row in run.inputs if isinstance(row, TensorRow)}
-    last = dataflow.outputs(nodes)
-    for node in nodes:
-        if node.step.launch is None or last is None or node.place.scope != last.place.scope:
-            continue
-        facts = run.launch_row(node.step.launch)
-        for name, row in received.written(run.rows(node.step)).items():
-            root = dataflow.buffer_of(facts, name)
-            if root in left and row.size == left[root].size:
-                left[root] = renamed(row, root)
-            else:
-                left.pop(root, None)
-    return left
+def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
+    """Compare a tensor that a call leaves with the node that it should be."""
+    row, kind = left.row, evaluator.type_of(node)
+    statement = evaluator.statement(node)
+    if kind is not None and received.dtype_of(row) not in (None, kind.dtype):
+        wants = str(kind.dtype).removeprefix("torch.")
+        return OutputCheck(row.arg, statement, Comparison(0, 0), f"it is {row.dtype}, not {wants}")
+    expected = _value(node, evaluator)
+    comparison = compare_recorded(left.tensor, row, expected, kind, viewed=True)
+    if left.unwritten is None:
+        return OutputCheck(row.arg, statement, comparison)
+    unknown = left.unwritten & torch.isfinite(expected.bound()).reshape(left.unwritten.shape)
+    places = unknown.reshape(-1).nonzero().reshape(-1)
+    if not places.numel():
+        return OutputCheck(row.arg, statement, comparison)
+    first, final = int(places[0]), int(places[-1])
+    some = "elements" if final - first + 1 == places.numel() else "some of the elements"
+    problem = f"{some} {first} to {final} of {unknown.numel():,} are written by no launch"
+    return OutputCheck(row.arg, statement, Comparison(0, 0), problem)
+
+
+def _value(node: str, evaluator: Evaluator) -> Bounded:
+    expected = evaluator.value(node)
+    if not isinstance(expected, Bounded):
+        raise UncheckedError(f"{node} is no tensor")
+    return expected
 
 
 def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
     """Compare a recorded tensor with a node, in whichever layout they agree."""
-    expected = evaluator.value(node)
-    if not isinstance(expected, Bounded):
-        raise UncheckedError(f"{node} is no tensor")
     got = received.load(run, row)
-    return compare_recorded(got, row, expected, evaluator.type_of(node), viewed=True)
+    return compare_recorded(got, row, _value(node, evaluator), evaluator.type_of(node), viewed=True)
 
 
 def _first(
@@ -177,6 +196,28 @@ def _first(
                     if (other.run, other.launch, other.iteration) == (run.name, *by):
                         return other, output
             return check, OutputCheck(checked.arg, checked.claim, comparison)
+    return None, None
+
+
+def _left_alone(
+    run: RunDump,
+    results: CallResults,
+    wrong: Sequence[OutputCheck],
+    checks: Sequence[LaunchCheck],
+) -> tuple[LaunchCheck | None, OutputCheck | None]:
+    """The launch that wrote a wrong result last, if it could not be checked, and all that it read
+    was checked: it computes something else, or it was given something else."""
+    known = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
+    for output in wrong:
+        node = results.writers.get(output.name)
+        if node is None or node.step.launch is None:
+            continue
+        check = known.get((node.step.launch, node.step.iteration))
+        steps = [run.steps[x.step] for x in node.origins]
+        made = [known.get((x.launch, x.iteration)) for x in steps if x.launch is not None]
+        is_fed = all(one is not None and one.outcome == "agrees" for one in made)
+        if check is not None and check.outcome == "unchecked" and is_fed:
+            return check, output
     return None, None
 
 

@@ -47,6 +47,10 @@ class Evaluator:
         text = node.type if node is not None and node.type else self._graph.types.get(name, "")
         return tensor_type(text, self._sizes)
 
+    def statement(self, name: str) -> str:
+        """The statement of a node, or of the one that it is a view or a copy of."""
+        return self._graph.statement(self._graph.base(name))
+
     def value(self, name: str) -> Any:
         """The value of a node. Raises `UncheckedError` if it cannot be computed."""
         wanted = [name]

@@ -33,6 +33,11 @@ def written(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
     return {row.arg: row for row in dataflow.tensors(dataflow.results(rows))}
 
 
+def dtype_of(row: TensorRow) -> torch.dtype | None:
+    """The type of a recorded tensor; `None` if this torch has none of that name."""
+    return _DTYPES.get(row.dtype)
+
+
 def load(run: RunDump, row: TensorRow) -> torch.Tensor:
     """The saved tensor of a row. Raises `UncheckedError` if there is none."""
     path = run.path / row.file

@@ -39,6 +39,11 @@ class Comparison:
         return not self.wrong
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known of what any element should be."""
+        return 0 < self.numel == self.unsure
+
+    @property
     def error(self) -> float:
         """The error of the worst element."""
         return 0.0 if self.got == self.expected else abs(self.got - self.expected)

@@ -40,6 +40,7 @@ _OTHER_GRAPH = (
     "none of the graphs that --graph names is known to be this wrapper's: name its "
     "fx_graph_transformed.py itself"
 )
+_ANYTHING = "it depends on memory that nobody has written, or on what rounding decides"
 _USERS = "a user wrote this kernel: --reference KERNEL=module:function names what it has to compute"
 
 
@@ -209,15 +210,10 @@ class _Call:
     def _by_graph(self, base: LaunchCheck, outcome: GraphOutcome | None) -> LaunchCheck | None:
         if outcome is None or not outcome.results:
             return None
-        wrong = any(not x.comparison.agrees for x in outcome.results)
-        return replace(
-            base,
-            outcome="differs" if wrong else "agrees",
-            route="graph",
-            results=tuple(outcome.results),
-            together=outcome.group,
-            reason=_partly(outcome.unknown),
-        )
+        found = self._by(base, "graph", outcome.results)
+        if found.outcome == "unchecked":
+            return found
+        return replace(found, together=outcome.group, reason=_partly(outcome.unknown))
 
     def _by_fragment(
         self,
@@ -237,6 +233,8 @@ class _Call:
         return self._by(base, "fragment", results)
 
     def _by(self, base: LaunchCheck, route: Route, results: Sequence[Checked]) -> LaunchCheck:
+        if results and all(x.comparison.is_unknown for x in results):
+            return replace(base, reason=_ANYTHING)
         wrong = any(not x.comparison.agrees for x in results)
         outcome: Outcome = "differs" if wrong else "agrees"
         return replace(base, outcome=outcome, route=route, results=tuple(results))

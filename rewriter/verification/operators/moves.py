@@ -27,6 +27,9 @@ MOVES = names(
 )
 
 
+UNINITIALISED = names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided")
+
+
 def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
     if is_uncertain(given):
         raise UncheckedError("it depends on a comparison that rounding decides")
@@ -39,6 +42,12 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
         return Bounded(value, error, dtype, last.terms, last.steps, last.through)
 
     return each_result(call(value_of), errors, made)
+
+
+def unknown(call: Any, kind: torch.dtype) -> Bounded:
+    """Memory that nobody has written: it may hold anything."""
+    value = torch.zeros_like(call(value_of))
+    return Bounded(value, torch.full(value.shape, torch.inf, dtype=torch.float64), kind)
 
 
 def constant(call: Any, kind: torch.dtype) -> Bounded:

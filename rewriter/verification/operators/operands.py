@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ def names(text: str) -> frozenset[str]:
 
 Given = list[Bounded]
 Call = Callable[[Callable[[Bounded], Any]], Any]
+_ANYTHING = (math.nan, 3.5, -1e30)
 TYPES = {"dtype", "layout", "device", "pin_memory", "requires_grad", "non_blocking"}
 
 
@@ -105,12 +107,16 @@ def replacing(one: Bounded, end: torch.Tensor) -> Callable[[Bounded], torch.Tens
 
 
 def ends_of(one: Bounded) -> list[torch.Tensor]:
-    """An operand at both ends of its bound."""
+    """An operand at both ends of its bound; where that is infinite, at several values."""
     if one.error is None or not bool(one.error.any()):
         return []
     if one.is_real:
-        error = torch.where(torch.isfinite(one.bound()), one.bound(), 0.0)
-        return [one.value + error, one.value - error]
+        is_known = torch.isfinite(one.bound())
+        error = torch.where(is_known, one.bound(), 0.0)
+        ends = [one.value + error, one.value - error]
+        # What is not known may be anything: operations differ in what they do not look at.
+        unknown = () if bool(is_known.all()) else _ANYTHING
+        return ends + [torch.where(is_known, one.value, x) for x in unknown]
     unsure = one.bound() > 0
     if one.value.dtype is torch.bool:
         return [one.value ^ unsure]

@@ -11,7 +11,7 @@ import torch
 from rewriter.verification.bounded import Bounded, UncheckedError, flat, wide_type
 from rewriter.verification.operators import attention
 from rewriter.verification.operators.extremes import EXTREMES, arg_extreme, extreme, ordered
-from rewriter.verification.operators.moves import MOVES, constant, moved
+from rewriter.verification.operators.moves import MOVES, UNINITIALISED, constant, moved, unknown
 from rewriter.verification.operators.operands import Given, caller, result_type
 from rewriter.verification.operators.pointwise import converted, pointwise
 from rewriter.verification.operators.products import PRODUCTS, multiplied, operand_eps
@@ -42,6 +42,8 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
         return _scattered(name, call, args, given, kind)
     if name in MOVES:
         return moved(call, given, kind)
+    if name in UNINITIALISED:
+        return unknown(call, kind)
     if not given or name.endswith("_like"):
         return constant(call, kind)
     if name in SUMS:

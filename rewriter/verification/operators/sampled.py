@@ -40,6 +40,7 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
         if not one.is_real:
             return one.value
         signs = torch.rand(one.value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        # Where the bound is infinite, the result is, or is no number, if it depends on it.
         return one.value + signs * (one.bound() + one.value.abs() * eps)
 
     others = [call(shaken) for _ in range(3)]
@@ -57,7 +58,9 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
         far = torch.stack([apart(one, other) for other in rest]).amax(0)
         # How far one element moves is chance: each may move as far as several do on average.
         several = 8 * math.sqrt(terms)
-        far = torch.maximum(8 * far, far.mean() * several)
+        known = far[torch.isfinite(far)]
+        if known.numel():
+            far = torch.maximum(8 * far, known.mean() * several)
         return rounded(one, far, dtype, given, roundings=several, terms=terms)
 
     if isinstance(value, (tuple, list)):

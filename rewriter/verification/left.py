@@ -1,0 +1,138 @@
+"""What a call leaves: the tensors that it returns, and the inputs that it updates.
+
+Several launches may write parts of one tensor, through views: it is put together from these. What
+none of them writes is uninitialised memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from msgspec import structs
+
+from rewriter.artifact.types import OpenWrapper
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import FlowNode
+from rewriter.dump.documents import LaunchRow
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow, renamed
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.verification import received
+from rewriter.verification.bounded import UncheckedError
+from rewriter.verification.graph_types import TensorType
+
+_VIEW = re.compile(r"^\s*(\w+) = reinterpret_tensor\(\w+, .*, (\d+)\)", re.MULTILINE)
+_OFFSET = re.compile(r"reinterpret_tensor\(\w+, .*, (\d+)\)$")
+
+
+@dataclass(frozen=True)
+class Left:
+    """A tensor that a call leaves. `row` has its name, and its type where it was recorded whole;
+    `unwritten` marks the elements that no launch wrote, `None` if there are none."""
+
+    row: TensorRow
+    tensor: torch.Tensor
+    unwritten: torch.Tensor | None = None
+
+
+class CallResults:
+    """The results of one recorded call. `last` is the node of what it returns."""
+
+    def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
+        self._run, self._nodes, self._last = run, nodes, last
+        self._inputs = {row.arg: row for row in run.inputs if isinstance(row, TensorRow)}
+        self._wrapper = wrapper_of(run)
+        self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
+        self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}
+        for node in nodes:
+            if node.step.launch is None or node.place.scope != last.place.scope:
+                continue
+            facts = run.launch_row(node.step.launch)
+            for name, row in received.written(run.rows(node.step)).items():
+                root = dataflow.buffer_of(facts, name)
+                self._parts.setdefault(root, []).append((row, facts))
+                self.writers[root] = node
+
+    def of_input(self, name: str) -> Left | None:
+        """What an input holds in the end; `None` if it was not recorded."""
+        given = self._inputs.get(name)
+        if given is None:
+            return None
+        parts = self._parts.get(name, [])
+        whole = [row for row, _ in parts if row.size == given.size]
+        if not parts or (whole and parts[-1][0] is whole[-1]):
+            row = renamed(whole[-1], name) if parts else given
+            return Left(row, received.load(self._run, row))
+        return self._assembled(given, parts, received.load(self._run, given))
+
+    def returned(self, row: TensorRow, kind: TensorType | None) -> Left:
+        """A returned tensor, of which a row is the result of its last writer."""
+        name = dataflow.output_variable(row.arg)
+        parts = self._parts.get(name, [])
+        row = renamed(row, name)
+        if kind is None or kind.numel in (None, row.size) or len(parts) < 2:
+            return Left(row, received.load(self._run, row))
+        if any(None in x for x in (kind.shape, kind.stride)) or not kind.stride:
+            raise UncheckedError(f"how {name} lies in memory is not known")
+        shape = tuple(x or 0 for x in kind.shape)
+        stride = tuple(x or 0 for x in kind.stride)
+        whole = structs.replace(row, shape=shape, stride=stride, file="")
+        return self._assembled(whole, parts, None)
+
+    def _assembled(
+        self,
+        whole: TensorRow,
+        parts: Sequence[tuple[TensorRow, LaunchRow]],
+        before: torch.Tensor | None,
+    ) -> Left:
+        """Put a tensor together from what launches wrote into its memory, in their order."""
+        self._require_known(whole.arg)
+        shape, stride = whole.shape, tuple(whole.stride or ())
+        dtype = received.load(self._run, parts[0][0]).dtype
+        tensor = torch.empty_strided(shape, stride, dtype=dtype).zero_()
+        unwritten = torch.empty_strided(shape, stride, dtype=torch.bool).fill_(before is None)
+        if before is not None:
+            tensor.copy_(before)
+        for row, facts in parts:
+            part = received.load(self._run, row)
+            start = self._offset(row, facts, whole)
+            where = (row.shape, tuple(row.stride or part.stride()), start)
+            try:
+                torch.as_strided(tensor, *where).copy_(part)
+                torch.as_strided(unwritten, *where).fill_(False)
+            except RuntimeError as error:
+                raise UncheckedError(f"{row.arg} is no part of {whole.arg}") from error
+        return Left(whole, tensor, unwritten if bool(unwritten.any()) else None)
+
+    def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
+        """Where a part begins in the memory of its buffer, in elements."""
+        labels = facts.after if isinstance(facts.after, tuple) else ()
+        expression = next((x[-1] for x in labels if x[1] == row.arg), row.arg)
+        if match := _OFFSET.search(expression):
+            return int(match[1])
+        if expression == whole.arg:
+            return 0
+        views = {} if self._wrapper is None else dict(_views(self._wrapper))
+        if (found := views.get(dataflow.variable(row.arg))) is None:
+            raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
+        return found
+
+    def _require_known(self, name: str) -> None:
+        """Raises `UncheckedError` if what writes a buffer may not have been recorded."""
+        wrapper = self._wrapper
+        if (
+            wrapper is None
+            or wrapper.unrecognised
+            or not self._run.table.keys() >= {x.index for x in wrapper.launches}
+            or any(use.buffer in ("", name) for use in wrapper.located.other_uses)
+        ):
+            raise UncheckedError(f"what else writes {name} was not recorded")
+
+
+def _views(wrapper: OpenWrapper) -> Iterator[tuple[str, int]]:
+    """The variables that are views, and where they begin in their buffers."""
+    text = wrapper.plain.data.decode("utf-8", "replace")
+    return ((match[1], int(match[2])) for match in _VIEW.finditer(text))

@@ -38,6 +38,7 @@ from rewriter.execution import program
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
+from rewriter.verification.text import more_checked
 
 _MOST = 3  # runs, unless values do not fit into one
 _PIECES = 8  # runs if values do not fit into one
@@ -231,7 +232,7 @@ def _report(
 
     order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
     diagnosis = ruling.rule(found, order=order, steps=steps)
-    diagnosis = replace(diagnosis, next=_next(diagnosis, dumps))
+    diagnosis = replace(diagnosis, next=_next(diagnosis, dumps) or _checks_more(diagnosis, dumps))
     document = diagnose_document(str(folder), diagnosis)
     if steps:
         encoded = json_text.encode(as_json(document), indent=1)
@@ -243,7 +244,16 @@ def _report(
     else:
         _show(diagnosis)
         message(f"dumps: {from_here(folder)}")
-    return DIFFERS if diagnosis.findings else OK
+    unchecked = arguments.strict and not diagnosis.is_all_checked
+    return DIFFERS if diagnosis.findings or unchecked else OK
+
+
+def _checks_more(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
+    """The command that checks launches that could not be checked; empty if there is none."""
+    options = more_checked(one.reason for one in diagnosis.suspects)
+    if diagnosis.findings or not options or not dumps:
+        return ""
+    return f"rewriter verify {shlex.quote(str(from_here(dumps[0])))} {' '.join(options)}"
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
@@ -276,5 +286,4 @@ def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
 
 def _show(diagnosis: Diagnosis) -> None:
     first, *rest = diagnosis_text.page(diagnosis)
-    style = level_style("error" if diagnosis.findings else "good")
-    say([(first, style)], *rest)
+    say([(first, level_style(diagnosis.level))], *rest)

@@ -340,6 +340,12 @@ def add_program_options(parser: Parser, *, artifacts: bool = False) -> None:
     add_directory_option(parser)
 
 
+def add_strict_option(parser: Parser) -> None:
+    parser.group("output").add_argument(
+        "--strict", action="store_true", help="exit 1 also if a launch could not be checked"
+    )
+
+
 def add_stop_options(parser: Parser) -> None:
     """Add the time limit and the directory of the dump."""
     parser.group("the run").add_argument(

@@ -300,8 +300,9 @@ def _report(
     dumps = [] if session is None else [open_dump(path) for path in session.dumps]
     order = [run.name for run in dumps[0].runs] if dumps else []
     steps = () if session is None else tuple(session.runs.done)
-    diagnosis = ruling.rule(parts, order=order, steps=steps)
     coverage = sanitized.coverage(dumps[:1], checks)
+    share = sanitized.share(dumps[:1], coverage)
+    diagnosis = ruling.rule([*parts, share], order=order, steps=steps)
     folder = None if session is None else session.runs.folder
     document = sanitize_document("" if folder is None else str(folder), diagnosis, coverage)
     if folder is not None:
@@ -313,12 +314,12 @@ def _report(
         _show(diagnosis, sanitized.coverage_lines(coverage))
         if folder is not None:
             message(f"dumps: {from_here(folder)}")
-    return DIFFERS if diagnosis.findings else OK
+    unchecked = arguments.strict and not diagnosis.is_all_checked
+    return DIFFERS if diagnosis.findings or unchecked else OK
 
 
 def _show(diagnosis: Diagnosis, coverage: Sequence[str]) -> None:
     first, *rest = diagnosis_text.page(diagnosis, title="sanitize")
-    style = level_style("error" if diagnosis.findings else "good")
-    say([(first, style)], *rest)
+    say([(first, level_style(diagnosis.level))], *rest)
     if coverage:
         say("looked at:", *(f"  {line}" for line in coverage))

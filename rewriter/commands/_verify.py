@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -132,9 +133,13 @@ def _judge(
         emit(verify_document(str(dump), verification))
     else:
         _show(verification, str(from_here(dump)))
+        options = text.more_checked(verification.reasons)
+        if options and verification.finding is None:
+            say(f"next: rewriter verify {shlex.quote(str(from_here(dump)))} {' '.join(options)}")
         if not is_named:
             message(f"dump: {from_here(dump)}")
-    return DIFFERS if verification.finding is not None else code
+    unchecked = arguments.strict and verification.coverage < 1
+    return DIFFERS if verification.finding is not None or unchecked else code
 
 
 def given_graphs(arguments: argparse.Namespace) -> GivenGraphs | None:

@@ -35,6 +35,7 @@ def add(parser: Parser) -> None:
     )
     _options.add_run_options(parser, programs=True)
     _options.add_program_options(parser, artifacts=True)
+    _options.add_strict_option(parser)
     group = parser.group("probes")
     group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
     group.add_argument(

@@ -37,6 +37,7 @@ def add(parser: Parser) -> None:
     )
     _options.add_run_options(parser, programs=True)
     _options.add_program_options(parser, artifacts=True)
+    _options.add_strict_option(parser)
     parser.add_examples(
         ("a program whose numbers are wrong now and then", "rewriter sanitize -- python train.py"),
         ("a package, with its inputs", "rewriter sanitize model.pt2 --args inputs.pt"),

@@ -18,6 +18,7 @@ def add(parser: Parser) -> None:
     )
     _options.add_run_options(parser, programs=True)
     _options.add_program_options(parser, artifacts=True)
+    _options.add_strict_option(parser)
     _add_choice(parser)
     parser.add_examples(
         ("the numbers of a program are wrong", "rewriter verify -- python train.py"),
@@ -36,6 +37,7 @@ def add_to_cache(parser: Parser) -> None:
     parser.add_argument("artifact", metavar="COMMAND", nargs="*", help="-- and the program to run")
     _options.add_program_options(parser)
     _options.add_stop_options(parser)
+    _options.add_strict_option(parser)
     output = parser.group("output")
     output.add_argument(
         "--overwrite",

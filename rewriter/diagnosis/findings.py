@@ -125,7 +125,8 @@ class DiagnosisStep:
 @dataclass(frozen=True)
 class Diagnosis:
     """A complete diagnosis. The first of `findings` is the headline. `ruled_out` has a sentence for
-    each suspicion that was examined and dropped, `next` is the command that finds out more."""
+    each suspicion that was examined and dropped, `next` is the command that finds out more.
+    `checked` of `launches` were compared with what they have to do."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[str, ...]
@@ -133,17 +134,37 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     steps: tuple[DiagnosisStep, ...] = ()
     next: str = ""
+    checked: int = 0
+    launches: int = 0
 
     @property
     def finding(self) -> Finding | None:
         return self.findings[0] if self.findings else None
 
     @property
+    def is_all_checked(self) -> bool:
+        return 0 < self.launches == self.checked
+
+    @property
+    def level(self) -> Literal["error", "warning", "good"]:
+        if self.findings:
+            return "error"
+        return "good" if self.is_all_checked else "warning"
+
+    @property
     def headline(self) -> str:
         if self.finding is not None:
             return self.finding.headline
-        unchecked = f"; {counted(len(self.suspects), 'launch')} could not be checked"
-        return "nothing wrong was found" + unchecked * bool(self.suspects)
+        if not self.checked:
+            return "no launch was checked; nothing wrong was found in what was looked at"
+        if self.is_all_checked:
+            launches = "all launches were" if self.launches > 1 else "the launch was"
+            return f"nothing wrong was found; {launches} checked"
+        share = int(100 * self.checked / self.launches)
+        return (
+            f"only {self.checked} of {counted(self.launches, 'launch')} ({share}%) could be "
+            "checked; nothing wrong was found in what was"
+        )
 
 
 def _position(finding: Finding) -> int:

@@ -28,13 +28,16 @@ _REASONS = 6  # reasons for unchecked launches that are listed
 @dataclass(frozen=True)
 class Examined:
     """The result of one examination. `ruled_out` is a sentence about what it found to be right;
-    empty if there is nothing to say."""
+    empty if there is nothing to say. `checked` of `launches` were compared with what they have to
+    do."""
 
     findings: tuple[Finding, ...] = ()
     ruled_out: str = ""
     suspects: tuple[Suspect, ...] = ()
     notes: tuple[str, ...] = ()
     outputs_agree: bool = False  # calls return what their graphs give
+    checked: int = 0
+    launches: int = 0
 
 
 def without_effect(
@@ -94,6 +97,8 @@ def rule(
         tuple(dict.fromkeys(one for part in parts for one in part.notes)),
         tuple(steps),
         next_command,
+        sum(part.checked for part in parts),
+        sum(part.launches for part in parts),
     )
 
 
@@ -304,7 +309,8 @@ def of_verification(
         ruled_out += "; " if ruled_out else ""
         ruled_out += f"{len(suspects)} could not be checked: {', '.join(_reasons(verification))}"
     notes = (verification.caveat,) if verification.caveat else ()
-    return Examined(findings, ruled_out, suspects, notes)
+    checked = len(checks) - verification.count("unchecked")
+    return Examined(findings, ruled_out, suspects, notes, checked=checked, launches=len(checks))
 
 
 def _reasons(verification: Verification) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rewriter.core.labels import short
 from rewriter.core.text import counted
@@ -102,6 +102,17 @@ def reasons(verification: Verification) -> list[str]:
     """Why launches were not checked, the most frequent first."""
     ordered = sorted(verification.reasons.items(), key=lambda pair: -pair[1])
     return [f"not checked: {counted(count, 'launch')}: {reason}" for reason, count in ordered]
+
+
+def more_checked(reasons: Iterable[str]) -> list[str]:
+    """The options of `verify` with which launches can be checked that were not, by the reasons."""
+    wanted = {
+        "--import MODULE": "not registered here",
+        "--graph PATH": "no graph of the wrapper is known",
+        "--reference KERNEL=MODULE:FUNCTION": "a user wrote this kernel",
+    }
+    known = list(reasons)
+    return [option for option, words in wanted.items() if any(words in x for x in known)]
 
 
 def rows(checks: Sequence[LaunchCheck]) -> list[list[str]]:

@@ -68,7 +68,8 @@ def test_nothing_wrong_is_ruled_out_with_counts() -> None:
     diagnosis = rule([of_end(ENDED, ()), nan, of_verification(UNKNOWN)])
     assert diagnosis.finding is None
     assert page(diagnosis) == [
-        "diagnosis: nothing wrong was found; 1 launch could not be checked",
+        "diagnosis: only 1 of 2 launches (50%) could be checked; nothing wrong was found in what "
+        "was",
         "ruled out:",
         "  a crash or a hang: it ran to its end",
         "  NaN: no value of 2 launches has one",

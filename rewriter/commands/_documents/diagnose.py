@@ -70,6 +70,8 @@ class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagno
     notes: tuple[str, ...]
     runs: tuple[StepEntry, ...]
     next: Annotated[str, Meta(description="The command that tells more; may be empty")]
+    checked: Annotated[Count, Meta(description="Launches compared with what they have to do")]
+    launches: Annotated[Count, Meta(description="Launches that ran")]
 
 
 def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
@@ -93,6 +95,8 @@ def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
             for one in diagnosis.steps
         ),
         next=diagnosis.next,
+        checked=diagnosis.checked,
+        launches=diagnosis.launches,
     )
 
 

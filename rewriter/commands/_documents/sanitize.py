@@ -32,6 +32,8 @@ class SanitizeDocument(Document, frozen=True, kw_only=True, tag="rewriter.saniti
     notes: tuple[str, ...]
     coverage: tuple[CoverageEntry, ...]
     runs: tuple[StepEntry, ...]
+    checked: Annotated[Count, Meta(description="Launches whose memory was looked at")]
+    launches: Annotated[Count, Meta(description="Launches that ran")]
 
 
 def sanitize_document(
@@ -50,4 +52,6 @@ def sanitize_document(
             for one in coverage
         ),
         runs=known.runs,
+        checked=known.checked,
+        launches=known.launches,
     )

@@ -240,7 +240,8 @@ def _unwritten(session: _Session) -> Examined:
         again.append(ran.dump)
     varying = fills.varying(compared.differences, session.dumps[0], again[0])
     left = [one for one in compared.differences if one not in varying]
-    return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying)
+    steady = fills.unsteady(varying, again[0], again[1])
+    return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying, steady)
 
 
 def _run_without_filling(session: _Session) -> None:

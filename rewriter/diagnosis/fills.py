@@ -9,22 +9,26 @@ what was not written, it is the caller who reads it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.text import counted
 from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
 
 if TYPE_CHECKING:
     import torch
 
+_CHANCE = re.compile("atomic|rand|philox", re.IGNORECASE)
 _MOST = 1 << 27  # bytes of a value that are compared
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
 # Of memory: bands beside it, what it is allocated with, what it is given back with. These are the
@@ -173,6 +177,37 @@ def varying(differences: Sequence[Difference], first: Path, again: Path) -> tupl
         if any(now.get(key, digest) != digest for key, digest in before.items()):
             result.append(one)
     return tuple(result)
+
+
+def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> UnwrittenRead | None:
+    """The first of the launches that no run repeats, if nothing in its kernel explains that: it was
+    given the same, adds nothing in an order of chance, and draws no random numbers.
+
+    The dumps are of two further runs, which saved the values of these launches.
+    """
+    runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
+    for one in varying:
+        run, launch, iteration = one.place
+        pair = runs.get(run)
+        if one.received or pair is None or _is_free(one):
+            return None  # later ones may follow from it
+        steps = [_step(side, launch, iteration) for side in pair]
+        if steps[0] is None or steps[1] is None:
+            return None
+        return _judged(one, pair, steps[0], steps[1])
+    return None
+
+
+def _is_free(one: Difference) -> bool:
+    """Whether a launch may write other values each time: only kernels and operators of a user whose
+    text is known to do nothing of the kind may not."""
+    facts = one.pair.first.launch_row(one.steps[0].launch)
+    if facts.kind == "custom_op":
+        return False
+    wrapper = wrapper_of(one.pair.first)
+    sources = {} if wrapper is None else kernel_sources(wrapper)
+    text = sources.get(facts.kernel)
+    return text is None or _CHANCE.search(text) is not None
 
 
 def judge(

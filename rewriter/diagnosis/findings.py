@@ -25,13 +25,14 @@ from rewriter.dump.reading import label
 # `order`: it reads what a later launch computes.
 # `race`: it does not wait for another stream that writes, or reads, the same memory.
 # `bounds`: it stores, or reads, outside of its buffers.
+# `varies`: it writes other values in each run, though it is given the same.
 # `aliased`: it is an operator that is given one tensor to read and to write.
 # `corrupted`: what it received is not what was written.
 # Or with a call: `inputs`: an input is not what the wrapper was compiled for. `outputs`: they are
 # wrong, but no launch is known to be.
 FindingKind = Literal[
     "crash", "hang", "nan", "wrong", "differs", "unwritten", "stale", "freed", "missing", "order",
-    "race", "bounds", "aliased", "corrupted", "inputs", "outputs",
+    "race", "bounds", "aliased", "varies", "corrupted", "inputs", "outputs",
 ]  # fmt: skip
 # How certain a finding is; `possible` is one of several that may be to blame.
 Certainty = Literal["shown", "likely", "possible"]
@@ -177,8 +178,8 @@ def _position(finding: Finding) -> int:
 # The order of findings about the same launch, from cause to effect: memory faults, then what it
 # computes, then what became of it.
 _ORDER: Sequence[FindingKind] = (
-    "freed", "order", "missing", "unwritten", "stale", "race", "bounds", "aliased", "corrupted",
-    "wrong", "differs",
+    "freed", "order", "missing", "unwritten", "stale", "race", "bounds", "aliased", "varies",
+    "corrupted", "wrong", "differs",
     "inputs", "nan", "crash", "hang", "outputs",
 )  # fmt: skip
 

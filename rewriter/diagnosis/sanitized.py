@@ -105,9 +105,11 @@ def of_fills(
     compared: FillComparison,
     reads: Sequence[UnwrittenRead | LeftUnwritten],
     varying: Sequence[Difference] = (),
+    unsteady: UnwrittenRead | None = None,
 ) -> Examined:
     """The launches that read what nobody wrote, and those that left it in what the call returns.
-    `varying` are those of which this cannot be told."""
+    `varying` are those of which this cannot be told, `unsteady` is the first of them if nothing in
+    its kernel explains why."""
     notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
     if compared.apart and not reads:
         notes += (_THE_SAME,)
@@ -115,6 +117,8 @@ def of_fills(
         run, launch, _ = varying[0].place
         them = f"{counted(len(varying), 'launch')}, the first of them #{launch} of {run}"
         notes += (f"not the same in two runs with the same filling, so not judged: {them}",)
+    if unsteady is not None:
+        return Examined((_of_unsteady(unsteady),), notes=notes)
     if reads:
         pairs = {one.difference.place[0]: one.difference.pair for one in reads}
         nodes = {run: dataflow.trace(pair.first) for run, pair in pairs.items()}
@@ -309,6 +313,18 @@ def _of_read(read: UnwrittenRead, nodes: Sequence[FlowNode]) -> Finding:
             )
         text += (f"      {line}" for line in _life(history, name, None))
     return finding_at(run, step, kind, what, _BY_FILLINGS, text=text)
+
+
+def _of_unsteady(one: UnwrittenRead) -> Finding:
+    text = [
+        str(one.element),
+        f"{one.count:,} of {counted(one.numel, 'element', grouped=True)} that it writes differ",
+        "it was given the same in both runs: it may return memory that it allocates and does not "
+        "write, or keep a state",
+    ]
+    run, step = one.difference.pair.first, one.difference.steps[0]
+    what = "writes other values in each run, though it is given the same"
+    return finding_at(run, step, "varies", what, "shown by two runs", "likely", text=text)
 
 
 def _of_left(left: LeftUnwritten) -> Finding:

@@ -163,6 +163,8 @@ def rounded(
     if dtype in NARROW and is_rounding:  # its readers may see it rounded to that type, or not
         narrow = torch.finfo(dtype)
         own = own + (value.abs() + narrow.smallest_normal) * narrow.eps
+        # Its readers may see an infinity, or not.
+        own = torch.where(value.abs() >= narrow.max, torch.inf, own)
         through |= {dtype}
     error = own if error is None else error + own
     error = torch.where(torch.isfinite(value.abs()), finite_error(error), 0.0)

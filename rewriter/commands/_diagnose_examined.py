@@ -13,7 +13,7 @@ from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.core.terminal import message
-from rewriter.diagnosis import ruling, sanitized, values_needed
+from rewriter.diagnosis import heap, ruling, sanitized, values_needed
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
@@ -65,7 +65,12 @@ def examined(
     is a run with guard bands."""
     values = pieces[0] if pieces else None
     crashes = first.crashes
-    yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
+    end = ruling.of_end(first.ended, crashes, first.following(crashes, selection))
+    if first.dump is not None and len(end.findings) == len(crashes):
+        opened = open_dump(first.dump)
+        pairs = zip(end.findings, crashes, strict=True)
+        end = replace(end, findings=tuple(heap.with_suspects(*x, opened) for x in pairs))
+    yield end
     if guarded is not None and guarded.dump is not None:
         yield sanitized.of_rows([open_dump(guarded.dump)], {"bounds"})
     dump = first.dump if values is None or values.dump is None else values.dump

@@ -136,11 +136,20 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
         one.kind in ("bounds", "corrupted") and one.certainty == "shown" for one in findings
     )
 
+    def may_follow(crash: Finding) -> bool:
+        """Whether a launch before the crash, or that one, is wrong by the text of its wrapper."""
+        causes = (x for x in findings if x.kind in ("freed", "order", "missing", "unwritten"))
+        return any(
+            x.launch is None or crash.launch is None or x.launch <= crash.launch
+            for x in causes
+            if x.kind == "missing" or x.launch is not None
+        )
+
     def is_symptom(one: Finding) -> bool:
         if one.certainty == "likely" and (by_text or stale):
             return True  # findings by the text are more certain
         if one.kind == "crash":
-            return by_text or damaged
+            return may_follow(one) or damaged
         return one.kind in ("outputs", "inputs") and named
 
     return [replace(one, symptom=True) if is_symptom(one) else one for one in findings]

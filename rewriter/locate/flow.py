@@ -154,6 +154,9 @@ class Flow:
             # `s77 = arg2_1` at the top of a scope: the input is a size.
             kind = "scalar"
             self.variables[base] = replace(old, type=kind)
+        if kind == "scalar" and not reuse:  # `s97 = s23`: a number has no memory that is taken over
+            self._bind(name, replace(old, type=kind))
+            return
         self._bind(name, Variable(old.root, content, kind))
         if reuse or whole:
             self.lost.add(base)

@@ -317,3 +317,19 @@ def test_an_atomic_addition_of_triton_reads_first() -> None:
     )
     assert reads_first(f"{text}    tl.atomic_add(out_ptr0 + (x), tmp2, xmask)\n", 1)
     assert not reads_first(f"{text}    tl.store(out_ptr0 + (x), tmp2, xmask)\n", 1)
+
+
+def test_sizes_that_are_equal_have_no_memory_to_take_over(tmp_path: Path) -> None:
+    """As Inductor writes it where two dynamic sizes turn out to be one."""
+    text = """\
+def call(args):
+    arg0_1, arg1_1, arg2_1 = args
+    s23 = arg0_1
+    s97 = s23
+    buf0 = empty_strided_cpu((s97, ), (1, ), torch.float32)
+    extern_kernels.mm(arg1_1, arg2_1, out=buf0)
+    return (buf0, s97, s23, )
+"""
+    (tmp_path / "w.py").write_text(text)
+    wrapper = open_artifact(tmp_path / "w.py").only
+    assert examine_lifetimes(wrapper).findings == ()

@@ -217,11 +217,7 @@ def share(dumps: Sequence[Dump], known: Sequence[Coverage]) -> Examined:
     """How many of the launches that ran were looked at: by the guard bands, if there are any."""
     ran = sum(step.launch is not None for dump in dumps for run in dump.runs for step in run.steps)
     seen = [one.covered.get("launches compared", 0) for one in known if one.check == "bounds"]
-    return (
-        Examined(checked=min(ran, *seen), launches=ran)
-        if seen
-        else Examined(checked=ran, launches=ran)
-    )
+    return Examined(checked=min([ran, *seen]), launches=ran)
 
 
 def coverage_lines(known: Sequence[Coverage]) -> list[str]:

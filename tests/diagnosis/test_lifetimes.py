@@ -322,6 +322,7 @@ def test_an_atomic_addition_of_triton_reads_first() -> None:
 def test_sizes_that_are_equal_have_no_memory_to_take_over(tmp_path: Path) -> None:
     """As Inductor writes it where two dynamic sizes turn out to be one."""
     text = """\
+from torch._inductor.select_algorithm import extern_kernels
 def call(args):
     arg0_1, arg1_1, arg2_1 = args
     s23 = arg0_1

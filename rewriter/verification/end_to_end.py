@@ -25,7 +25,7 @@ from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.verification.graph_types import graph_sizes, tensor_type
-from rewriter.verification.judge import compare_recorded
+from rewriter.verification.judge import compare_node, value_of
 from rewriter.verification.left import CallResults, Left
 from rewriter.verification.types import Comparison, LaunchCheck
 
@@ -138,11 +138,11 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
     if kind is not None and received.dtype_of(row) not in (None, kind.dtype):
         wants = str(kind.dtype).removeprefix("torch.")
         return OutputCheck(row.arg, statement, Comparison(0, 0), f"it is {row.dtype}, not {wants}")
-    expected = _value(node, evaluator)
-    comparison = compare_recorded(left.tensor, row, expected, kind, viewed=True)
+    comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
     if left.unwritten is None:
         return OutputCheck(row.arg, statement, comparison)
-    unknown = left.unwritten & torch.isfinite(expected.bound()).reshape(left.unwritten.shape)
+    bound = value_of(node, evaluator).bound()
+    unknown = left.unwritten & torch.isfinite(bound).reshape(left.unwritten.shape)
     places = unknown.reshape(-1).nonzero().reshape(-1)
     if not places.numel():
         return OutputCheck(row.arg, statement, comparison)
@@ -152,17 +152,10 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
     return OutputCheck(row.arg, statement, Comparison(0, 0), problem)
 
 
-def _value(node: str, evaluator: Evaluator) -> Bounded:
-    expected = evaluator.value(node)
-    if not isinstance(expected, Bounded):
-        raise UncheckedError(f"{node} is no tensor")
-    return expected
-
-
 def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
     """Compare a recorded tensor with a node, in whichever layout they agree."""
     got = received.load(run, row)
-    return compare_recorded(got, row, _value(node, evaluator), evaluator.type_of(node), viewed=True)
+    return compare_node(got, row, node, evaluator, viewed=True)
 
 
 def _first(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rewriter.artifact.naming.graph import ATTRIBUTE, FxGraph, FxNode
+from rewriter.dump.rows import TensorRow
 from rewriter.verification.bounded import Bounded, UncheckedError, exact, in_short
 from rewriter.verification.graph_types import TensorType, tensor_type
 from rewriter.verification.literals import Literals
@@ -46,6 +47,41 @@ class Evaluator:
         node = self._graph.nodes.get(name)
         text = node.type if node is not None and node.type else self._graph.types.get(name, "")
         return tensor_type(text, self._sizes)
+
+    def held_as(self, name: str, row: TensorRow) -> list[str]:
+        """What a recorded tensor is that has the memory of a node: that node, its base or a view of
+        it, by shape and stride. One of the same shape may lie otherwise than the graph says: the
+        nodes of that shape are returned, of which several are only possible.
+        """
+        shaped, exact = [], []
+        for one in self._graph.family(name):
+            kind = self.type_of(one)
+            if kind is not None and kind.shape == tuple(row.shape):
+                shaped.append(one)
+                if kind.lies_as(row):
+                    exact.append(one)
+        return exact[:1] or shaped
+
+    def base_of(self, view: str, value: Bounded) -> Bounded | None:
+        """The value of the base of a view that has all of its elements; `None` of another one."""
+        base = self._graph.base(view)
+        kind = self.type_of(base)
+        if kind is None or kind.numel != value.value.numel():
+            return None
+        shape = tuple(x or 0 for x in kind.shape)
+        places = torch.arange(kind.numel).reshape(shape)
+        inside = Evaluator(self._graph, {base: exact(places)}, self._sizes)
+        into = inside.value(view).value.reshape(-1)
+        if into.numel() != kind.numel or len(into.unique()) != kind.numel:
+            return None
+
+        def put(tensor: torch.Tensor) -> torch.Tensor:
+            flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
+            flat[into] = tensor.reshape(-1)
+            return flat.reshape(shape)
+
+        error = None if value.error is None else put(value.bound())
+        return replace(value, value=put(value.value), error=error)
 
     def statement(self, name: str) -> str:
         """The statement of a node, or of the one that it is a view or a copy of."""

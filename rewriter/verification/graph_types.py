@@ -46,6 +46,13 @@ class TensorType:
         strides = tuple(math.prod(known[place + 1 :]) for place in range(len(known)))
         return TensorType(self.dtype, self.shape, strides)
 
+    def lies_as(self, row: TensorRow) -> bool:
+        """Whether a recorded tensor of this shape has these strides."""
+        if not self.stride or not isinstance(row.stride, tuple):
+            return not self.shape
+        each = zip(self.shape, self.stride, row.stride, strict=False)
+        return all(size == 1 or stride == other for size, stride, other in each)
+
     def fits(self, row: TensorRow) -> bool:
         """Whether a recorded tensor has this type, and as many elements where that is known."""
         dtype = str(self.dtype).removeprefix("torch.")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from rewriter.dump.rows import TensorRow
 from rewriter.verification import received
-from rewriter.verification.bounded import Bounded, precision, wide
+from rewriter.verification.bounded import Bounded, UncheckedError, precision, wide
+from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType
 from rewriter.verification.types import Comparison
 
@@ -25,10 +28,35 @@ def compare_recorded(
     """
     stride = tuple(expected.value.stride()) if kind is None else kind.stride
     laid_out = TensorType(expected.dtype, tuple(expected.value.shape), stride)
-    compared = [
-        compare(one, expected) for one in received.layouts(got, row, laid_out, viewed=viewed)
-    ]
-    return next((one for one in compared if one.agrees), compared[0])
+    ways = received.layouts(got, row, laid_out, viewed=viewed)
+    return _first_agreeing(compare(one, expected) for one in ways)
+
+
+def compare_node(
+    got: torch.Tensor, row: TensorRow, name: str, evaluator: Evaluator, *, viewed: bool = False
+) -> Comparison:
+    """How the saved tensor of a row differs from a node, or from the view of it that it is."""
+    if members := evaluator.held_as(name, row):
+        return _first_agreeing(compare(got, value_of(one, evaluator)) for one in members)
+    expected = value_of(name, evaluator)
+    return compare_recorded(got, row, expected, evaluator.type_of(name), viewed=viewed)
+
+
+def value_of(name: str, evaluator: Evaluator) -> Bounded:
+    """The value of a node that is a tensor. Raises `UncheckedError`."""
+    value = evaluator.value(name)
+    if not isinstance(value, Bounded):
+        raise UncheckedError(f"{name} is no tensor")
+    return value
+
+
+def _first_agreeing(comparisons: Iterable[Comparison]) -> Comparison:
+    compared = []
+    for one in comparisons:
+        if one.agrees:
+            return one
+        compared.append(one)
+    return compared[0]
 
 
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:

@@ -10,7 +10,7 @@ sum. A launch that reads it is then checked together with its producer, from wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -22,7 +22,8 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
-from rewriter.verification.judge import compare_recorded
+from rewriter.verification.graph_types import TensorType
+from rewriter.verification.judge import compare_node
 from rewriter.verification.types import Checked, Comparison
 
 # Operators that Inductor calls from a library, unless a kernel's name contains them.
@@ -173,11 +174,18 @@ class WholeGraph:
                 source = whole  # the launch reads a part of it
             tensor = received.load(self._run, source)
             viewed = source is row and not argument.expr.isidentifier()
-            if viewed and kind and whole and whole.stride and tuple(whole.shape) == kind.shape:
-                kind = replace(
-                    kind, stride=tuple(whole.stride)
-                )  # the actual stride, which may differ from the graph's
-            elif viewed and kind is not None and not kind.stride and kind.shape:
+            if viewed and whole is not None and whole.stride and whole.size == row.size:
+                # Its memory, as the launch wrote it that made it.
+                made = TensorType(tensor.dtype, tuple(whole.shape), tuple(whole.stride))
+                tensor = received.layouts(tensor, source, made, viewed=True)[0]
+                source, viewed = whole, False
+            if not viewed and (members := self._types.held_as(node, source)):
+                if node in members:
+                    known[node] = exact(tensor)
+                elif (base := self._types.base_of(members[0], exact(tensor))) is not None:
+                    known[self._graph.base(node)] = base
+                continue
+            if viewed and kind is not None and not kind.stride and kind.shape:
                 if node not in self._attributes:
                     continue  # the graph of a package does not say how its values lie
                 kind = kind.contiguous()
@@ -277,10 +285,7 @@ class WholeGraph:
     def _compare(
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
     ) -> Comparison:
-        expected = evaluator.value(name)
-        if not isinstance(expected, Bounded):
-            raise UncheckedError(f"{name} is no tensor")
-        return compare_recorded(got, row, expected, self._types.type_of(name))
+        return compare_node(got, row, name, evaluator)
 
     def _remember(
         self,

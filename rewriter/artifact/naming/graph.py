@@ -106,6 +106,11 @@ class FxGraph:
         """The node or input that owns the memory of a node."""
         return self._bases.get(name, name)
 
+    def family(self, name: str) -> tuple[str, ...]:
+        """A node, then the others with its memory: its base, and the views of that."""
+        base = self.base(name)
+        return tuple(dict.fromkeys((name, base, *self._views.get(base, ()))))
+
     @property
     def unwritten(self) -> frozenset[int]:
         """The indices of the outputs that the model returns without writing them."""
@@ -136,6 +141,13 @@ class FxGraph:
             if node.is_view and node.reads:
                 bases[node.name] = bases.get(node.reads[0], node.reads[0])
         return bases
+
+    @cached_property
+    def _views(self) -> dict[str, list[str]]:
+        views: dict[str, list[str]] = {}
+        for name, base in self._bases.items():
+            views.setdefault(base, []).append(name)
+        return views
 
     @cached_property
     def _first_uses(self) -> dict[str, ModelLine]:

@@ -57,6 +57,9 @@ def with_suspects(finding: Finding, verdict: Verdict, dump: Dump) -> Finding:
         named.append(f"suspect: #{step.launch} {step.kernel}{has}")
     more = len(ordered) - _NAMED
     named += [f"and {counted(more, 'other C++ launch')}"] if more > 0 else []
+    assert verdict.ended is not None
+    if verdict.ended.signal != signal.SIGABRT:  # what it was given may be to blame as well
+        return replace(finding, text=(*finding.text, "or a launch before damaged memory:", *named))
     what = (
         f"memory was damaged before launch {verdict.label} ended the program ({verdict.ended}): a "
         "launch before it stored outside of its memory"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,6 +19,7 @@ Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed"]
 # work goes to another stream; an event is recorded on a stream; a stream or the host waits for one.
 StreamActionKind = Literal["begin", "end", "enter", "record", "wait", "synchronize"]
 
+_INDEX = re.compile(r"\w+\[(\d+)\]")
 _ITEM = re.compile(r"\w+(?:\[\d+\])+")
 
 
@@ -46,6 +48,18 @@ class Argument:
     def is_whole(self) -> bool:
         """Whether it is a whole variable, or an item of a call's result, and not a view."""
         return self.expr == self.name or _ITEM.fullmatch(self.expr) is not None
+
+
+def by_item(results: Sequence[Argument]) -> dict[int, Argument]:
+    """What a call writes, in the order of its operator: first the arguments that it updates, then
+    what it returns, by the index in `buf3[2]`."""
+    indices = {one.expr: _INDEX.fullmatch(one.expr) for one in results}
+    found = [one for one in results if indices[one.expr] is None]
+    placed = dict(enumerate(found))
+    for one in results:
+        if (match := indices[one.expr]) is not None:
+            placed[len(found) + int(match[1])] = one
+    return placed
 
 
 class InsertionPoint(NamedTuple):

@@ -18,7 +18,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
-from rewriter.locate.types import Launch
+from rewriter.locate.types import Launch, by_item
 from rewriter.verification import calls, functional, received
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.fragments import check_fragment
@@ -271,9 +271,11 @@ class _Call:
             if not results:
                 return UncheckedError("what it wrote was not saved")
             found = []
-            for value, argument in zip(values, results, strict=False):
-                if value is None:
+            placed = by_item(results)
+            for place, value in enumerate(values):
+                if value is None or place not in placed:
                     continue
+                argument = placed[place]
                 row = written[argument.name]
                 got = received.load(self._run, row)
                 if got.numel() != value.value.numel():

@@ -15,7 +15,7 @@ from itertools import islice
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
-from rewriter.locate.types import Argument, EntryPoint, Launch
+from rewriter.locate.types import Argument, EntryPoint, Launch, by_item
 
 # Kinds of kernels that Inductor makes from several nodes.
 FUSED = frozenset({"cpp", "triton", "combo", "multi_kernel", "triton_template", "cuda"})
@@ -136,6 +136,7 @@ class _Attribution:
         self._order = {name: number for number, name in enumerate(graph.nodes)}
         self._reads: dict[int, list[_Value]] = {}
         self._writes: dict[int, list[_Value]] = {}
+        self._items: dict[int, dict[str, int]] = {}  # which result of its call each buffer is
         given = (*graph.inputs, *graph.attributes)
         self._held: dict[_Value, str] = {(name, -1): name for name in given}
         self._held |= {(variable, -1): name for variable, name in (names or {}).items()}
@@ -145,9 +146,10 @@ class _Attribution:
             self._reads[launch.index] = [
                 (one.buffer, last.get(one.buffer, -1)) for one in tensors if one.role != "out"
             ]
-            written = [one.buffer for one in tensors if one.role != "in"]
-            self._writes[launch.index] = [(name, launch.index) for name in written]
-            last.update(dict.fromkeys(written, launch.index))
+            written = [one for one in tensors if one.role != "in"]
+            self._writes[launch.index] = [(one.buffer, launch.index) for one in written]
+            self._items[launch.index] = {x.buffer: n for n, x in by_item(written).items()}
+            last.update(dict.fromkeys((one.buffer for one in written), launch.index))
         left = (*zip(entry.outputs, graph.outputs, strict=False), *graph.finals.items())
         for buffer, node in left:
             if buffer in last and node in graph.nodes:
@@ -213,7 +215,9 @@ class _Attribution:
         """Note what a call writes: its node, or the items of the node."""
         written = self._writes[launch]
         items = self._graph.items(node)
-        for number, value in enumerate(written):
+        places = self._items[launch]
+        for value in written:
+            number = places.get(value[0], -1)
             name = items.get(number) if items else node if len(written) == 1 else None
             if node in self._graph.updates:  # a buffer that it updates in place keeps its name
                 read = [self._held[x] for x in self._reads[launch] if x[0] == value[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.cache.run import CacheRun, Request
@@ -15,7 +15,7 @@ from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
 from rewriter.core.text import counted
-from rewriter.diagnosis import nonfinite
+from rewriter.diagnosis import loss_scaling, nonfinite
 from rewriter.diagnosis.conclusion import (
     OPTIONS,
     WRAPPER,
@@ -27,7 +27,7 @@ from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import recorded, timing
-from rewriter.dump.reading import read_stopped
+from rewriter.dump.reading import open_dump, read_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
@@ -47,13 +47,15 @@ class ProgramRun:
     verdicts: tuple[Verdict, ...] = ()
     times: tuple[Timed, ...] = ()
     trace: Path | None = None
+    skipped: str = ""  # a note about steps of which the gradients are not finite
 
     @property
     def code(self) -> int:
         """The exit code of the command."""
         if self.run.interrupted:
             return INTERRUPTED
-        return DIFFERS if self.run.ended.code != 0 or self.run.summary.findings else OK
+        found = self.run.summary.findings or self.verdicts
+        return DIFFERS if self.run.ended.code != 0 or found else OK
 
     @property
     def following(self) -> tuple[str, ...]:
@@ -75,12 +77,24 @@ def analyse(request: Request, run: CacheRun) -> ProgramRun:
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
         verdicts += nonfinite.examine(run.dump, where=where, follow=follow)
+        run, steps = _without_skipped(run)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
-        return ProgramRun(request, run, verdicts, times, trace)
+        return ProgramRun(request, run, verdicts, times, trace, steps)
     except RewriterError as error:
         message(f"warning: {error.message}")
         return ProgramRun(request, run)
+
+
+def _without_skipped(run: CacheRun) -> tuple[CacheRun, str]:
+    """The run without findings about steps that were skipped, and a note about these."""
+    findings = run.summary.findings
+    if run.dump is None or all(one.kind == "unexpected" for one in findings):
+        return run, ""
+    passed = nonfinite.skipped_steps(open_dump(run.dump))
+    left = tuple(one for one in findings if one.kind == "unexpected" or one.run not in passed)
+    summary = replace(run.summary, findings=left)
+    return replace(run, summary=summary), loss_scaling.note(passed)
 
 
 def show(probed: ProgramRun) -> None:
@@ -111,6 +125,8 @@ def show(probed: ProgramRun) -> None:
                 )
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         message(*verdict_lines(verdict, command))
+    if probed.skipped:
+        message(f"note: {probed.skipped}")
     if run.dump is not None:
         if not probed.verdicts and (notes := recorded.notes(run.dump)):
             message(notes)

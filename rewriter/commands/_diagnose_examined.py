@@ -13,11 +13,12 @@ from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.core.terminal import message
-from rewriter.diagnosis import heap, ruling, sanitized, values_needed
+from rewriter.diagnosis import heap, loss_scaling, ruling, sanitized, values_needed
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
 from rewriter.diagnosis.lifetimes import examine_lifetimes
+from rewriter.diagnosis.nonfinite import skipped_steps
 from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls
 from rewriter.diagnosis.races import examine_races
@@ -98,6 +99,8 @@ def examined(
             is_random=first.is_random,
             following=first.following(verdicts, selection),
         )
+        if steps := loss_scaling.note(skipped_steps(open_dump(first.dump))):
+            yield Examined(notes=(steps,))
     found = list(_structure(dump, artifact))
     if verification is not None and dump is not None:
         whole = first.ended.code == 0

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rewriter.core.dtypes import LARGEST
+from rewriter.diagnosis import loss_scaling
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.nonfinite_origin import Origin, infinite_origin_of, origin_of
@@ -64,11 +65,26 @@ def of_dump(
 ) -> tuple[Verdict, ...]:
     """As `examine`, for an open dump: the first call that has a NaN, of all calls or of `among`."""
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
+    passed: frozenset[str] | None = None
     for look in (origin_of, infinite_origin_of):
         for run in runs:
             if (origin := look(run, dump.allowed)) is not None:
+                if run.names.direction == "backward":
+                    passed = skipped_steps(dump) if passed is None else passed
+                    if run.name in passed:
+                        continue
                 return _OriginVerdicts(dump, run, origin, where, follow).verdicts()
     return ()
+
+
+def skipped_steps(dump: Dump) -> frozenset[str]:
+    """The names of the calls of backward graphs whose gradients a scaled loss makes infinite, and
+    that no weight has taken: see `loss_scaling.py`."""
+
+    def is_finite(run: RunDump) -> bool:
+        return all(look(run, dump.allowed) is None for look in (origin_of, infinite_origin_of))
+
+    return loss_scaling.skipped(dump, is_finite)
 
 
 def with_values(

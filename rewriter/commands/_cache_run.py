@@ -77,9 +77,9 @@ def analyse(request: Request, run: CacheRun) -> ProgramRun:
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
         verdicts += nonfinite.examine(run.dump, where=where, follow=follow)
-        run, steps = _without_skipped(run)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
+        run, steps = _without_skipped(run)
         return ProgramRun(request, run, verdicts, times, trace, steps)
     except RewriterError as error:
         message(f"warning: {error.message}")

@@ -37,6 +37,6 @@ def note(names: frozenset[str]) -> str:
         return ""
     steps = "one step" if len(names) == 1 else f"{len(names)} steps"
     return (
-        f"the gradients of {steps} are not finite and were not taken over into the weights, as with a loss that is "
-        "scaled (torch.amp.GradScaler)"
+        f"the gradients of {steps} are not finite and were not taken over into the weights, as "
+        "with a loss that is scaled (torch.amp.GradScaler)"
     )

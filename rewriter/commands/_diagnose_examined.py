@@ -92,6 +92,9 @@ def examined(
     if first.dump is not None:
         # A run with saved values says more: which elements they are, and what they were made from.
         verdicts = (values.nonfinite if values is not None else ()) or first.nonfinite
+        steps = skipped_steps(open_dump(first.dump))
+        if steps and not first.nonfinite:  # a run of a few calls does not show that it recovers
+            verdicts = ()
         yield ruling.of_nonfinite(
             verdicts,
             verification,
@@ -99,8 +102,7 @@ def examined(
             is_random=first.is_random,
             following=first.following(verdicts, selection),
         )
-        if steps := loss_scaling.note(skipped_steps(open_dump(first.dump))):
-            yield Examined(notes=(steps,))
+        yield Examined(notes=tuple(filter(None, [loss_scaling.note(steps)])))
     found = list(_structure(dump, artifact))
     if verification is not None and dump is not None:
         whole = first.ended.code == 0

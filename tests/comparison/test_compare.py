@@ -234,6 +234,22 @@ def test_an_uninitialised_value_is_never_compared(compared: Callable[..., Compar
     assert "never writes" in comparison.launches[1].results[1].note
 
 
+@pytest.mark.parametrize(("seed", "gradient", "equal"), [(2.0, 1.0, True), (1.0, 3.0, False)])
+def test_nor_where_the_backward_reads_it(
+    seed: float, gradient: float, equal: bool, compared: Callable[..., Comparison]
+) -> None:
+    kernel = "torch.ops.aten._scaled_dot_product_efficient_attention_backward.default"
+
+    def backward(seed: float, gradient: float = 1.0) -> Launches:
+        given = [
+            value("x", mean=gradient),
+            value("seed", mean=seed, dtype="int64", shape=[], numel=1),
+        ]
+        return [launch(0, kernel, given, [value("y", "out", gradient)])]
+
+    assert compared(backward(1.0), backward(seed, gradient)).equal == equal
+
+
 @pytest.mark.parametrize(
     ("kernel", "same"),
     [

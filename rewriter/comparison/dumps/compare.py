@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rewriter.comparison.dumps import blame, precision, values
@@ -34,9 +35,10 @@ from rewriter.comparison.dumps.types import (
 from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
-from rewriter.dump.dataflow import OUTPUTS, Flow
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import OUTPUTS, Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, open_dump
-from rewriter.dump.rows import ValueRow
+from rewriter.dump.rows import TensorRow, ValueRow
 from rewriter.instrumentation.matching import matches
 from rewriter.locate.names import canonical
 
@@ -168,6 +170,32 @@ class _Both:
     flow_b: Flow
     pairs: Sequence[Pair]
 
+    def unwritten(self, node: FlowNode, row: ValueRow) -> str:
+        """Why a value that a step reads is known never to have been written: by the operator that
+        returned it, or by the one that reads it, as the seed of an attention without dropout.
+        Empty if it is not."""
+        if not isinstance(row, TensorRow):
+            return ""
+        if node.place.is_inputs:
+            return self._unwritten_inputs.get(row.arg, "")
+        if row.role == "in" and (why := values.left_unwritten(node.place.kernel, row)):
+            return why
+        maker = node.writer(row.arg)
+        place = None if maker is None else self.flow_a.nodes[maker.step].place
+        return "" if place is None else values.left_unwritten(place.kernel, row)
+
+    @cached_property
+    def _unwritten_inputs(self) -> dict[str, str]:
+        """By the names of inputs of the call, as `unwritten`."""
+        found: dict[str, str] = {}
+        for node in self.flow_a.nodes:
+            if node.step.launch is None or not values.left_some_unwritten(node.place.kernel):
+                continue
+            for row in dataflow.tensors(self.flow_a.rows(node)):
+                if row.role == "in" and (why := values.left_unwritten(node.place.kernel, row)):
+                    found[row.arg] = why
+        return found
+
     def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
         """The metrics, after checking that the files have as many elements as their rows say."""
         assert tensor.tensors is not None
@@ -287,6 +315,7 @@ def _compare(
                 RecordedValue.of(one, both.a),
                 RecordedValue.of(other, both.b),
                 tolerances,
+                unwritten=both.unwritten(x, one),
             )
             for one, other in rows
         )

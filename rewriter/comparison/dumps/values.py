@@ -83,9 +83,15 @@ class RecordedValue:
 
 
 def compare(
-    kernel: str, a: RecordedValue, b: RecordedValue, tolerances: Tolerances
+    kernel: str,
+    a: RecordedValue,
+    b: RecordedValue,
+    tolerances: Tolerances,
+    *,
+    unwritten: str = "",
 ) -> TensorComparison:
-    """Compare one argument of a launch, by its rows.
+    """Compare one argument of a launch, by its rows. `unwritten` says why it is known to hold what
+    nobody wrote, though the launch only reads it.
 
     Saved tensors are not read: the result has the basis "tensors" and no metrics, which `finish`
     adds.
@@ -94,7 +100,7 @@ def compare(
     if (both := blank.tensors) is None:
         return _scalars(blank)
     x, y = both
-    if why := _uninitialised(kernel, x) or _unfinished(kernel, x):
+    if why := unwritten or _uninitialised(kernel, x) or _unfinished(kernel, x):
         return replace(blank, note=f"not compared: {why}")
     if why := _not_alike(x, y):
         return replace(blank, state="structural", note=why)
@@ -235,8 +241,12 @@ def _uninitialised(kernel: str, row: TensorRow) -> str:
     """Why a value is known never to have been written; empty if it is not."""
     if row.phase == "before" and row.role == "out":
         return "a pure output holds nothing before its launch"
-    if row.role == "in":
-        return ""
+    return "" if row.role == "in" else left_unwritten(kernel, row)
+
+
+def left_unwritten(kernel: str, row: TensorRow) -> str:
+    """Why a result of an operator, or what its backward is given of it, is never written; empty if
+    it is."""
     for known in never_written():
         if fnmatchcase(kernel, known["kernel"]) and (
             row.dtype in known.get("dtypes", (row.dtype,))
@@ -244,6 +254,11 @@ def _uninitialised(kernel: str, row: TensorRow) -> str:
         ):
             return str(known["why"])
     return ""
+
+
+def left_some_unwritten(kernel: str) -> bool:
+    """Whether an operator may leave a result unwritten, by its name."""
+    return any(fnmatchcase(kernel, known["kernel"]) for known in never_written())
 
 
 def _unfinished(kernel: str, row: TensorRow) -> str:

@@ -1,0 +1,91 @@
+"""Programs with known answers (`fixtures/cases/`): what is right is not accused, and what is wrong
+is named, in one command as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CASES = Path(__file__).parents[2] / "fixtures" / "cases"
+exhaustive = pytest.mark.exhaustive
+
+# The launch that updates the input `state`, moved behind the second product and given its result.
+_UPDATE = """\
+        assert_size_stride(arg1_1, (16, 16), (16, 1), 'input')
+        cpp_fused_add_copy__0(arg1_1, buf0, arg1_1)
+        del arg1_1
+"""
+_PRODUCT = "        extern_kernels.mm(buf0, arg0_1, out=buf1)\n"
+_MOVED = [(_UPDATE, ""), (_PRODUCT, _PRODUCT + _UPDATE.replace("buf0", "buf1"))]
+_REGION = "buf3 = reinterpret_tensor(buf9, (1, 64), (64, 1), 192)  # alias"
+_APART = [(_REGION, "buf3 = empty_strided_cpu((1, 64), (64, 1), torch.float32)")]
+Edits = list[tuple[str, str]]
+
+
+def _ask(command: str, program: str, folder: Path, edits: Edits) -> tuple[int, dict[str, Any]]:
+    """The exit code and the document; `edits` are made in the wrapper that a plain run leaves."""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    run = [sys.executable, str(CASES / program)]
+    if edits:
+        subprocess.run(run, env=environment, cwd=folder, check=True, capture_output=True)
+        wrappers = (folder / "cache").rglob("*.py")
+        (wrapper,) = (x for x in wrappers if all(old in x.read_text() for old, _ in edits))
+        text = wrapper.read_text()
+        for old, new in edits:
+            text = text.replace(old, new)
+        wrapper.write_text(text)
+    asked = [sys.executable, "-m", "rewriter", command, "--json", "--", *run]
+    ended = subprocess.run(asked, env=environment, cwd=folder, capture_output=True, text=True)
+    assert ended.stdout.strip(), ended.stderr
+    return ended.returncode, json.loads(ended.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("program", "share"),
+    [
+        pytest.param("operator_fills.py", (1, 2), marks=exhaustive),
+        ("operators_of_a_user.py", (7, 10)),
+    ],
+)
+def test_what_is_right_is_not_accused(program: str, share: tuple[int, int], tmp_path: Path) -> None:
+    code, found = _ask("diagnose", program, tmp_path, [])
+    assert (code, found["findings"]) == (0, [])
+    assert (found["checked"], found["launches"]) == share
+    assert found["headline"].startswith(f"only {share[0]} of {share[1]} launches")
+    assert found["next"].endswith("--import MODULE")
+
+
+@pytest.mark.parametrize(
+    ("command", "program", "edits", "kind", "words"),
+    [
+        ("diagnose", "input_updated.py", _MOVED, "wrong", "leaves arg1_1, which is not the add"),
+        pytest.param(
+            "diagnose", "source_is_target.py", [], "aliased", "as src, which it reads, and as dst",
+            marks=exhaustive,
+        ),
+        pytest.param(
+            "diagnose", "gradient_region.py", _APART, "outputs",
+            "elements 192 to 255 of 256 are written by no launch", marks=exhaustive,
+        ),
+        pytest.param(
+            "diagnose", "half_overflow.py", [], "nan", "makes infinities", marks=exhaustive
+        ),
+        pytest.param(
+            "sanitize", "not_the_same_twice.py", [], "varies", "writes other values in each run",
+            marks=exhaustive,
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(
+    command: str, program: str, edits: Edits, kind: str, words: str, tmp_path: Path
+) -> None:
+    code, found = _ask(command, program, tmp_path, edits)
+    assert code == 1
+    assert found["finding"]["kind"] == kind
+    assert words in found["headline"]

@@ -21,6 +21,7 @@ from rewriter.dump.reading import Dump
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
+_SIZE = ": size ["  # of an input that has another one than its wrapper was compiled for
 _SUSPECTED = 3  # unchecked launches that are named if outputs are wrong
 _REASONS = 6  # reasons for unchecked launches that are listed
 
@@ -145,7 +146,11 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
             if x.kind == "missing" or x.launch is not None
         )
 
+    sized = {one.run for one in findings if one.kind == "inputs" and _SIZE in one.what}
+
     def is_symptom(one: Finding) -> bool:
+        if one.run in sized:  # it read beside its input, whatever became of that
+            return one.kind != "inputs"
         if one.certainty == "likely" and (by_text or stale):
             return True  # findings by the text are more certain
         if one.kind == "crash":

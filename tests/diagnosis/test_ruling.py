@@ -226,3 +226,11 @@ def test_each_route_says_what_a_launch_is_compared_with(route: Route) -> None:
     (found,) = of_verification(Verification((wrong,))).findings
     assert found.shown == f"shown by {AGAINST[route]}, on the values that it received"
     assert AGAINST[route]
+
+
+def test_an_input_of_another_size_stands_before_what_follows_from_it() -> None:
+    nan = finding("nan", 0)
+    sized = finding("inputs", None, what="an input: arg0_1: size [4, 9], expected [4, 36]")
+    strided = finding("inputs", None, what="an input: arg0_1: stride [9, 1], expected [36, 1]")
+    assert rule([Examined((nan, sized))]).findings[0].kind == "inputs"
+    assert rule([Examined((nan, strided))]).findings[0].kind == "nan"

@@ -27,7 +27,7 @@ from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import recorded, timing
-from rewriter.dump.reading import open_dump, read_stopped
+from rewriter.dump.reading import read_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
@@ -76,25 +76,22 @@ def analyse(request: Request, run: CacheRun) -> ProgramRun:
         verdicts: tuple[Verdict, ...] = ()
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
-        verdicts += nonfinite.examine(run.dump, where=where, follow=follow)
+        found = nonfinite.search(run.dump, where=where, follow=follow)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
-        run, steps = _without_skipped(run)
-        return ProgramRun(request, run, verdicts, times, trace, steps)
+        run = _without(found.skipped, run)
+        note = loss_scaling.note(found.skipped)
+        return ProgramRun(request, run, verdicts + found.verdicts, times, trace, note)
     except RewriterError as error:
         message(f"warning: {error.message}")
         return ProgramRun(request, run)
 
 
-def _without_skipped(run: CacheRun) -> tuple[CacheRun, str]:
-    """The run without findings about steps that were skipped, and a note about these."""
+def _without(skipped: frozenset[str], run: CacheRun) -> CacheRun:
+    """The run without findings about calls whose step was skipped."""
     findings = run.summary.findings
-    if run.dump is None or all(one.kind == "unexpected" for one in findings):
-        return run, ""
-    passed = nonfinite.skipped_steps(open_dump(run.dump))
-    left = tuple(one for one in findings if one.kind == "unexpected" or one.run not in passed)
-    summary = replace(run.summary, findings=left)
-    return replace(run, summary=summary), loss_scaling.note(passed)
+    left = tuple(one for one in findings if one.kind == "unexpected" or one.run not in skipped)
+    return replace(run, summary=replace(run.summary, findings=left))
 
 
 def show(probed: ProgramRun) -> None:

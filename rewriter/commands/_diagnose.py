@@ -244,8 +244,7 @@ def _report(
     else:
         _show(diagnosis)
         message(f"dumps: {from_here(folder)}")
-    unchecked = arguments.strict and not diagnosis.is_all_checked
-    return DIFFERS if diagnosis.findings or unchecked else OK
+    return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
 
 
 def _checks_more(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:

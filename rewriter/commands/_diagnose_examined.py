@@ -18,7 +18,6 @@ from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
 from rewriter.diagnosis.lifetimes import examine_lifetimes
-from rewriter.diagnosis.nonfinite import skipped_steps
 from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls
 from rewriter.diagnosis.races import examine_races
@@ -92,8 +91,9 @@ def examined(
     if first.dump is not None:
         # A run with saved values says more: which elements they are, and what they were made from.
         verdicts = (values.nonfinite if values is not None else ()) or first.nonfinite
-        steps = skipped_steps(open_dump(first.dump))
-        if steps and not first.nonfinite:  # a run of a few calls does not show that it recovers
+        if (
+            first.skipped and not first.nonfinite
+        ):  # a run of a few calls does not show that it recovers
             verdicts = ()
         yield ruling.of_nonfinite(
             verdicts,
@@ -102,7 +102,7 @@ def examined(
             is_random=first.is_random,
             following=first.following(verdicts, selection),
         )
-        yield Examined(notes=tuple(filter(None, [loss_scaling.note(steps)])))
+        yield Examined(notes=tuple(filter(None, [loss_scaling.note(first.skipped)])))
     found = list(_structure(dump, artifact))
     if verification is not None and dump is not None:
         whole = first.ended.code == 0

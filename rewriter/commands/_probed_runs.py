@@ -24,6 +24,7 @@ from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.findings import DiagnosisStep
+from rewriter.diagnosis.nonfinite import NonFinite
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.where import where
@@ -63,9 +64,20 @@ class ProbedRun:
             return ()
         return triage.examine(self.dump, self.ended, blocking=self.blocking)
 
-    @cached_property
+    @property
     def nonfinite(self) -> tuple[Verdict, ...]:
-        return () if self.dump is None else nonfinite.examine(self.dump, where=where, follow=follow)
+        return self._searched.verdicts
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """The calls whose NaN and infinities are those of a scaled loss."""
+        return self._searched.skipped
+
+    @cached_property
+    def _searched(self) -> NonFinite:
+        if self.dump is None:
+            return NonFinite()
+        return nonfinite.search(self.dump, where=where, follow=follow)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that finds out more."""

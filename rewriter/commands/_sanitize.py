@@ -315,8 +315,7 @@ def _report(
         _show(diagnosis, sanitized.coverage_lines(coverage))
         if folder is not None:
             message(f"dumps: {from_here(folder)}")
-    unchecked = arguments.strict and not diagnosis.is_all_checked
-    return DIFFERS if diagnosis.findings or unchecked else OK
+    return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
 
 
 def _show(diagnosis: Diagnosis, coverage: Sequence[str]) -> None:

@@ -185,17 +185,17 @@ def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> Unwrit
 
     The dumps are of two further runs, which saved the values of these launches.
     """
+    if not varying or varying[0].received or _is_free(varying[0]):
+        return None  # later ones may follow from the first
+    one = varying[0]
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
-    for one in varying:
-        run, launch, iteration = one.place
-        pair = runs.get(run)
-        if one.received or pair is None or _is_free(one):
-            return None  # later ones may follow from it
-        steps = [_step(side, launch, iteration) for side in pair]
-        if steps[0] is None or steps[1] is None:
-            return None
-        return _judged(one, pair, steps[0], steps[1])
-    return None
+    run, launch, iteration = one.place
+    if (pair := runs.get(run)) is None:
+        return None
+    steps = [_step(side, launch, iteration) for side in pair]
+    if steps[0] is None or steps[1] is None:
+        return None
+    return _judged(one, pair, steps[0], steps[1])
 
 
 def _is_free(one: Difference) -> bool:

@@ -146,6 +146,10 @@ class Diagnosis:
     def is_all_checked(self) -> bool:
         return 0 < self.launches == self.checked
 
+    def fails(self, *, strict: bool) -> bool:
+        """Whether there is a finding or, if that is `strict`, a launch that was not checked."""
+        return bool(self.findings) or (strict and not self.is_all_checked)
+
     @property
     def level(self) -> Literal["error", "warning", "good"]:
         if self.findings:

@@ -43,7 +43,7 @@ def with_suspects(finding: Finding, verdict: Verdict, dump: Dump) -> Finding:
     if run is None or not is_suspicious(verdict):
         return finding
     arrays = _arrays(run)
-    reached = [x for x in run.steps if x.launch is not None and x.launch in _cpp(run)]
+    reached = [x for x in run.steps if run.launch_row(x.launch).kind == "cpp"]
     launches = {x.launch: x for x in reversed(reached)}
     own = verdict.launch in launches and bool(arrays.get(verdict.kernel))
     ordered = sorted(launches.values(), key=lambda x: (not arrays.get(x.kernel), x.position))
@@ -73,10 +73,6 @@ def with_suspects(finding: Finding, verdict: Verdict, dump: Dump) -> Finding:
         text=(*named, *finding.text),
         others=tuple(x.launch for x in ordered[:_NAMED] if x.launch is not None),
     )
-
-
-def _cpp(run: RunDump) -> set[int]:
-    return {index for index, row in run.table.items() if row.kind == "cpp"}
 
 
 def _arrays(run: RunDump) -> dict[str, str]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis import loss_scaling
@@ -51,9 +52,22 @@ def examine(
 
     Raises `RewriterError` if the dump is not as a runtime writes it.
     """
+    return search(dump, where=where, follow=follow).verdicts
+
+
+class NonFinite(NamedTuple):
+    """What `examine` says, and the names of the calls that it passed over: of backward graphs,
+    whose gradients a scaled loss makes infinite, and no weight has taken (`loss_scaling.py`)."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    skipped: frozenset[str] = frozenset()
+
+
+def search(dump: Path, *, where: Where | None = None, follow: Follow | None = None) -> NonFinite:
+    """As `examine`, with the calls that it passed over."""
     if not is_recorded(dump):
-        return ()
-    return of_dump(open_dump(dump), where=where, follow=follow)
+        return NonFinite()
+    return _search(open_dump(dump), where, follow)
 
 
 def of_dump(
@@ -64,23 +78,30 @@ def of_dump(
     among: Sequence[RunDump] | None = None,
 ) -> tuple[Verdict, ...]:
     """As `examine`, for an open dump: the first call that has a NaN, of all calls or of `among`."""
+    return _search(dump, where, follow, among).verdicts
+
+
+def _search(
+    dump: Dump,
+    where: Where | None,
+    follow: Follow | None,
+    among: Sequence[RunDump] | None = None,
+) -> NonFinite:
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
     for look in (origin_of, infinite_origin_of):
         for run in runs:
             if (origin := look(run, dump.allowed)) is not None:
                 if run.names.direction == "backward":
-                    passed = skipped_steps(dump) if passed is None else passed
+                    passed = _skipped_steps(dump) if passed is None else passed
                     if run.name in passed:
                         continue
-                return _OriginVerdicts(dump, run, origin, where, follow).verdicts()
-    return ()
+                verdicts = _OriginVerdicts(dump, run, origin, where, follow).verdicts()
+                return NonFinite(verdicts, passed or frozenset())
+    return NonFinite((), passed or frozenset())
 
 
-def skipped_steps(dump: Dump) -> frozenset[str]:
-    """The names of the calls of backward graphs whose gradients a scaled loss makes infinite, and
-    that no weight has taken: see `loss_scaling.py`."""
-
+def _skipped_steps(dump: Dump) -> frozenset[str]:
     def is_finite(run: RunDump) -> bool:
         return all(look(run, dump.allowed) is None for look in (origin_of, infinite_origin_of))
 

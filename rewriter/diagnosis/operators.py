@@ -31,10 +31,12 @@ def _findings(run: RunDump, step: RunStep) -> Iterator[Finding]:
         return
     import torch
 
+    from rewriter.verification.operators.operands import is_written
+
     known = torch._C.parse_schema(row.schema).arguments
     for name, parameters in row.parameters.items():
         own = [x for n, x in enumerate(known) if {str(n), x.name} & {*parameters}]
-        written = [x.name for x in own if x.alias_info is not None and x.alias_info.is_write]
+        written = [x.name for x in own if is_written(x)]
         read = [x.name for x in own if x.name not in written]
         if written and read:
             yield finding_at(

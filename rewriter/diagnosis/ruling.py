@@ -130,7 +130,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with those marked as symptoms that follow from another one: outputs are wrong
     because a launch is, and a process dies because of a fault in its text or of damaged memory."""
     named = any(one.launch is not None and one.certainty != "possible" for one in findings)
-    by_text = any(one.kind in ("freed", "order", "missing", "unwritten") for one in findings)
+    by_text = [one for one in findings if one.kind in ("freed", "order", "missing", "unwritten")]
     stale = any(one.kind == "stale" for one in findings)
     # The process may die much later, such as in an allocator whose memory was overwritten.
     damaged = any(
@@ -139,10 +139,9 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
 
     def may_follow(crash: Finding) -> bool:
         """Whether a launch before the crash, or that one, is wrong by the text of its wrapper."""
-        causes = (x for x in findings if x.kind in ("freed", "order", "missing", "unwritten"))
         return any(
             x.launch is None or crash.launch is None or x.launch <= crash.launch
-            for x in causes
+            for x in by_text
             if x.kind == "missing" or x.launch is not None
         )
 

@@ -24,6 +24,12 @@ def never_written() -> tuple[Json, ...]:
     return tuple(toml.read(folder() / "uninitialised.toml")["output"])
 
 
+@cache
+def unwritten_operators() -> frozenset[str]:
+    """The operators whose results nobody has written, such as `empty`."""
+    return frozenset(x for known in never_written() for x in known.get("operators", ()))
+
+
 def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
     """A list of strings; raises for a single string."""
     value = declared[key]

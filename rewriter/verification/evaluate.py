@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -69,10 +70,8 @@ class Evaluator:
         if kind is None or kind.numel != value.value.numel():
             return None
         shape = tuple(x or 0 for x in kind.shape)
-        places = torch.arange(kind.numel).reshape(shape)
-        inside = Evaluator(self._graph, {base: exact(places)}, self._sizes)
-        into = inside.value(view).value.reshape(-1)
-        if into.numel() != kind.numel or len(into.unique()) != kind.numel:
+        into = self._places(view, shape)
+        if into.numel() != kind.numel or len(set(into.tolist())) != kind.numel:
             return None
 
         def put(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,6 +81,13 @@ class Evaluator:
 
         error = None if value.error is None else put(value.bound())
         return replace(value, value=put(value.value), error=error)
+
+    def _places(self, view: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """The elements of its base, of this shape, that a view has, in the order of the view."""
+        numbers = exact(torch.arange(math.prod(shape)).reshape(shape))
+        inside = Evaluator(self._graph, {self._graph.base(view): numbers}, self._sizes)
+        places: torch.Tensor = inside.value(view).value
+        return places.reshape(-1)
 
     def statement(self, name: str) -> str:
         """The statement of a node, or of the one that it is a view or a copy of."""
@@ -148,10 +154,7 @@ class Evaluator:
     def _written_through(self, base: str, value: str, view: str) -> Bounded:
         """The value of `base` once its elements that `view` has are those of `value`."""
         whole, part = self._values[base], self._values[value]
-        root = self._graph.base(view)
-        places = torch.arange(whole.value.numel()).reshape(whole.value.shape)
-        inside = Evaluator(self._graph, {root: exact(places)}, self._sizes)
-        into = inside.value(view).value.reshape(-1)
+        into = self._places(view, tuple(whole.value.shape))
 
         def put(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
             flat = old.reshape(-1).clone()

@@ -22,9 +22,9 @@ from rewriter.dump.reading import RunDump
 from rewriter.locate.operators import NAMESPACES, mutating_operators
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.evaluate import THROUGH, operator_named
+from rewriter.verification.operators.operands import is_written
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_COPIED = re.compile(r"aten\.copy_\.default\(\w+, (\w+)\)$")
 _COPIED = re.compile(r"aten\.copy_\.default\(\w+, (\w+)\)$")
 # Operators that write nothing if they are not known to.
 _OF_TORCH = ("higher_order.", *(f"{space}." for space in NAMESPACES))
@@ -193,7 +193,7 @@ def _written(call: str, schema: Any) -> Iterator[str]:
     assert isinstance(parsed, ast.Call)
     by_name = {x.arg: x.value for x in parsed.keywords}
     for place, one in enumerate(schema.arguments):
-        if one.alias_info is None or not one.alias_info.is_write:
+        if not is_written(one):
             continue
         value = parsed.args[place] if place < len(parsed.args) else by_name.get(one.name)
         members = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]

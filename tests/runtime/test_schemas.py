@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
+from torch import library
 
 from rewriter.runtime.schemas import declare
 
 
-@torch.library.custom_op("schemas_test::rope_", mutates_args=("q", "k"))
+@library.custom_op("schemas_test::rope_", mutates_args=("q", "k"))
 def rope_(q: torch.Tensor, angle: torch.Tensor, k: torch.Tensor) -> None:
     q.mul_(angle)
     k.mul_(angle)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import library
 
 from rewriter.verification import functional
 from rewriter.verification.bounded import UncheckedError, exact
@@ -22,12 +23,12 @@ class GraphModule(torch.nn.Module):
 """
 
 
-@torch.library.custom_op("functional_test::fill", mutates_args=("to",))
+@library.custom_op("functional_test::fill", mutates_args=("to",))
 def fill(source: torch.Tensor, to: torch.Tensor) -> None:
     to.copy_(source.flip(0))
 
 
-@torch.library.custom_op("functional_test::both", mutates_args=("a", "b"))
+@library.custom_op("functional_test::both", mutates_args=("a", "b"))
 def both(a: torch.Tensor, b: torch.Tensor, factor: float) -> torch.Tensor:
     a.mul_(factor)
     b.add_(a)

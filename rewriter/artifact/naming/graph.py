@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
-from rewriter.locate.declarations import never_written
+from rewriter.locate.declarations import unwritten_operators
 
 ATTRIBUTE = "get_attr"  # the operator of a node that is a tensor of the model
 MOST_BYTES = 32 << 20  # longer texts are not read
@@ -114,9 +114,7 @@ class FxGraph:
     @property
     def unwritten(self) -> frozenset[int]:
         """The indices of the outputs that the model returns without writing them."""
-        operators = {
-            operator for known in never_written() for operator in known.get("operators", ())
-        }
+        operators = unwritten_operators()
         nodes = (self.nodes.get(self.base(name)) for name in self.outputs)
         return frozenset(
             place for place, node in enumerate(nodes) if node and node.operator in operators

@@ -27,9 +27,6 @@ MOVES = names(
 )
 
 
-UNINITIALISED = names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided")
-
-
 def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
     if is_uncertain(given):
         raise UncheckedError("it depends on a comparison that rounding decides")

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from rewriter.locate.declarations import unwritten_operators
 from rewriter.verification.bounded import Bounded, UncheckedError, flat, wide_type
 from rewriter.verification.operators import attention
 from rewriter.verification.operators.extremes import EXTREMES, arg_extreme, extreme, ordered
-from rewriter.verification.operators.moves import MOVES, UNINITIALISED, constant, moved, unknown
+from rewriter.verification.operators.moves import MOVES, constant, moved, unknown
 from rewriter.verification.operators.operands import Given, caller, result_type
 from rewriter.verification.operators.pointwise import converted, pointwise
 from rewriter.verification.operators.products import PRODUCTS, multiplied, operand_eps
@@ -42,7 +43,7 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
         return _scattered(name, call, args, given, kind)
     if name in MOVES:
         return moved(call, given, kind)
-    if name in UNINITIALISED:
+    if name in unwritten_operators():
         return unknown(call, kind)
     if not given or name.endswith("_like"):
         return constant(call, kind)

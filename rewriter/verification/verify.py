@@ -309,10 +309,10 @@ def _numbers(rows: Sequence[EventRow]) -> dict[str, int]:
 
 
 def _as_recorded(launch: Launch, run: RunDump) -> Launch:
-    """A launch with the recorded operator and roles. For a package, they are in a file beside the
-    wrapper, which a dump does not have."""
+    """An operator of a user with the recorded name and roles, which its wrapper does not say: they
+    are its schema's, or for a package in a file beside the wrapper, which a dump does not have."""
     step = next((x for x in run.steps if x.launch == launch.index), None)
-    if launch.kind != "custom_op" or step is None or step.kernel == launch.kernel:
+    if launch.kind != "custom_op" or step is None:
         return launch
     kind = run.launch_row(launch.index).kind
     roles = {row.arg: row.role for row in run.rows(step) if isinstance(row, TensorRow)}

@@ -29,13 +29,14 @@ class Content(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`root` owns the memory. `parts` are the views through which it was written so far; empty if
-    all of it was written.
+    """`root` was allocated with the memory, `owner` has it now: a view of it is neither. `parts`
+    are the views through which it was written so far; empty if all of it was written.
     """
 
     root: str
     content: Content
     type: Type | None
+    owner: str
     parts: frozenset[str] = frozenset()
 
 
@@ -113,7 +114,8 @@ class Flow:
 
     def get(self, name: str) -> Variable:
         """A variable; one that was never seen here is from outside, and counts as written."""
-        return self.variables.get(name) or Variable(name, Content.WRITTEN, self._outside(name))
+        known = self.variables.get(name)
+        return known or Variable(name, Content.WRITTEN, self._outside(name), name)
 
     def type_of(self, name: str) -> Type:
         """The type of a variable; an unknown one counts as a tensor."""
@@ -121,11 +123,11 @@ class Flow:
 
     def receive(self, name: str) -> None:
         """`name` is an input of the scope."""
-        self._bind(name, Variable(name, Content.WRITTEN, self._outside(name)))
+        self._bind(name, Variable(name, Content.WRITTEN, self._outside(name), name))
 
     def allocate(self, name: str, *, empty: bool = False) -> None:
         """`name` is new memory; `empty` if it has no elements."""
-        self._bind(name, Variable(name, Content.NOTHING, "tensor"))
+        self._bind(name, Variable(name, Content.NOTHING, "tensor", name))
         if empty:
             self.empty.add(name)
         else:
@@ -133,7 +135,7 @@ class Flow:
 
     def compute(self, name: str, kind: Type | None) -> None:
         """`name` holds a new value of its own."""
-        self._bind(name, Variable(name, Content.WRITTEN, kind))
+        self._bind(name, Variable(name, Content.WRITTEN, kind, name))
 
     def alias(
         self, name: str, base: str, *, reuse: bool, fresh: bool = False, whole: bool = False
@@ -157,7 +159,7 @@ class Flow:
         if kind == "scalar" and not reuse:  # `s97 = s23`: a number has no memory that is taken over
             self._bind(name, replace(old, type=kind))
             return
-        self._bind(name, Variable(old.root, content, kind))
+        self._bind(name, Variable(old.root, content, kind, name if reuse else old.owner))
         if reuse or whole:
             self.lost.add(base)
         others = self.aliases.setdefault(old.root, set())
@@ -169,12 +171,12 @@ class Flow:
     def write(self, name: str, view: str = "") -> None:
         """Something wrote `name`, or only the part of it that `view`, an expression over it, shows.
 
-        If `name` is itself a view, the buffer behind it has a value now, too.
+        If `name` is itself a view, the buffer that has the memory has a value now, too.
         """
         old = self.get(name)
         partly = bool(view) and (old.content is Content.NOTHING or bool(old.parts))
         parts = old.parts | {view} if partly else frozenset()
-        for written in {name, old.root}:
+        for written in {name, old.owner}:
             known = self.get(written)
             if known.content is not Content.WRITTEN or written not in self.variables:
                 self.variables[written] = replace(known, content=Content.WRITTEN)

@@ -87,6 +87,8 @@ class Evaluator:
         numbers = exact(torch.arange(math.prod(shape)).reshape(shape))
         inside = Evaluator(self._graph, {self._graph.base(view): numbers}, self._sizes)
         places: torch.Tensor = inside.value(view).value
+        if places.dtype != torch.int64:
+            raise UncheckedError(f"{view} has another type than the memory that it is a view of")
         return places.reshape(-1)
 
     def statement(self, name: str) -> str:

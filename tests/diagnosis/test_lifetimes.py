@@ -334,3 +334,30 @@ def call(args):
     (tmp_path / "w.py").write_text(text)
     wrapper = open_artifact(tmp_path / "w.py").only
     assert examine_lifetimes(wrapper).findings == ()
+
+
+def test_a_concatenation_in_reused_memory_is_written_through_its_parts(tmp_path: Path) -> None:
+    """As Inductor writes it where a concatenation takes over the memory of another buffer."""
+    text = """\
+from torch._inductor.select_algorithm import extern_kernels
+def call(args):
+    arg0_1, arg1_1 = args
+    buf0 = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    extern_kernels.mm(arg0_1, arg1_1, out=buf0)
+    buf3 = buf0; del buf0  # reuse
+    buf1 = reinterpret_tensor(buf3, (2, 4), (4, 1), 0)  # alias
+    buf2 = reinterpret_tensor(buf3, (2, 4), (4, 1), 8)  # alias
+    extern_kernels.mm(arg0_1, arg1_1, out=buf1)
+    extern_kernels.mm(arg0_1, arg1_1, out=buf2)
+    buf4 = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    extern_kernels.mm(buf3, arg1_1, out=buf4)
+    return (buf4, )
+"""
+
+    def findings(text: str) -> tuple[Finding, ...]:
+        (tmp_path / "w.py").write_text(text)
+        return examine_lifetimes(open_artifact(tmp_path / "w.py").only).findings
+
+    assert findings(text) == ()
+    (found,) = findings(re.sub(r".*out=buf[12]\)\n", "", text))
+    assert (found.kind, found.launch) == ("unwritten", 1)

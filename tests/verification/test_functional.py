@@ -80,6 +80,17 @@ GRAPHS = {
         mul: "f32[6, 4][1, 6]cpu" = torch.ops.aten.mul.Tensor(add, 2)
         return (mul, as_strided)
     """,
+    "a diagonal, and a part that a split returns": """
+        diagonal: "f32[4][7]cpu" = torch.ops.aten.diagonal.default(x)
+        split = torch.ops.aten.split.Tensor(y, 2)
+        getitem: "f32[2, 6][6, 1]cpu" = split[0]
+        getitem_1: "f32[2, 6][6, 1]cpu" = split[1]
+        full: "f32[4][1]cpu" = torch.ops.aten.full.default([4], 7.0)
+        copy_: "f32[4][7]cpu" = torch.ops.aten.copy_.default(diagonal, full)
+        mul_: "f32[2, 6][6, 1]cpu" = torch.ops.aten.mul_.Tensor(getitem_1, 3)
+        add: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add.Tensor(x, y)
+        return (add, getitem, getitem_1)
+    """,
     "in place, through a view": """
         select: "f32[6][1]cpu" = torch.ops.aten.select.int(x, 0, 1)
         add_: "f32[6][1]cpu" = torch.ops.aten.add_.Tensor(select, 5)

@@ -31,8 +31,13 @@ _NODE = re.compile(r"^\s+(\w+)(?:: ?\"([^\"]*)\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Operators that return a view of their argument without running a kernel.
-_VIEWS = {"alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice"}
-_VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "_unsafe_view", "view"}
+_VIEWS = {
+    "alias", "as_strided", "_conj", "detach", "diagonal", "expand", "imag", "narrow", "_neg_view",
+    "permute", "real", "reshape", "_reshape_alias", "select", "slice", "squeeze", "t", "transpose",
+    "unfold", "_unsafe_view", "unsqueeze", "view", "view_as_complex", "view_as_real",
+}  # fmt: skip
+# Operators whose results are several views of their argument.
+_SPLITS = {"chunk", "split", "split_with_sizes", "tensor_split", "unbind"}
 
 
 @dataclass(frozen=True)
@@ -136,9 +141,14 @@ class FxGraph:
     def _bases(self) -> dict[str, str]:
         bases: dict[str, str] = {}
         for node in self.nodes.values():  # the arguments of a node come before it
-            if node.is_view and node.reads:
+            if node.reads and (node.is_view or self._is_part(node)):
                 bases[node.name] = bases.get(node.reads[0], node.reads[0])
         return bases
+
+    def _is_part(self, node: FxNode) -> bool:
+        """Whether a node is a view that a splitting operator returns, or all of these."""
+        source = self.nodes.get(node.reads[0]) if node.item is not None else node
+        return source is not None and source.operator in _SPLITS
 
     @cached_property
     def _views(self) -> dict[str, list[str]]:

@@ -207,7 +207,7 @@ class NameTracker:
             self._rename(name, held.name, "reuse" in self._line_after(value), flow)
             if node.parent is not None and node.parent.type == "assignment_expression":
                 # `buf1 = std::move(true_graph_0_buf1)`: the inner name no longer exists.
-                flow.variables[name] = replace(flow.variables[name], root=name)
+                flow.variables[name] = replace(flow.variables[name], root=name, owner=name)
             if held.name in self.made:
                 self.made[name] = self.made[held.name]
         elif held.kind in ("variable", "other") and "AtenTensorHandle" in declared:
@@ -232,7 +232,7 @@ class NameTracker:
         self.memory.moved(name, old, flow)
         self.bases.pop(name, None)
         if _MADE.match(root):
-            flow.variables[name] = replace(flow.variables[name], root=name)
+            flow.variables[name] = replace(flow.variables[name], root=name, owner=name)
         else:
             self.bases[name] = old
 

@@ -32,6 +32,9 @@ _FUNCTIONS = names(
     """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
     acosh atanh erf erfc rsqrt sigmoid pow"""
 )
+# Computed as 1 minus something: at 0 they are as far off as at 1. ATen's vectors have formula
+# 7.1.26 of Abramowitz and Stegun for erf, off by 1.5e-7; `config.cpp.use_decompose_tanh`.
+_FROM_ONE = names("erf erfc tanh")
 _GROWING = names("exp exp2 expm1 sinh cosh sigmoid silu softmax sin cos tan pow")
 
 
@@ -63,10 +66,17 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
         roundings = _ELEMENTARY + size
     if name not in _EXACT and name not in _FEW and name not in _FUNCTIONS:
         # Made of several functions, which may cancel each other: as 1 + erf(x) does in gelu.
-        units = torch.finfo(precision([kind])).eps * _ELEMENTARY
+        units = _units(kind)
         for one in given:
             error = error + (one.value.abs() * units if one.is_real else 0.0)
+    if name in _FROM_ONE:
+        error = error + _units(kind)
     return rounded(value, error, kind, given, roundings=roundings)
+
+
+def _units(kind: torch.dtype) -> float:
+    """What an elementary function may be off by at 1."""
+    return torch.finfo(precision([kind])).eps * _ELEMENTARY
 
 
 def _narrowed(args: Any, kwargs: Any) -> list[tuple[Any, Any]]:

@@ -111,7 +111,8 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class WrapperNames(Struct, frozen=True, kw_only=True):
     """The model's names of one wrapper: source nodes of launches by their index, and of inputs the
-    name and where it is first used.
+    name, where it is first used, and what it is: a parameter, a buffer, a shard of a distributed
+    tensor, or data; empty if that is not known.
 
     `lines` are those of the model that launches compute: file, number, function, text. `computes`
     are the nodes of Inductor's graph, `graph` says which part of the model the wrapper is,
@@ -120,7 +121,7 @@ class WrapperNames(Struct, frozen=True, kw_only=True):
     """
 
     source_nodes: dict[str, tuple[str, ...]] = {}
-    inputs: dict[str, tuple[str, str]] = {}
+    inputs: dict[str, tuple[str, ...]] = {}
     lines: dict[str, tuple[tuple[str, Count, str, str], ...]] = {}
     computes: dict[str, tuple[str, ...]] = {}
     graph: str = ""

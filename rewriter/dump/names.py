@@ -15,6 +15,7 @@ from rewriter.core import json_text
 from rewriter.dump import beside, graphs
 
 FILE = "names.json"
+KEPT = ("parameter", "buffer")  # kinds of inputs of which each replica of a model has the same
 _OTHER = {"forward": "backward", "backward": "forward"}
 _T = TypeVar("_T")
 
@@ -44,10 +45,12 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Input:
-    """An input in the model: its name, empty if not known, and where it is first used."""
+    """An input in the model: its name, empty if not known, and where it is first used. `kind` is
+    "parameter", "buffer", "shard" (of a distributed tensor) or "data"; empty if not known."""
 
     name: str
     at: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
         wrappers={
             sha256: WrapperNames(
                 source_nodes={str(index): nodes for index, nodes in one.nodes.items()},
-                inputs={name: (given.name, given.at) for name, given in one.inputs.items()},
+                inputs={name: (x.name, x.at, x.kind) for name, x in one.inputs.items()},
                 lines={
                     str(index): tuple((x.file, x.line, x.function, x.code) for x in lines)
                     for index, lines in one.lines.items()
@@ -147,7 +150,7 @@ def _names(row: Any) -> Names:
     one = read(row, WrapperNames)
     return Names(
         _by_launch(one.source_nodes),
-        {name: Input(*given) for name, given in one.inputs.items()},
+        {name: Input(*given[:3]) for name, given in one.inputs.items()},
         _by_launch({k: tuple(SourceLine(*x) for x in lines) for k, lines in one.lines.items()}),
         _by_launch(one.computes),
         one.graph,

@@ -19,6 +19,7 @@ from rewriter.comparison.dumps.compare import compare
 from rewriter.comparison.dumps.ranks import Ranks, compare_ranks
 from rewriter.comparison.dumps.replica import Divergence
 from rewriter.core.errors import RewriterError
+from rewriter.dump import names
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs/schemas/ranks.json").read_text(encoding="utf-8")
@@ -52,12 +53,14 @@ def call(data: float = 1.0, weight: float = 2.0, *, wrong: float = 0.0) -> Launc
 def dump(tmp_path: Path) -> Callable[..., Path]:
     """`dump(first, second)`: calls of rank 0, calls of rank 1, …; each is launches and inputs."""
 
-    def write(*ranks: Sequence[tuple[Launches, Sequence[dumps.Row]]], **options: Any) -> Path:
+    def write(
+        *ranks: Sequence[tuple[Launches, Sequence[dumps.Row]]], root: str = "dump", **options: Any
+    ) -> Path:
         for rank, calls in enumerate(ranks):
             for run, (launches, given) in enumerate(calls):
                 where = {"rank": rank, "run": run, **options}
-                dumps.write(tmp_path / "dump", launches, inputs=given, **where)
-        return tmp_path / "dump"
+                dumps.write(tmp_path / root, launches, inputs=given, **where)
+        return tmp_path / root
 
     return write
 
@@ -372,6 +375,70 @@ def test_what_a_backward_graph_is_given_follows_from_the_forward_one(
     found = compare_ranks(path, data=["primals_1"])
     divergence = first(found)
     assert (divergence.rank, divergence.run, divergence.names) == (2, "rank2/run1", ("primals_2",))
+
+
+def _named(dump: Path, **kinds: str) -> Path:
+    """Add to a dump what its inputs are in the model."""
+    given = {name: names.Input(f"block.{name}", "", kind) for name, kind in kinds.items()}
+    names.write(dump, {"": names.Names(inputs=given)})
+    return dump
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
+def test_a_parameter_that_differs_in_one_element_is_told_by_its_fingerprint(
+    dump: Callable[..., Path], kind: str
+) -> None:
+    """Its statistics are those of the other ranks."""
+
+    def given(fingerprint: str) -> Any:
+        return call(), [value("primals_1"), value("primals_2", mean=2, sha256=fingerprint)]
+
+    path = _named(dump([given("a")] * 2, [given("a"), given("b")]), primals_2=kind)
+    found = compare_ranks(path)
+    assert where(found) == (1, "inputs", "rank1/run1", "inputs")
+    assert f"the {kind} block.primals_2 (primals_2)" in describe_ranks.verdict(found)
+    assert compare_ranks(dump([given("a")], [given("b")], root="other")).first is None
+
+
+def test_a_buffer_that_a_call_updates_is_as_its_data(dump: Callable[..., Path]) -> None:
+    """As the running mean of a batch norm is, if nothing brings ranks together."""
+
+    def calls(data: float) -> list[Any]:
+        table, rows = launch(0, "k_0", [value("primals_1", mean=data)], [value("y", "out", data)])
+        update = {**table, "after": [["out", "y"], ["inout", "primals_2"]]}
+        return [([(update, rows)], inputs(data, 2 + step * data)) for step in range(3)]
+
+    path = _named(dump(calls(1), calls(5)), primals_1="data", primals_2="buffer")
+    found = compare_ranks(path)
+    assert found.first is None
+    assert [x.reason for x in found.given] == ["data"]
+
+
+def test_parts_of_a_model_are_not_compared(dump: Callable[..., Path]) -> None:
+    path = dump([plain(1, 2)], [plain(1, 9)])
+    found = compare_ranks(_named(path, primals_1="parameter", primals_2="shard"))
+    assert found.first is None
+    assert [(x.reason, x.names) for x in found.given] == [("shards", ("primals_2",))]
+    assert "parts of the model, not compared" in describe_ranks.verdict(found)
+
+
+def test_data_that_agreed_at_first_are_data(dump: Callable[..., Path]) -> None:
+    path = _named(dump([plain(1), plain(2)], [plain(1), plain(3)]), primals_1="data")
+    found = compare_ranks(path)
+    assert (found.first, [x.reason for x in found.given]) == (None, ["data"])
+
+
+def test_small_gradients_are_not_equal_by_an_absolute_tolerance(dump: Callable[..., Path]) -> None:
+    """What is 1e-6 may differ by all of it, and be equal within 1e-5; what follows is then no
+    fault of the launch that sums it."""
+
+    def rank(scale: float) -> Any:
+        tiny = {"min": -scale, "max": scale, "std": scale / 2}
+        gradient = value("tangents_1", mean=0, **tiny)
+        return [launch(0, "k_sum_0", [gradient], [value("g", "out", scale * 1e4)])], [gradient]
+
+    found = compare_ranks(dump([rank(1e-6)], [rank(3e-6)]))
+    assert (found.first, [x.reason for x in found.given]) == (None, ["data"])
 
 
 def other_model() -> Any:

@@ -19,7 +19,10 @@ from rewriter.dump.names import Input, Names
 from rewriter.locate.types import Located
 
 _PLAIN = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
-_TARGET = re.compile(r"(?:Param|Buffer)AOTInput\(target='([^']*)'\)")
+_TARGET = re.compile(r"(Param|Buffer)AOTInput\(target='([^']*)'\)")
+_KINDS = {"Param": "parameter", "Buffer": "buffer"}
+# A rank's own part of a distributed tensor, which is unwrapped for the graph.
+_LOCAL = re.compile(r"SubclassGetAttrAOTInput\(base=(.*), attr='_local_tensor'\)")
 _TANGENT = re.compile(r"TangentAOTInput\(output=PlainAOTOutput\(idx=(\d+)\)\)")
 _PART = re.compile(r"\['([^']*)'\]|\.(\w+)|\[(\d+)\]")
 _UNTOLD = frozenset({"", "forward", "__call__", "<module>"})
@@ -230,23 +233,35 @@ def _inputs(
 ) -> dict[str, Input]:
     roots = {_parts(x)[0] for x in sources if x.startswith("L[") and _is_inside(_parts(x))}
     root = roots.pop() if len(roots) == 1 else "self"
-    named = {re.sub(r"[^a-zA-Z0-9]+", "_", source): model_name(source, root) for source in sources}
+    known = {re.sub(r"[^a-zA-Z0-9]+", "_", source): source for source in sources}
     places = list(dynamo.inputs) if dynamo else []
     inputs = {}
     for name in lowered.inputs:
         described = traced.inputs.get(name, "")
-        model = ""
+        model = kind = ""
+        if is_local := _LOCAL.fullmatch(described):
+            described = is_local[1]
         if match := _PLAIN.fullmatch(described):
             number = int(match[1])
-            model = named.get(places[number], "") if number < len(places) else ""
+            if source := known.get(places[number], "") if number < len(places) else "":
+                model, kind = model_name(source, root), _kind(source)
         elif match := _TARGET.fullmatch(described):
-            model = match[1]
+            kind, model = _KINDS[match[1]], match[2]
         elif match := _TANGENT.fullmatch(described):
             model = f"output_{match[1]}.grad"
         place = lowered.first_use(name)
         if model or place:
-            inputs[name] = Input(model, place.short if place else "")
+            kind = "shard" if is_local else kind
+            inputs[name] = Input(model, place.short if place else "", kind)
     return inputs
+
+
+def _kind(source: str) -> str:
+    """What a tensor is by Dynamo's expression for it; empty if that does not say."""
+    for container, kind in (("_parameters[", "parameter"), ("_buffers[", "buffer")):
+        if container in source:
+            return kind
+    return "data" if source.startswith("L[") and len(_parts(source)) == 1 else ""
 
 
 def model_name(source: str, root: str = "self") -> str:

@@ -37,6 +37,7 @@ from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import OUTPUTS, Flow, FlowNode
+from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import TensorRow, ValueRow
 from rewriter.instrumentation.matching import matches
@@ -184,6 +185,11 @@ class _Both:
         place = None if maker is None else self.flow_a.nodes[maker.step].place
         return "" if place is None else values.left_unwritten(place.kernel, row)
 
+    def is_kept(self, name: str) -> bool:
+        """Whether an input of the call is a parameter or a buffer of the model."""
+        known = self.a.names.inputs.get(name)
+        return known is not None and known.kind in KEPT
+
     @cached_property
     def _unwritten_inputs(self) -> dict[str, str]:
         """By the names of inputs of the call, as `unwritten`."""
@@ -316,6 +322,7 @@ def _compare(
                 RecordedValue.of(other, both.b),
                 tolerances,
                 unwritten=both.unwritten(x, one),
+                exactly=tolerances.scaled and x.place.is_inputs and both.is_kept(one.arg),
             )
             for one, other in rows
         )

@@ -97,7 +97,7 @@ def line(replica: Replica, verdict: str | None = None) -> str:
 
 def sentence(divergence: Divergence, rank: int) -> str:
     """A sentence about one place where a rank differs: which rank, where, and why."""
-    given = divergence.reason in ("data", "random", "received")
+    given = divergence.reason in ("data", "shards", "random", "received")
     text = _given(divergence) if given else _own(divergence, rank)
     why = "" if given else reason(divergence) or "; ".join(divergence.launch.reasons)
     return f"rank {rank}{':' if text.startswith('the record') else ''} {text}" + (
@@ -138,17 +138,20 @@ def named(ranks: Iterable[int]) -> str:
 
 def reason(divergence: Divergence) -> str:
     """Why something is a divergence, as a sentence."""
+    verb = "differs" if len(divergence.names) == 1 else "differ"
     return {
         "launch": "",
         "collective": f"{', '.join(divergence.names)} leaves the same on every rank of its group, "
         "whatever they give it; here it did not",
         "parameters": f"{_inputs(divergence)} agreed in the first call of the wrapper: "
         "parameters that were updated differently in between, or data",
-        "inputs": f"{_inputs(divergence)} differ, and are no data of each rank's own",
+        "inputs": f"{_inputs(divergence)} {verb}, and every rank should have the same",
         "ended": "the program may have been stopped there; what was recorded before is compared",
         "seen": "what produced it was not compared",
         "data": f"{_inputs(divergence)} differ from the first call on: data of its own, or another "
         "initialisation",
+        "shards": f"{_inputs(divergence)} {verb} from the first call on: its part of the model, or "
+        "another initialisation; parts are not compared",
         "random": "it draws random numbers: the generators were in other states",
         "received": "a collective that leaves values of its own on each rank",
     }[divergence.reason]
@@ -185,12 +188,15 @@ def _given(divergence: Divergence) -> str:
         return f"drew other random numbers from {divergence.run} on ({divergence.launch.place})"
     if divergence.reason == "received":
         return f"received other values from {divergence.run} on ({divergence.launch.place})"
+    if divergence.reason == "shards":
+        return f"has other parts of the model, not compared ({_inputs(divergence)})"
     return f"was given other data from {divergence.run} on ({_inputs(divergence)})"
 
 
 def _inputs(divergence: Divergence) -> str:
-    more = f" and {len(divergence.names) - _NAMED} more" if len(divergence.names) > _NAMED else ""
-    return ", ".join(divergence.names[:_NAMED]) + more or "values that were not recorded"
+    names = divergence.labels or divergence.names
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more or "values that were not recorded"
 
 
 def _place(divergence: Divergence) -> str:

@@ -100,7 +100,7 @@ def compare_ranks(
     Raises `RewriterError` if a rank does not exist or is the only one, and as `compare` does.
     """
     dump = dump if isinstance(dump, Dump) else open_dump(dump)
-    tolerances = tolerances or Tolerances()
+    tolerances = replace(tolerances or Tolerances(), scaled=True)
     patterns = None if kernels is None else tuple(kernels)
     own = None if data is None else tuple(data)
     dumps = _chosen(dump, ranks)

@@ -8,7 +8,7 @@ values on one rank, inputs that agreed at first and later differ, and records th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
@@ -19,15 +19,18 @@ from rewriter.comparison.dumps.types import (
     LaunchComparison,
     RunComparison,
     State,
+    TensorComparison,
 )
 from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
+from rewriter.dump.names import KEPT, Input
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.instrumentation.matching import matches
 from rewriter.locate.names import canonical
 
 Reason = Literal[
-    "launch", "collective", "inputs", "parameters", "ended", "seen", "data", "random", "received"
-]
+    "launch", "collective", "inputs", "parameters", "ended", "seen",
+    "data", "shards", "random", "received",
+]  # fmt: skip
 At = tuple[int, int, int]
 
 _SIDES = ("a", "b")
@@ -50,7 +53,8 @@ class Divergence:
     on the reference. `inputs`: inputs (`names`) differ that may not. `parameters`: inputs (`names`)
     differ that agreed in the first call of the wrapper. `ended`: the record of `rank` ends, and the
     other one continues. `seen`: the producers of the values were not compared. The rest are not
-    faults, and the first of their kind. `data`: the rank has other inputs. `random`: it drew other
+    faults, and the first of their kind. `data`: the rank has other inputs. `shards`: it has other
+    parts of the model, which are not compared. `random`: it drew other
     random numbers. `received`: a collective gave it different values, as a scatter does.
 
     `run` is the call as the rank names it, such as rank1/run0. `at` orders divergences as the
@@ -64,6 +68,7 @@ class Divergence:
     launch: LaunchComparison
     names: tuple[str, ...] = ()
     ended: RecordedLaunch | None = None  # the last launch in the record
+    labels: tuple[str, ...] = ()  # the names with what they are in the model
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,7 @@ class _Search:
     def read(self, run: RunComparison) -> None:
         collectives = _Collectives()
         recorded = any(launch.matched and launch.place.is_inputs for launch in run.launches)
+        near: set[str] = set()  # variables that differ, though within tolerance
         for launch, at in self._in_order(run):
             wrong = collectives.read(launch)
             if launch.place.is_inputs:
@@ -152,7 +158,10 @@ class _Search:
                     Divergence("collective", self._rank, run.a, at, launch, (wrong,))
                 )
             elif launch.blame == "culprit":
-                self._read_culprit(launch, run, at, recorded)
+                self._read_culprit(launch, run, at, near, recorded=recorded)
+            for tensor in launch.tensors:
+                change = near.add if _is_apart(tensor) else near.discard
+                change(variable(tensor.name))
 
     def seen(self, comparison: Comparison) -> Iterator[Divergence]:
         """Yield the first launch that differs, if nothing is to blame."""
@@ -170,30 +179,58 @@ class _Search:
             yield launch, (number, step, 0 if launch.b else 1)
 
     def _read_inputs(self, launch: LaunchComparison, run: RunComparison, at: At) -> None:
-        wrapper = self._runs[run.b].artifact
+        inside = self._runs[run.b]
+        wrapper, names = inside.artifact, inside.names.inputs
+        kinds = {x.name: names[x.name].kind for x in launch.results if x.name in names}
         for tensor in launch.results:
             if tensor.state != "unknown":
                 self._firsts.setdefault((wrapper, tensor.name), tensor.state)
-        wrong = [tensor.name for tensor in launch.results if tensor.state in DIFFERS]
+        wrong = {tensor.name for tensor in launch.results if tensor.state in DIFFERS}
+        kept = [x for x, kind in kinds.items() if kind in KEPT]
+        # A rank with a part of the model has its own values of most parameters.
+        firsts = [self._firsts.get((wrapper, x)) in DIFFERS for x in kept]
+        shards = {x for x, kind in kinds.items() if kind == "shard"}
+        if 2 * sum(firsts) > len(firsts) > 1:
+            shards |= {x for x, is_own in zip(kept, firsts, strict=True) if is_own}
+        updated = _updated(inside)
         # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
-        own = [
-            x
-            for x in wrong
-            if matches(x, self._data or ()) or (backward and not x.startswith("primals_"))
-        ]
-        agreed = [x for x in wrong if x not in own and self._firsts[wrapper, x] == "equal"]
-        other = [x for x in wrong if x not in (*own, *agreed)]
-        if self._data is None:
-            own, other = [*own, *other], []
+        own, inputs, parted = [], [], []
+        for name in (x.name for x in launch.results if x.name in wrong - shards):
+            kind = kinds.get(name, "")
+            follows = backward and not name.startswith("primals_")
+            if matches(name, self._data or ()) or follows or (kind == "buffer" and name in updated):
+                own.append(name)
+            elif kind in KEPT:
+                inputs.append(name)
+            elif self._firsts[wrapper, name] == "equal" and kind != "data":
+                parted.append(name)
+            else:
+                (own if self._data is None else inputs).append(name)
         # After a fault, differing inputs of a later call may be its consequence.
-        if own and not self.divergences:
-            self._give(Divergence("data", self._rank, run.a, at, launch, tuple(own)))
-        self._part_once(Divergence("inputs", self._rank, run.a, at, launch, tuple(other)))
-        self._part_once(Divergence("parameters", self._rank, run.a, at, launch, tuple(agreed)))
+        if not self.divergences:
+            if own:
+                self._give(self._inputs("data", run, at, launch, own))
+            if wrong & shards:
+                self._give(self._inputs("shards", run, at, launch, sorted(wrong & shards)))
+        self._part_once(self._inputs("inputs", run, at, launch, inputs))
+        self._part_once(self._inputs("parameters", run, at, launch, parted))
+
+    def _inputs(
+        self, reason: Reason, run: RunComparison, at: At, launch: LaunchComparison, names: list[str]
+    ) -> Divergence:
+        known = self._runs[run.b].names.inputs
+        labels = tuple(_label(name, known.get(name)) for name in names)
+        return Divergence(reason, self._rank, run.a, at, launch, tuple(names), labels=labels)
 
     def _read_culprit(
-        self, launch: LaunchComparison, run: RunComparison, at: At, recorded: bool
+        self,
+        launch: LaunchComparison,
+        run: RunComparison,
+        at: At,
+        near: Collection[str],
+        *,
+        recorded: bool,
     ) -> None:
         kernel = launch.place.kernel
         if kernel == OUTPUTS and self._is_short(run):
@@ -201,12 +238,20 @@ class _Search:
         if launch.place.kind == "collective":
             if not _AGREEING.search(kernel):
                 self._give(Divergence("received", self._rank, run.a, at, launch))
-        elif _RANDOM.match(canonical(kernel)):
+            return
+        if _RANDOM.match(canonical(kernel)):
             self._give(Divergence("random", self._rank, run.a, at, launch))
-        elif not recorded and launch.inputs != "equal":
-            # The inputs of the call were not recorded; the launch may have read one.
-            wrong = tuple(tensor.name for tensor in launch.reads if tensor.state in DIFFERS)
-            self._give(Divergence("data", self._rank, run.a, at, launch, wrong))
+            return
+        wrong = tuple(x.name for x in launch.reads if x.state in DIFFERS or _is_apart(x))
+        facts = self._runs[run.b].launch_row(launch.place.launch)
+        # What it reads may have been recorded where it was written.
+        wrong += tuple(name for _, name, *_ in facts.reads if variable(name) in near)
+        if wrong or (not recorded and launch.inputs != "equal"):
+            # The inputs of the call were not recorded, and the launch may have read one; or what it
+            # read is equal within tolerance only, of which its results make more.
+            self._give(
+                Divergence("data", self._rank, run.a, at, launch, tuple(dict.fromkeys(wrong)))
+            )
         else:
             self.divergences.append(Divergence("launch", self._rank, run.a, at, launch))
 
@@ -220,6 +265,34 @@ class _Search:
 
     def _give(self, divergence: Divergence) -> None:
         self.given.setdefault(divergence.reason, divergence)
+
+
+def _is_apart(tensor: TensorComparison) -> bool:
+    """Whether two values are known not to be the same bits."""
+    if tensor.metrics is not None:
+        return not tensor.metrics.identical
+    if (both := tensor.tensors) is None:
+        return False
+    a, b = (x.digest for x in both)
+    return bool(a and b) and a != b
+
+
+def _updated(run: RunDump) -> frozenset[str]:
+    """The inputs that a call writes, as a running mean is written: by its launches."""
+    rows = run.table.values()
+    after = (x for row in rows for x in row.after or ())
+    return frozenset(name for role, name, *_ in after if role != "in")
+
+
+def _label(name: str, known: Input | None) -> str:
+    """Such as `the buffer 1.scale (primals_4)`."""
+    if known is None or not known.name:
+        return name
+    return (
+        f"the {known.kind} {known.name} ({name})"
+        if known.kind in KEPT
+        else (f"{known.name} ({name})")
+    )
 
 
 class _Collectives:

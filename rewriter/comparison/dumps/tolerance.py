@@ -90,12 +90,14 @@ class Tolerances:
     """The tolerance of every tensor of a comparison.
 
     `rtol` and `atol` replace those of the dtypes, each independently; the last override whose glob
-    matches a launch's kernel replaces both.
+    matches a launch's kernel replaces both. `scaled`: absolute tolerances of dtypes shrink with the
+    values, so that gradients of 1e-6 are not equal within 1e-5; replicas are compared so.
     """
 
     rtol: float | None = None
     atol: float | None = None
     overrides: tuple[Override, ...] = ()
+    scaled: bool = False
 
     def is_asked(self, kernel: str) -> bool:
         """Whether the user gave a tolerance for launches of this kernel."""
@@ -111,6 +113,7 @@ class Tolerances:
         return Tolerance(
             usual.rtol if self.rtol is None else self.rtol,
             usual.atol if self.atol is None else self.atol,
+            self.scaled and self.atol is None,
         )
 
 

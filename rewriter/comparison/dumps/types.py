@@ -21,10 +21,20 @@ DIFFERS: tuple[State, ...] = ("numeric", "non-finite", "structural")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """`|a - b| <= atol + rtol * |b|`, as `torch.testing.assert_close`; b is the expected one."""
+    """`|a - b| <= atol + rtol * |b|`, as `torch.testing.assert_close`; b is the expected one.
+
+    With `scaled`, `atol` is that of tensors whose largest element is 1, and less for smaller ones.
+    """
 
     rtol: float
     atol: float
+    scaled: bool = False
+
+    def at(self, largest: float) -> Tolerance:
+        """The tolerance for tensors whose largest element has this magnitude."""
+        if not self.scaled:
+            return self
+        return Tolerance(self.rtol, self.atol * min(1.0, largest))
 
 
 @dataclass(frozen=True)

@@ -89,9 +89,10 @@ def compare(
     tolerances: Tolerances,
     *,
     unwritten: str = "",
+    exactly: bool = False,
 ) -> TensorComparison:
     """Compare one argument of a launch, by its rows. `unwritten` says why it is known to hold what
-    nobody wrote, though the launch only reads it.
+    nobody wrote, though the launch only reads it. `exactly`: it has to be the same bits.
 
     Saved tensors are not read: the result has the basis "tensors" and no metrics, which `finish`
     adds.
@@ -104,7 +105,9 @@ def compare(
         return replace(blank, note=f"not compared: {why}")
     if why := _not_alike(x, y):
         return replace(blank, state="structural", note=why)
-    result = replace(blank, tolerance=tolerances.of(kernel, x.dtype, y.dtype))
+    tolerance = Tolerance(0.0, 0.0) if exactly else tolerances.of(kernel, x.dtype, y.dtype)
+    sizes = [size for row in both if (size := _largest(_measured(row))) is not None]
+    result = replace(blank, tolerance=tolerance.at(max(sizes, default=1.0)))
     if x.shape != y.shape:
         note = f"{list(x.shape)} against {list(y.shape)}, in row-major order"
         result = replace(result, note=note)
@@ -118,7 +121,7 @@ def compare(
         result = replace(result, note=_also(result, f"not in the dump: {missing[0]}"))
     if digest and b.digest[0] == of and x.dtype == y.dtype:
         is_equal = b.digest[1] == digest
-        is_exact = of == _SHA256 or (a.is_hashed and b.is_hashed)
+        is_exact = exactly or of == _SHA256 or (a.is_hashed and b.is_hashed)
         # Every measured value has a fingerprint. If all that is known is that bytes differ, and the
         # user did not ask for that, statistics tell by how much.
         if is_equal or is_exact or not (x.is_measured and y.is_measured):
@@ -176,7 +179,7 @@ def statistics_state(a: Measured, b: Measured, tolerance: Tolerance) -> State:
     if (a.nan, a.inf) != (b.nan, b.inf):
         return "non-finite"
     largest = max((abs(x) for one in (a, b) if (x := _largest(one)) is not None), default=0.0)
-    allowed = tolerance.atol + tolerance.rtol * largest
+    allowed = tolerance.at(largest).atol + tolerance.rtol * largest
     for one, other, factor in (
         (a.min, b.min, 1.0),
         (a.max, b.max, 1.0),

@@ -152,7 +152,7 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     apart = any(x.comparison is None for x in compared.replicas)
     apart = apart or any(map(_is_unmatched, compared.comparisons))
     equal = not (
-        compared.first or (compared.given and data is None) or (arguments.strict and apart)
+        compared.first or (compared.is_unexplained and data is None) or (arguments.strict and apart)
     )
     arguments.exit_code = OK if equal else DIFFERS
     if arguments.html:

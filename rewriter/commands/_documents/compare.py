@@ -283,7 +283,7 @@ def _fields(comparison: Comparison) -> Json:
         "a": DumpEntry(path=str(comparison.a), manifest=rows.to_json(comparison.manifest_a)),
         "b": DumpEntry(path=str(comparison.b), manifest=rows.to_json(comparison.manifest_b)),
         "counts": entry(CountsEntry, describe.count(comparison)),
-        "needed": None if needed is None else ToleranceEntry(**_numbers(vars(needed))),
+        "needed": needed and ToleranceEntry(**_numbers({"rtol": needed.rtol, "atol": needed.atol})),
         "culprits": tuple(positions[id(launch)] for launch in comparison.culprits),
         "runs": tuple(entry(RunPairEntry, run) for run in comparison.runs),
         "unpaired": tuple(comparison.unpaired),

@@ -44,7 +44,7 @@ def verdict(result: Ranks) -> str:
 
 def own_data(result: Ranks, data: Sequence[str] | None) -> str:
     """What to do next if only inputs of ranks differ, and the user did not say that they may."""
-    if data is not None or result.first or not result.given:
+    if data is not None or result.first or not result.is_unexplained:
         return ""
     names = dict.fromkeys(x for divergence in result.given for x in divergence.names)
     option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"

@@ -73,6 +73,11 @@ class Ranks:
         return tuple(divergence for replica in self.replicas for divergence in replica.given)
 
     @property
+    def is_unexplained(self) -> bool:
+        """Whether ranks differ in inputs of which it is not known that each may have its own."""
+        return not all(x.is_known for x in self.given)
+
+    @property
     def comparisons(self) -> tuple[Comparison, ...]:
         """The comparisons that were made, beginning with that of the first replica to diverge."""
         parted = self.parted

@@ -69,6 +69,7 @@ class Divergence:
     names: tuple[str, ...] = ()
     ended: RecordedLaunch | None = None  # the last launch in the record
     labels: tuple[str, ...] = ()  # the names with what they are in the model
+    is_known: bool = True  # of data: that each rank may have its own
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class _Search:
         updated = _updated(inside)
         # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
-        own, inputs, parted = [], [], []
+        own, inputs, parted, unknown = [], [], [], set()
         for name in (x.name for x in launch.results if x.name in wrong - shards):
             kind = kinds.get(name, "")
             follows = backward and not name.startswith("primals_")
@@ -205,12 +206,18 @@ class _Search:
                 inputs.append(name)
             elif self._firsts[wrapper, name] == "equal" and kind != "data":
                 parted.append(name)
+            elif self._data is not None:
+                inputs.append(name)
             else:
-                (own if self._data is None else inputs).append(name)
+                own.append(name)
+                if kind != "data":
+                    unknown.add(name)
         # After a fault, differing inputs of a later call may be its consequence.
         if not self.divergences:
             if own:
-                self._give(self._inputs("data", run, at, launch, own))
+                given = self._inputs("data", run, at, launch, own)
+                is_known = not any(x in unknown for x in own)
+                self._give(replace(given, is_known=is_known))
             if wrong & shards:
                 self._give(self._inputs("shards", run, at, launch, sorted(wrong & shards)))
         self._part_once(self._inputs("inputs", run, at, launch, inputs))
@@ -249,9 +256,9 @@ class _Search:
         if wrong or (not recorded and launch.inputs != "equal"):
             # The inputs of the call were not recorded, and the launch may have read one; or what it
             # read is equal within tolerance only, of which its results make more.
-            self._give(
-                Divergence("data", self._rank, run.a, at, launch, tuple(dict.fromkeys(wrong)))
-            )
+            names = tuple(dict.fromkeys(wrong))
+            given = Divergence("data", self._rank, run.a, at, launch, names, is_known=recorded)
+            self._give(given)
         else:
             self.divergences.append(Divergence("launch", self._rank, run.a, at, launch))
 
@@ -264,7 +271,9 @@ class _Search:
             self.divergences.append(divergence)
 
     def _give(self, divergence: Divergence) -> None:
-        self.given.setdefault(divergence.reason, divergence)
+        first = self.given.setdefault(divergence.reason, divergence)
+        if first.is_known and not divergence.is_known:
+            self.given[divergence.reason] = replace(first, is_known=False)
 
 
 def _is_apart(tensor: TensorComparison) -> bool:

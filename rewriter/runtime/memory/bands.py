@@ -29,9 +29,9 @@ class Damage:
     """The damage of one band."""
 
     launch: int  # the launch after which it was first seen
-    distance: int  # bytes from the edge of the buffer to the nearest damaged byte; 0: adjacent
-    count: int  # damaged bytes
-    element: bytes  # the element at the nearest damaged byte, at most 8 bytes of it
+    distance: int  # elements from the edge of the buffer to the nearest damaged one; 0: adjacent
+    count: int  # damaged elements
+    element: bytes  # the nearest damaged one, at most 8 bytes of it
 
 
 def band(address: int, size: int, pattern: bytes, place: int, *, before: bool, item: int) -> bytes:

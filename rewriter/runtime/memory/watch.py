@@ -342,7 +342,6 @@ class Memory:
     ) -> None:
         launch = self._launches.get(damage.launch)
         earlier = watched.launches[: watched.launches.index(damage.launch)]
-        item = buffer.dtype.itemsize
         facts = {
             "event": "memory",
             "probe": "bounds",
@@ -353,8 +352,8 @@ class Memory:
             "buffer": buffer.name,
             "allocated": buffer.event,
             "side": side,
-            "distance": damage.distance // item,
-            "count": -(-damage.count // item),
+            "distance": damage.distance,
+            "count": damage.count,
             "dtype": _name(buffer.dtype),
             **({"value": value} if (value := _value(damage, buffer.dtype)) else {}),
         }

@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#define INDUCTOR_REWRITER_BOTH inline  // on the host and on a GPU
+#else
+#define INDUCTOR_REWRITER_BOTH __device__ inline
 #endif
 
 namespace {
@@ -27,12 +30,27 @@ struct Band {
 };
 
 // The record of a band's damage. `launch` is 0 while the band is whole, otherwise the index of the launch
-// after which it was not, plus 1. `distance` is from the edge of the buffer to the nearest damaged byte,
-// `element` the element there, and `count` how many bytes are damaged.
+// after which it was not, plus 1. In elements of the buffer: `distance` is from its edge to the nearest one
+// that is damaged, `count` how many are, whichever of their bytes differ from the pattern; `element` is the
+// nearest one.
 struct Damage {
   uint64_t launch, distance, count;
   unsigned char element[8];
 };
+
+// Where an element of the buffer would lie in its band, counted from the buffer. The last one may not fit.
+struct ElementBytes {
+  uint32_t begin, end;
+};
+INDUCTOR_REWRITER_BOTH uint32_t elements_of(const Band& band) {
+  const uint32_t item = band.item_bytes ? band.item_bytes : 1;
+  return (band.bytes + item - 1) / item;
+}
+INDUCTOR_REWRITER_BOTH ElementBytes bytes_of(const Band& band, uint32_t element) {
+  const uint32_t item = band.item_bytes ? band.item_bytes : 1, near = element * item;
+  const uint32_t far = near + item < band.bytes ? near + item : band.bytes;
+  return band.before ? ElementBytes{band.bytes - far, band.bytes - near} : ElementBytes{near, far};
+}
 
 // Memory to be filled with a pattern.
 struct Filled {
@@ -85,20 +103,18 @@ inline int compare_bands(const Band* bands, int count, uint64_t launch, Damage* 
     const Band& band = bands[i];
     Damage& mine = damage[band.slot];
     if (mine.launch || is_whole(band)) continue;
-    uint64_t nearest = band.bytes;
     mine.count = 0;
-    for (uint32_t place = 0; place < band.bytes; ++place) {
-      if (band.data[place] == expected_byte(band, band.data + place)) continue;
-      const uint64_t distance = band.before ? band.bytes - 1 - place : place;
-      nearest = distance < nearest ? distance : nearest;
+    for (uint32_t element = elements_of(band); element-- > 0;) {  // the nearest one comes last
+      const ElementBytes bytes = bytes_of(band, element);
+      uint32_t at = bytes.begin;
+      while (at < bytes.end && band.data[at] == expected_byte(band, band.data + at)) ++at;
+      if (at == bytes.end) continue;
+      mine.distance = element;
       ++mine.count;
-    }
-    mine.distance = nearest;
-    const uint64_t item = band.item_bytes ? band.item_bytes : 1, element = nearest / item;
-    const uint64_t start = band.before ? band.bytes - (element + 1) * item : element * item;
-    for (uint64_t i_byte = 0; i_byte < 8; ++i_byte) {
-      mine.element[i_byte] = i_byte < item && start + i_byte < band.bytes
-          ? band.data[start + i_byte] : static_cast<unsigned char>(0);
+      for (uint32_t i = 0; i < 8; ++i) {
+        const bool is_inside = bytes.begin + i < bytes.end;
+        mine.element[i] = is_inside ? band.data[bytes.begin + i] : static_cast<unsigned char>(0);
+      }
     }
     mine.launch = launch;
     ++found;

@@ -11,7 +11,7 @@ namespace gpu {
 // Compares a band by one block. The records of damage are in host memory.
 INDUCTOR_REWRITER_DEVICE void compare_band(
     Damage* const all_damage, uint64_t launch, const Band& band) {
-  __shared__ int nearest;  // bytes of the band minus the distance to the nearest damage; 0 for none
+  __shared__ int nearest;  // elements of the band minus the distance to the nearest damaged one
   __shared__ uint32_t count, is_damaged;
   if (threadIdx.x == 0) {
     nearest = 0;
@@ -33,24 +33,25 @@ INDUCTOR_REWRITER_DEVICE void compare_band(
   if (differs) is_damaged = 1;
   __syncthreads();
   if (!is_damaged) return;
-  for (uint32_t place = threadIdx.x; place < band.bytes; place += 256) {
-    const uint64_t expected = band.pattern >> ((first + place) % 8 * 8) & 255;
-    if (band.data[place] == expected) continue;
-    const uint32_t distance = band.before ? band.bytes - 1 - place : place;
-    atomicMax(&nearest, static_cast<int>(band.bytes - distance));
+  const uint32_t elements = elements_of(band);
+  for (uint32_t element = threadIdx.x; element < elements; element += 256) {
+    const ElementBytes bytes = bytes_of(band, element);
+    uint32_t at = bytes.begin;
+    while (at < bytes.end && band.data[at] == (band.pattern >> ((first + at) % 8 * 8) & 255)) ++at;
+    if (at == bytes.end) continue;
+    atomicMax(&nearest, static_cast<int>(elements - element));
     atomicAdd(&count, 1u);
   }
   __syncthreads();
   Damage& damage = all_damage[band.slot];
   if (threadIdx.x != 0 || damage.launch) return;
-  const uint64_t distance = band.bytes - static_cast<uint32_t>(nearest);
-  const uint64_t item = band.item_bytes ? band.item_bytes : 1, element = distance / item;
-  const uint64_t start = band.before ? band.bytes - (element + 1) * item : element * item;
-  for (uint64_t i = 0; i < 8; ++i) {
-    damage.element[i] = i < item && start + i < band.bytes ? band.data[start + i]
-                                                           : static_cast<unsigned char>(0);
+  const uint32_t element = elements - static_cast<uint32_t>(nearest);
+  const ElementBytes bytes = bytes_of(band, element);
+  for (uint32_t i = 0; i < 8; ++i) {
+    damage.element[i] = bytes.begin + i < bytes.end ? band.data[bytes.begin + i]
+                                                    : static_cast<unsigned char>(0);
   }
-  damage.distance = distance;
+  damage.distance = element;
   damage.count = count;
   __threadfence();
   damage.launch = launch;

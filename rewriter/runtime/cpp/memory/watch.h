@@ -491,9 +491,8 @@ class MemoryOfWrapper : public MemoryWatch {
     store.buffer = line_of(buffer.event).buffer;
     store.allocated = buffer.event;
     store.side = side ? "behind" : "before";
-    const int64_t item = buffer.memory.item;
-    store.distance = static_cast<int64_t>(damage.distance) / item;
-    store.count = (static_cast<int64_t>(damage.count) + item - 1) / item;
+    store.distance = static_cast<int64_t>(damage.distance);
+    store.count = static_cast<int64_t>(damage.count);
     store.dtype = buffer.memory.dtype;
     store.value = stored_value(damage, buffer.memory);
     store.is_captured = watched.is_captured;

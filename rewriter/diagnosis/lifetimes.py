@@ -68,7 +68,7 @@ def examine_lifetimes(
     }
     outdated = _outdated(wrapper)
     findings = [
-        _finding(wrapper, launches, launch, argument, run, lines, outdated)
+        _finding(wrapper, launches, launch, argument, run, lines, outdated, sources)
         for launch, argument in reversed(wrong.values())
     ]
     known = {variable(argument.name) for _, argument in wrong.values()}
@@ -96,7 +96,7 @@ def _sources(
     wrapper: OpenWrapper, launches: Sequence[Launch], extra: Mapping[str, bytes]
 ) -> Mapping[str, str]:
     """The sources of the kernels, if an argument needs them: see `reads_first`."""
-    if not any(one.hazard == "updated" for launch in launches for one in launch.args):
+    if not any(one.hazard for launch in launches for one in launch.args):
         return {}
     try:
         return kernel_sources(wrapper, extra)
@@ -164,9 +164,10 @@ def _finding(
     run: str,
     lines: Mapping[int, tuple[SourceLine, ...]],
     outdated: Collection[str],
+    sources: Mapping[str, str],
 ) -> Finding:
     kind, name = _KINDS[argument.hazard], variable(argument.name)
-    later = [one for one in launches if one.index > launch.index and _writes(one, argument)]
+    later = [x for x in launches if x.index > launch.index and _writes(x, argument, sources)]
     others: tuple[int, ...] = ()
     text = [f"line {launch.line}: {launch.kernel} is given {argument.expr}"]
     if kind == "freed":
@@ -225,15 +226,19 @@ def _reads_stale(launch: Launch, name: str) -> bool:
     return any(one.hazard == "stale" and variable(one.name) == name for one in launch.args)
 
 
-def _writes(launch: Launch, argument: Argument) -> bool:
-    """Whether a launch writes the buffer of another launch's argument."""
-    same = (
-        one
-        for one in launch.args
-        if variable(one.name) == variable(argument.name)
-        or (one.buffer == argument.buffer and argument.hazard != "taken")
+def _writes(launch: Launch, argument: Argument, sources: Mapping[str, str]) -> bool:
+    """Whether a launch gives the buffer of another launch's argument its value: one that updates
+    it needs one, too."""
+    return any(
+        one.hazard in ("", "updated")
+        and not (one.role == "inout" and reads_first(sources.get(launch.kernel, ""), position))
+        for position, one in enumerate(launch.args)
+        if one.role != "in"
+        and (
+            variable(one.name) == variable(argument.name)
+            or (one.buffer == argument.buffer and argument.hazard != "taken")
+        )
     )
-    return any(one.role != "in" and one.hazard in ("", "updated") for one in same)
 
 
 def _returned(

@@ -341,6 +341,7 @@ _DOMAINS = (
     (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
     (("pow",), "a fractional power of a negative number is NaN"),
 )
+_CALLED = re.compile(r"aten\.(\w+)\.\w+\((\w+)")
 # What a kernel computes, and what becomes of it at 0: NaN, and infinities.
 _DIVISIONS = ("div", "reciprocal", "rsqrt")
 _LOGARITHMS = ("log", "log2", "log10")
@@ -393,6 +394,19 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
     ]
     for functions, why in _DOMAINS:
         computed = [word for word in functions if word in words]
-        if computed and below:
+        if computed and (inside := _entering(verdict.computes, functions)):
+            yield f"It computes {inside}: {why}."
+        elif computed and below:
             named = ", ".join(f"{name} goes down to {low:.4g}" for name, low in below[:3])
             yield f"By its name the kernel computes {computed[0]}: {why}, and {named}."
+
+
+def _entering(computes: Sequence[str], functions: Sequence[str]) -> str:
+    """The first call of one of these functions whose operand the launch computes itself, and that
+    operand: no argument of the launch shows it. Empty if there is none."""
+    calls = dict(one.split(" = ", 1) for one in computes if " = " in one)
+    for name, call in calls.items():
+        match = _CALLED.match(call)
+        if match is not None and match[1] in functions and match[2] in calls:
+            return f"{name} = {call}, of {match[2]} = {calls[match[2]]}"
+    return ""

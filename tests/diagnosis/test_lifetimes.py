@@ -361,3 +361,34 @@ def call(args):
     assert findings(text) == ()
     (found,) = findings(re.sub(r".*out=buf[12]\)\n", "", text))
     assert (found.kind, found.launch) == ("unwritten", 1)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "kind"), [("in_out_ptr0", "unwritten"), ("out_ptr0", "order")]
+)
+def test_a_launch_that_updates_a_buffer_is_not_the_one_that_is_missing(
+    parameter: str, kind: str, tmp_path: Path
+) -> None:
+    """Where the launch that computes a buffer is gone, a later one may still add to it."""
+    load = "auto tmp0 = in_out_ptr0[x0];\n" if parameter == "in_out_ptr0" else ""
+    text = f"""\
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.select_algorithm import extern_kernels
+async_compile = AsyncCompile()
+cpp_fused_add_0 = async_compile.cpp_pybinding(['float*', 'const float*'], r'''
+extern "C"  void  kernel(float* {parameter}, const float* in_ptr0)
+{{
+    {load}    {parameter}[x0] = tmp1;
+}}
+''')
+def call(args):
+    arg0_1, arg1_1 = args
+    buf0 = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    buf1 = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    extern_kernels.mm(buf0, arg1_1, out=buf1)
+    cpp_fused_add_0(buf0, arg0_1)
+    return (buf0, buf1, )
+"""
+    (tmp_path / "w.py").write_text(text)
+    found = examine_lifetimes(open_artifact(tmp_path / "w.py").only).findings
+    assert (found[0].kind, found[0].launch) == (kind, 0)

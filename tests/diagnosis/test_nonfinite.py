@@ -23,6 +23,7 @@ from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe, statistics
+from rewriter.dump import names
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.where import where
 
@@ -151,6 +152,20 @@ def test_a_zero_among_what_is_read_is_noted(
     named = [text for text in only.notes if text.startswith("By its name")]
     assert len(named) == (note != "")
     assert all(note in text and "-3" not in text for text in named)
+
+
+def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
+    """Where the launch computes it itself, none of its arguments is negative for that reason."""
+    given = [dumps.value("a", min=-3.0), dumps.value("b", min=1.0)]
+    launches = [dumps.launch(0, "cpp_fused_log_sub_0", given, [dumps.value("buf0", "out", nan=5)])]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    computes = ("sub = aten.sub.Tensor(a, b)", "log = aten.log.default(sub)")
+    names.write(dump, {"": names.Names(computes={0: computes})})
+    (only,) = examine(dump)
+    assert only.notes[-1] == (
+        "It computes log = aten.log.default(sub), of sub = aten.sub.Tensor(a, b): a logarithm of a "
+        "negative number is NaN."
+    )
 
 
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ MOST_BYTES = 32 << 20  # longer texts are not read
 _FIRST_LINES = 5_000  # where the first line of the model is searched for: inputs come before it
 _CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
 _INPUT = re.compile(r"(\w+): ?\"([^\"]*)\"")
-_DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
+# The same in the head of a graph, where what is no tensor, such as a device mesh, has no type.
+_GIVEN = re.compile(r"(\w+)(?:: ?\"([^\"]*)\")?\s*(?:,|$)")
+_COMMENT = re.compile(r"#.*")
+_DESCRIBED = re.compile(r"^\s*(\w+)(?:: ?\"[^\"]*\")?,?\s*# (\w+)\((.*)\)$")
 _PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
 _UNKNOWN = re.compile(r"^\s*# No stacktrace found")
 # The start of an exported program, whose inputs are declared on a line in the body.
@@ -223,8 +226,10 @@ def parse(text: str) -> FxGraph | None:
     if start < 0 or len(text) > MOST_BYTES:
         return None
     head, _, body = text[start:].partition("):\n")
-    types = dict(_INPUT.findall(head))
-    inputs = dict.fromkeys(types, "")
+    given = dict(_GIVEN.findall(_COMMENT.sub("", head.partition("(")[2])))
+    given.pop("self", None)
+    types = {name: kind for name, kind in given.items() if kind}
+    inputs = dict.fromkeys(given, "")
     for line in head.split("\n"):
         if match := _DESCRIBED.match(line):
             inputs[match[1]] = f"{match[2]}({match[3]})"

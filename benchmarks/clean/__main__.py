@@ -181,7 +181,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--commands", nargs="+", choices=_COMMANDS, default=_COMMANDS)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=600, help="seconds of one command")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds of one command")
     parser.add_argument("--again", action="store_true", help="ask about what was accused or failed")
     parser.add_argument("--report", action="store_true", help="only print what was said so far")
     parser.add_argument("--work", type=Path, default=Path(os.environ.get("WORK", "build/clean")))

@@ -51,8 +51,8 @@ class Evaluator:
 
     def held_as(self, name: str, row: TensorRow) -> list[str]:
         """What a recorded tensor is that has the memory of a node: that node, its base or a view of
-        it, by shape and stride. One of the same shape may lie otherwise than the graph says: the
-        nodes of that shape are returned, of which several are only possible.
+        it, by shape and stride. One of the same shape may lie otherwise than the graph says. Of
+        several only one is meant: a square value is itself, or its transpose.
         """
         shaped, exact = [], []
         for one in self._graph.family(name):
@@ -61,7 +61,9 @@ class Evaluator:
                 shaped.append(one)
                 if kind.lies_as(row):
                     exact.append(one)
-        return exact[:1] or shaped
+        return (
+            [*dict.fromkeys([*exact[:1], *(x for x in shaped if x == name)])] if exact else shaped
+        )
 
     def base_of(self, view: str, value: Bounded) -> Bounded | None:
         """The value of the base of a view that has all of its elements; `None` of another one."""

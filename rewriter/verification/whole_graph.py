@@ -23,7 +23,7 @@ from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType
-from rewriter.verification.judge import compare_node
+from rewriter.verification.judge import compare, compare_node, value_of
 from rewriter.verification.types import Checked, Comparison
 
 # Operators that Inductor calls from a library, unless a kernel's name contains them.
@@ -51,10 +51,12 @@ class _Held:
     """A value that a launch wrote, and the nodes that it may be; empty if it matches none.
 
     `made` is the launch. If no node matches, `sources` are the values that the launch could compute
-    from, and `group` the launches that received them.
+    from, and `group` the launches that received them. `view` is the view of the node that it is;
+    empty if several are possible.
     """
 
     nodes: tuple[str, ...]
+    view: str
     row: TensorRow
     made: int
     sources: Mapping[str, Bounded]
@@ -95,6 +97,7 @@ class WholeGraph:
         forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
+        views: dict[str, str] = {}
         problem: UncheckedError | None = None
         for name, argument, row in self._results(launch, written):
             claim = self._claim(argument, launch)
@@ -108,14 +111,27 @@ class WholeGraph:
             if not nodes and is_call:
                 nodes = self._called(argument, candidates)
             found[name] = nodes
+            views[name] = self._view(nodes, row, evaluator) if nodes else ""
             if checked is not None:
                 outcome.results.append(checked)
             else:
                 outcome.unknown.append(name)
-        self._remember(launch, written, found, known, group)
+        self._remember(launch, written, found, views, known, group)
         if problem is not None and not outcome.results:
             raise problem
         return outcome
+
+    def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
+        """Which view of a node a result is; empty if that is not known."""
+        members = self._types.held_as(nodes[0], row)
+        if len(members) == 1:
+            return members[0]
+        try:
+            got = received.load(self._run, row)
+            agreeing = [x for x in members if compare(got, value_of(x, evaluator)).agrees]
+        except UncheckedError:
+            return ""
+        return agreeing[0] if agreeing else ""
 
     def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
         """The nodes of a result that could not be checked: an updated argument keeps its nodes, and
@@ -141,7 +157,7 @@ class WholeGraph:
                 if variable:
                     self._add(known, (variable,), argument, row, self._inputs.get(variable))
             elif held.nodes:
-                self._add(known, held.nodes, argument, row, held.row)
+                self._add(known, held.nodes, argument, row, held.row, held.view)
             else:
                 known |= {name: one for name, one in held.sources.items() if name not in known}
                 group |= {held.made, *held.group}
@@ -164,6 +180,7 @@ class WholeGraph:
         argument: Argument,
         row: TensorRow,
         whole: TensorRow | None,
+        view: str | None = None,
     ) -> None:
         for node in nodes:
             kind = self._types.type_of(node)
@@ -180,7 +197,11 @@ class WholeGraph:
                 tensor = received.layouts(tensor, source, made, viewed=True)[0]
                 source, viewed = whole, False
             if not viewed and (members := self._types.held_as(node, source)):
-                if node in members:
+                if len(members) > 1 and view is not None:
+                    members = [x for x in members if x == view]
+                if not members:  # which of its views it is could not be told
+                    continue
+                if node == members[0]:
                     known[node] = exact(tensor)
                 elif (base := self._types.base_of(members[0], exact(tensor))) is not None:
                     known[self._graph.base(node)] = base
@@ -292,6 +313,7 @@ class WholeGraph:
         launch: Launch,
         written: Mapping[str, TensorRow],
         found: Mapping[str, tuple[str, ...]],
+        views: Mapping[str, str],
         known: Mapping[str, Bounded],
         group: tuple[int, ...],
     ) -> None:
@@ -299,7 +321,7 @@ class WholeGraph:
             nodes = found[name]
             self._taken.update(nodes)
             sources = {} if nodes else dict(known)
-            held = _Held(nodes, row, launch.index, sources, group)
+            held = _Held(nodes, views[name], row, launch.index, sources, group)
             self._held[_variable(argument)] = held
             self._held[argument.buffer] = held
 

@@ -41,7 +41,7 @@ class Lot:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**environment_with(self.cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        return {"TORCHINDUCTOR_COMPILE_THREADS": "1", **environment_with(self.cache)}
 
 
 def lots(arguments: argparse.Namespace) -> Iterator[Lot]:

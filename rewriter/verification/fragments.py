@@ -332,13 +332,34 @@ class _Fragment:
                 continue
             kind = tensor_type(node.type, {})
             same = [x for x in spare if kind and known[x].value.numel() == kind.numel]
-            if len(same) == 1:
-                spare.remove(same[0])
-                found[node.name] = _with_bias(known[same[0]], node, known)
-                missing = [x for x in missing if x not in node.reads]
+            if len(same) != 1:
+                continue
+            spare.remove(same[0])
+            value = known[same[0]]
+            if len(node.reads) > 2:
+                if (bias := _bias_of(node, known, spare)) is None:
+                    continue
+                value = _with_bias(value, bias)
+            found[node.name] = value
+            missing = [x for x in missing if x not in node.reads]
         if len(missing) == len(spare):
             found |= {name: known[x] for name, x in zip(missing, spare, strict=True)}
         return found
+
+
+def _bias_of(node: FxNode, known: Mapping[str, Bounded], spare: list[str]) -> Bounded | None:
+    """The bias of a convolution that a library has left out: by its name, or the one received
+    value of its size; `None` if it is not known."""
+    name = node.reads[2]
+    if name in known:
+        return known[name]
+    kind = tensor_type(node.type, {})
+    channels = kind.shape[1] if kind is not None and len(kind.shape) > 1 else None
+    same = [x for x in spare if tuple(known[x].value.shape) == (channels,)]
+    if len(same) != 1:
+        return None
+    spare.remove(same[0])
+    return known[same[0]]
 
 
 def _before_rounding(x: Bounded) -> Bounded:
@@ -349,10 +370,7 @@ def _before_rounding(x: Bounded) -> Bounded:
     return replace(x, error=x.value.abs() * facts.eps / 2 + facts.smallest_normal * facts.eps)
 
 
-def _with_bias(x: Bounded, node: FxNode, known: Mapping[str, Bounded]) -> Bounded:
-    bias = known.get(node.reads[2]) if len(node.reads) > 2 else None
-    if bias is None:
-        return x
+def _with_bias(x: Bounded, bias: Bounded) -> Bounded:
     shape = [1, -1] + [1] * (x.value.ndim - 2)
     shaped = replace(bias, value=bias.value.reshape(shape))
     added = run(torch.ops.aten.add.Tensor, (x, shaped), {}, x.dtype)

@@ -9,6 +9,7 @@ sum. A launch that reads it is then checked together with its producer, from wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,7 @@ _HEAVY = (
     "_scaled_dot_product_cudnn_attention _linear_pointwise _convolution_pointwise linear sort topk "
     "_fft_c2c _embedding_bag triton_kernel_wrapper_functional auto_functionalized "
 )
+_BIASED = re.compile(r"aten\.convolution\.default\(\w+, \w+, (\w+),")
 _MOST = 48  # nodes that are tried for one buffer
 
 
@@ -110,6 +112,8 @@ class WholeGraph:
                 problem, nodes = problem or error, (claim,) if claim else ()
             if not nodes and is_call:
                 nodes = self._called(argument, candidates)
+            if is_call and any(self._lacks_bias(launch, x) for x in nodes):
+                nodes, checked = (), None
             found[name] = nodes
             views[name] = self._view(nodes, row, evaluator) if nodes else ""
             if checked is not None:
@@ -120,6 +124,13 @@ class WholeGraph:
         if problem is not None and not outcome.results:
             raise problem
         return outcome
+
+    def _lacks_bias(self, launch: Launch, name: str) -> bool:
+        """Whether a library convolves without the bias of the node, which a kernel adds later."""
+        node = self._graph.nodes.get(name)
+        match = _BIASED.match(node.call) if node is not None else None
+        read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+        return match is not None and match[1] != "None" and len(read) == 2
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
         """Which view of a node a result is; empty if that is not known."""

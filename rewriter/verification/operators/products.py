@@ -11,7 +11,7 @@ import torch
 from rewriter.verification.bounded import LIKELY, NARROW, Bounded, of_sum, precision, rounded
 from rewriter.verification.operators.operands import Given, magnitude_of, names, value_of
 
-PRODUCTS = names("mm bmm addmm baddbmm mv addmv dot convolution matmul linear")
+PRODUCTS = names("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward matmul linear")
 
 
 # What CUDA's libraries and Triton may compute in TF32 here: `matmul`, `conv`.
@@ -26,27 +26,67 @@ def operand_eps(name: str, given: Given) -> float:
     return _TF32_EPS if is_single and kind in TF32.get() else 0.0
 
 
-def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> Bounded:
+def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> Any:
+    """A product of two factors, or the gradients of a convolution: products of two of three."""
+    factors = [x for x in args if isinstance(x, Bounded)]
+    is_backward = name == "convolution_backward"
+    if not is_backward:
+        factors = factors[1:3] if name in ("addmm", "baddbmm", "addmv") else factors[:2]
     value = call(value_of)
+    eps = operand_eps(name, factors)
+    magnitude, squares = call(magnitude_of), call(_only(factors, torch.square))
+    total = call(_only(factors, torch.abs)) if eps else squares
+    moved = [(x, call(_bounding(x, factors))) for x in given if x.error is not None]
+    if not is_backward:
+        second = factors[1].value
+        terms = second[0].numel() if name == "convolution" else factors[0].value.shape[-1]
+        by_error = [error for _, error in moved]
+        return _summed_up(value, magnitude, squares, total, by_error, terms, given, kind, eps)
+    gradient, x, weight = factors
+    each = gradient.value.numel() // max(1, gradient.value.shape[1])
+    # What each of the results is a product of, and how many of them it adds.
+    made = (
+        ((gradient, weight), weight.value.numel() // max(1, x.value.shape[1])),
+        ((gradient, x), each),
+        ((gradient,), each),
+    )
+    return tuple(
+        result
+        if result is None
+        else _summed_up(
+            result, magnitude[i], squares[i], total[i],
+            [error[i] for one, error in moved if any(one is factor for factor in of)],
+            terms, list(of), kind, eps,
+        )
+        for i, (result, (of, terms)) in enumerate(zip(value, made, strict=True))
+    )  # fmt: skip
+
+
+def _summed_up(
+    value: torch.Tensor,
+    magnitude: torch.Tensor,
+    squares: torch.Tensor,
+    total: torch.Tensor,
+    by_error: list[torch.Tensor],
+    terms: int,
+    given: Given,
+    kind: torch.dtype,
+    eps: float,
+) -> Bounded:
+    """A sum of products: `magnitude` and `squares` are the same sum of absolute values, and of
+    squares of the factors, `by_error` what the errors of factors come to."""
     if not value.is_floating_point():
         return rounded(value, None, kind, given)
-    factors = [x for x in args if isinstance(x, Bounded)]
-    factors = factors[1:3] if name in ("addmm", "baddbmm", "addmv") else factors[:2]
-    second = factors[1].value
-    terms = second[0].numel() if name == "convolution" else factors[0].value.shape[-1]
     narrow = torch.finfo(precision([kind])).eps
-    squares = call(_only(factors, torch.square))
-    error = of_sum(max(1, terms), call(magnitude_of), value, squares) * narrow
+    error = of_sum(max(1, terms), magnitude, value, squares) * narrow
     if kind in NARROW:  # libraries add parts of a sum in the type of the result
         error = error + (value.abs() + 4 * squares.sqrt()) * torch.finfo(kind).eps
     through: frozenset[torch.dtype | str] = frozenset()
-    if units := 2 * operand_eps(name, factors):  # of each term; they add up as they may, or walk
-        total = call(_only(factors, torch.abs))
-        error = error + units * torch.minimum(total, LIKELY * squares.clamp_min(0.0).sqrt())
+    if eps:  # of each term; they add up as they may, or walk
+        likely = LIKELY * squares.clamp_min(0.0).sqrt()
+        error = error + 2 * eps * torch.minimum(total, likely)
         through = frozenset({"TF32"})
-    for uncertain in given:
-        if uncertain.error is not None:
-            error = error + call(_bounding(uncertain, factors))
+    error = sum(by_error, error)
     return rounded(value, error, kind, given, terms=terms, roundings=2.0, through=through)
 
 

@@ -11,14 +11,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rewriter.artifact.naming.graph import parse
 from rewriter.diagnosis.evidence import unrecorded
 from rewriter.diagnosis.verdict import NonFiniteState
 from rewriter.dump import dataflow, infinities
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import EventRow, NonFinite, TensorRow
+from rewriter.locate.declarations import unwritten_operators
 from rewriter.runtime.allowed import Allowed
 
+# Operators that draw the elements of the tensor that they are given.
+_DRAWS = re.compile(
+    r"(?:^|\W)(?:bernoulli|normal|uniform|exponential|geometric|cauchy|log_normal|random)"
+    r"(?:_functional)?_?(?:\W|$)"
+)
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
 
@@ -71,6 +78,9 @@ def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
         kernel = "" if node.step.launch is None else node.step.kernel
         written = _holding(dataflow.results(rows), "nan", kernel, allowed)
         read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
+        if kernel:
+            written = tuple(row for row in written if not _is_undefined(run, row))
+            read = () if _DRAWS.search(kernel) else read
         if node.step.launch is None:
             if written:
                 return Origin("given", node, written)
@@ -83,6 +93,21 @@ def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
         if written:
             return _written(run, flow, node, rows, written)
     return None
+
+
+def _is_undefined(run: RunDump, row: TensorRow) -> bool:
+    """Whether a tensor of NaN alone is what `torch.empty` of the model returns, for which Inductor
+    may write NaN, and which is only given to operators that draw its elements anew."""
+    if row.nan != row.size or (graph := parse(run.graph)) is None:
+        return False
+    shape = f"[{', '.join(map(str, row.shape))}]"
+    empty = {
+        node.name
+        for node in graph.nodes.values()
+        if node.operator in unwritten_operators() and shape in node.type
+    }
+    readers = [node for node in graph.nodes.values() if empty.intersection(node.reads)]
+    return bool(empty) and all(_DRAWS.search(node.operator) for node in readers)
 
 
 def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:

@@ -73,8 +73,10 @@ class _Tracker:
         source = b"" if wrapper is None else wrapper.source
         self._text = source.decode("utf-8", "replace").split("\n")
         self._takes_over = _taken_over(self._text)
-        # By scope, and the name under which the memory was allocated.
+        # By scope, and the name under which the memory was allocated. `_roots` has the buffers that
+        # own it: a later launch may write it through a name that this one's row does not know.
         self._last: dict[tuple[str, str], ValueRecord] = {}
+        self._roots: dict[tuple[str, str], str] = {}
         self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
 
     def pairs(self) -> Iterator[tuple[ValueRecord, ValueRecord]]:
@@ -118,12 +120,13 @@ class _Tracker:
             ):
                 yield last, now
             if row.phase == "before" or step.launch is None:
-                self._last[scope, key] = now
+                self._last[scope, key], self._roots[scope, key] = now, root
         written = (x for x in rows if x.phase == "after" or (x.arg, x.phase) in views)
         self._forget(facts, {roots[row.arg] for row in written if row.role != "in"})
         for row in rows:
             if row.phase == "after" and (row.arg, "after") not in views:
-                self._last[scope, self._key(facts, row.arg)] = ValueRecord(step, row)
+                place = scope, self._key(facts, row.arg)
+                self._last[place], self._roots[place] = ValueRecord(step, row), roots[row.arg]
 
     def _key(self, facts: LaunchRow, name: str) -> str:
         """The name under which the memory of a variable was allocated. A name without a buffer in
@@ -137,7 +140,7 @@ class _Tracker:
     def _forget(self, facts: LaunchRow, written: set[str]) -> None:
         """Drop the recordings of memory that was written."""
         for scope, name in list(self._last):
-            if {name, dataflow.buffer_of(facts, name)} & written:
+            if {name, self._roots[scope, name], dataflow.buffer_of(facts, name)} & written:
                 del self._last[scope, name]
 
     def _is_updated(self, before: RunStep, step: RunStep, name: str) -> bool:

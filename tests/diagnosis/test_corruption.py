@@ -165,3 +165,39 @@ def test_an_input_is_watched_also_where_one_launch_alone_reads_it(tmp_path: Path
 def test_what_is_at_its_last_reader_as_it_was_given_is_ruled_out(tmp_path: Path) -> None:
     found = examine_corruption(_at_ends(tmp_path, [0.0, 5.0, 0.0]))
     assert "1 value was received as it had been written" in found.ruled_out
+
+
+def test_memory_that_is_written_through_a_part_of_its_new_owner_is_another_value(
+    tmp_path: Path,
+) -> None:
+    """A concatenation takes over a buffer, and is written by two launches; the second reads what
+    the first wrote through the whole."""
+    text = WRAPPER.replace("    LINE\n", "    buf4 = reinterpret_tensor(buf2, (2, 8), (8, 1), 0)\n")
+    text = text.replace("buf2 = buf0; del buf0  # reuse", "buf2 = buf9; del buf9  # reuse")
+    mm = "extern_kernels.mm"
+    facts = {"kind": "extern_out", "scope": "call"}
+    x = dumps.value("arg0_1", mean=5.0, fingerprint="x")
+
+    def value(name: str, role: str, mark: str, **more: Any) -> dumps.Row:
+        return dumps.value(name, role, float(len(mark)), fingerprint=mark, **more)
+
+    launches = [
+        dumps.launch(
+            0, mm, [x], [value("buf9", "out", "a")],
+            **{**facts, "line": 14, "buffers": {"buf9": "buf0"}},
+        ),
+        dumps.launch(
+            1, mm, [x], [value("buf4", "out", "bb", shape=[2, 8], numel=16)],
+            **{**facts, "line": 16, "buffers": {"buf4": "buf0"}},
+        ),
+        dumps.launch(
+            2, mm, [value("buf2", "in", "ccc")], [value("buf3", "out", "d")],
+            **{**facts, "line": 20, "buffers": {"buf2": "buf0"}},
+        ),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
+    (dump / "wrapper.py").write_text(text)
+    for path in dump.glob("rank*/run*/run.json"):
+        kept = json.loads(path.read_text()) | {"artifact": "wrapper.py", "sha256": ""}
+        path.write_text(json.dumps(kept))
+    assert examine_corruption(open_dump(dump)).findings == ()

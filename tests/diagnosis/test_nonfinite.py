@@ -23,7 +23,7 @@ from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe, statistics
-from rewriter.dump import names
+from rewriter.dump import graphs, names
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.where import where
 
@@ -166,6 +166,35 @@ def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
         "It computes log = aten.log.default(sub), of sub = aten.sub.Tensor(a, b): a logarithm of a "
         "negative number is NaN."
     )
+
+
+@pytest.mark.parametrize("reader", ["bernoulli.p(empty, 0.8)", "mul.Tensor(empty, 2)"])
+def test_nan_that_stands_for_torch_empty_is_no_nan_of_the_model(
+    reader: str, tmp_path: Path
+) -> None:
+    """Inductor writes NaN for it; an operator that draws all elements does not read them."""
+    operator = reader.partition(".")[0]
+    held = dumps.value("buf0", "out", nan=32)
+    launches = [
+        dumps.launch(0, "cpp_fused_add_empty_0", [dumps.value("a")], [held]),
+        dumps.launch(
+            1, f"torch.ops.aten.{operator}_.float", [{**held, "role": "inout"}],
+            [dumps.value("buf0", "inout")],
+        ),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    sha = "0" * 64
+    graph = f"""\
+class GraphModule(torch.nn.Module):
+    def forward(self, a: "f32[4, 8][8, 1]cpu"):
+        empty: "f32[4, 8][8, 1]cpu" = torch.ops.aten.empty.memory_format([4, 8])
+        drawn: "f32[4, 8][8, 1]cpu" = torch.ops.aten.{reader}
+        return (drawn,)
+"""
+    graphs.write(dump, {sha: graph})
+    for path in dump.glob("rank*/run*/run.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": sha}))
+    assert len(examine(dump)) == (operator == "mul")
 
 
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:

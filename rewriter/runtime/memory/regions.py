@@ -6,6 +6,7 @@ Buffers that it cannot guard are left to `watch.py`, and so is everything where 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -50,13 +51,12 @@ def make_lines(
     )
     core: Any = torch._C
     stream = getattr(core, "_cuda_getCurrentRawStream", None)
-    is_capturing = getattr(core, "_cuda_isCurrentStreamCapturing", _never)
     lines = module.Lines(
         calls,
         (
             *(Tensor, core._construct_storage_from_data_pointer, core._storage_Use_Count),
             *(core._len_torch_dispatch_stack, torch.is_inference_mode_enabled),
-            *(stream, is_capturing),
+            *(stream, _is_of_graphs),
             *of_memory,
             *otherwise,
         ),
@@ -69,8 +69,28 @@ def make_lines(
     return lines
 
 
-def _never() -> bool:
-    return False
+def _is_of_graphs() -> bool:
+    """Whether memory that is allocated now is that of CUDA graphs."""
+    is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+    return is_capturing is not None and (is_capturing() or is_in_graph_tree())
+
+
+def is_in_graph_tree() -> bool:
+    """Whether Inductor's CUDA graph trees run or capture a function (`mode="reduce-overhead"`).
+
+    They require what it returns to be a block of their pool; a buffer within bands is not one.
+    """
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return False
+    try:
+        manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
+    except (AssertionError, AttributeError, RuntimeError):  # a thread that has none
+        return False
+    if manager is None:
+        return False
+    is_capturing: bool = torch._C._cuda_isCurrentStreamCapturing()
+    return is_capturing or bool(getattr(manager, "in_warmup", False))
 
 
 def make_memory(

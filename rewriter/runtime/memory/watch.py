@@ -16,7 +16,7 @@ from .. import device
 from .bands import Bands, Damage, band, bands
 from .guarded import Guarded, fill, flat, guarded, is_shared
 from .patterns import GUARD_VARIABLE, PROBES, VARIABLE, parse_fills, pattern
-from .regions import make_lines, make_memory
+from .regions import is_in_graph_tree, make_lines, make_memory
 from .rows import coverage_row, encoded, store_line, write_rows
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _FAILED = {
     "stale": "it could not be filled",
 }
 _ELSEWHERE = "on another device"
+_OF_GRAPHS = "in the memory of CUDA graph trees"
 _NO_BAND = f"{GUARD_VARIABLE} is 0"
 
 
@@ -149,7 +150,8 @@ class Memory:
         """A buffer was allocated at memory event `index`. Returns the tensor to use instead."""
         watched = self._watched(call)
         wanted = self.probes & {"bounds", "poison"}
-        if reason := _unguardable(tensor):
+        reason = _unguardable(tensor) or (is_in_graph_tree() and _OF_GRAPHS)
+        if reason:
             for probe in wanted:
                 watched.skipped[probe][reason] += 1
             return tensor

@@ -219,6 +219,8 @@ def _report(bench: Bench, faults: list[Fault], arguments: argparse.Namespace) ->
 def _forms(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
     from benchmarks.faults.models import FORMS
 
+    if arguments.random:
+        return {"python": tuple(f"random-{seed}" for seed in range(arguments.random))}
     return {
         form: tuple(x for x in names if x in (arguments.models or names))
         for form, names in FORMS.items()
@@ -234,6 +236,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=300, help="seconds of one command")
+    parser.add_argument(
+        "--random", type=int, default=0, metavar="N", help="in N programs drawn at random"
+    )
     parser.add_argument("--forms", nargs="+", choices=("python", "cpp_wrapper", "aoti"))
     parser.add_argument("--models", nargs="+", metavar="MODEL")
     parser.add_argument(

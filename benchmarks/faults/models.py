@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from benchmarks.faults.random_models import drawn
 from benchmarks.models import SIZES, build
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def build_of(name: str) -> Build:
 
     if name in MODELS:
         return MODELS[name]
+    if name.startswith("random-"):
+        return lambda _: drawn(int(name.removeprefix("random-"))).case()
 
     def seeded(device: str) -> Case:
         torch.manual_seed(0)

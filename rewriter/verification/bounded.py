@@ -166,6 +166,8 @@ def rounded(
         # Its readers may see an infinity, or not.
         own = torch.where(value.abs() >= narrow.max, torch.inf, own)
         through |= {dtype}
-    error = own if error is None else error + own
-    error = torch.where(torch.isfinite(value.abs()), finite_error(error), 0.0)
+    before = torch.zeros_like(own) if error is None else finite_error(error)
+    # Infinities and NaN are not rounded; what would be another number without a rounding is unknown.
+    outside = torch.where(torch.isinf(before), torch.inf, 0.0)
+    error = torch.where(torch.isfinite(value.abs()), finite_error(before + own), outside)
     return Bounded(value, error, dtype, terms, steps, through)

@@ -209,3 +209,18 @@ def test_what_is_computed_as_one_minus_something_may_be_off_near_zero(name: str)
     expected = run(operator_named(["aten", name, "default"]), (exact(x),), {}, None)
     assert compare(wrote, expected).agrees
     assert not compare(wrote * 1.02, expected).agrees
+
+
+def test_whether_two_values_are_equal_is_not_judged_where_rounding_decides_it() -> None:
+    """As in the gradient of a maximum: `mask / sum(max == x)`, which is no number if none is."""
+    x = torch.rand(16, generator=torch.Generator().manual_seed(3))
+    aten = ["aten"]
+    again = run(operator_named([*aten, "log1p", "default"]), (exact(x),), {}, torch.float32)
+    top = exact(torch.log1p(x).amax(-1, keepdim=True))
+    same = run(operator_named([*aten, "eq", "Tensor"]), (top, again), {}, torch.bool)
+    assert same.bound().isinf().sum() == 1
+    count = run(operator_named([*aten, "sum", "dim_IntList"]), (same, [-1], True), {}, torch.int64)
+    one = exact(torch.ones(1))
+    share = run(operator_named([*aten, "div", "Tensor"]), (one, count), {}, torch.float32)
+    mask = run(operator_named([*aten, "mul", "Tensor"]), (share, same), {}, torch.float32)
+    assert compare((x == x.max()).float(), mask).agrees

@@ -51,10 +51,18 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
         ends = [call(replacing(one, end)) for end in ends_of(one)]
         if ends:
             error = error + torch.stack([apart(value, end) for end in ends]).amax(0)
+            if value.is_floating_point():  # `inf * 0`, of an operand that may be any number
+                unknown = ~torch.isfinite(one.bound()) & value.isnan()
+                error = torch.where(unknown, torch.inf, error)
     if precision([kind, *(x.dtype for x in given if x.is_real)]) is torch.float32:
         for narrow_args, narrow_kwargs in _narrowed(args, kwargs):
             other = caller(operator, narrow_args, narrow_kwargs)(value_of)
             error = error + apart(value, other)
+    if name in ("eq", "ne") and any(one.error is not None for one in given):
+        # Neither end of what a value may be is equal to the other, but something between may be.
+        first, *rest = (x.value if isinstance(x, Bounded) else x for x in args)
+        between = sum(one.bound() for one in given)
+        error = torch.where((first - rest[0]).abs() <= between, torch.inf, error)
     if not (value.is_floating_point() or value.is_complex()):
         exact = not bool(error.any())
         return rounded(value, None if exact else error, value.dtype, given)

@@ -24,7 +24,11 @@ SUMS = names("sum mean cumsum avg_pool2d _adaptive_avg_pool2d scatter_add index_
 def summed(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> Bounded:
     value = call(value_of)
     if not value.is_floating_point():
-        return rounded(value, None, kind, given)
+        source = given[0]
+        if source.error is None:
+            return rounded(value, None, kind, given)
+        uncertain = call(lambda one: one.bound() if one is source else one.value)
+        return rounded(value, torch.where(uncertain > 0, torch.inf, 0.0), kind, given)
     terms = max(1, given[0].value.numel() // max(1, value.numel()))
     if value.shape == given[0].value.shape:  # a running sum, or a scatter: any may take them all
         terms = max([*value.shape, 1])

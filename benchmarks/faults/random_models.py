@@ -284,8 +284,8 @@ def _indexed(d: _Drawing) -> str:
     size = d.values[x].shape[0]
     length = d.random.randint(1, 9)
     index = f"torch.arange({length}) * 5 % {size}"
-    # Where an element is put twice, Inductor (torch 2.13) reads what it has just put: x[i] = x[i] * 2
-    # doubles twice in one kernel. It is said to be wrong, rightly.
+    # Where an element is put twice, a kernel of torch 2.13 reads what it has just put: `x[i] * 2`
+    # into `x[i]` doubles twice, which is found, and rightly.
     once = f"torch.arange({min(length, size)}).flip(0)"
     return d.random.choice((
         f"{x}[{index}]",

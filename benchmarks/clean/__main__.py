@@ -122,7 +122,9 @@ def report(rows: Iterable[dict[str, Any]]) -> str:
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for group in (*sorted({x["group"] for x in rows}), "all"):
         some = [x for x in rows if group in (x["group"], "all")]
-        launches, checked = (sum(x["verify"][key] for x in some) for key in ("launches", "checked"))
+        launches, checked = (
+            sum(x.get("verify", {}).get(key, 0) for x in some) for key in ("launches", "checked")
+        )
         cells = (
             group,
             sum(len(x["programs"]) for x in some),

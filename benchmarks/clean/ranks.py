@@ -119,8 +119,9 @@ def _change(parameter: Any) -> None:
     local.data.view(-1)[5] += 1e-3
 
 
-def ask(job: Job, device: str, work: Path) -> tuple[str, str]:
-    """Run a job with probes. Returns the reason and the names of the first divergence."""
+def ask(job: Job, device: str, work: Path) -> tuple[str, str, int]:
+    """Run a job with probes. Returns the reason of the first divergence, the verdict, and the exit
+    code of the comparison."""
     folder = work / f"{job.way}-{job.fault}"
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(work / f"cache-{job.way}")}
@@ -156,7 +157,7 @@ def ask(job: Job, device: str, work: Path) -> tuple[str, str]:
     (folder / "answer.json").write_text(ended.stdout + ended.stderr)
     document = json.loads(ended.stdout)
     first = document.get("first") or {}
-    return first.get("reason", ""), document["sentence"]
+    return first.get("reason", ""), document["sentence"], ended.returncode
 
 
 def jobs(only: str) -> Iterator[Job]:
@@ -178,9 +179,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     wrong = 0
     for job in jobs(arguments.only):
-        reason, verdict = ask(job, arguments.device, arguments.work.resolve())
+        reason, verdict, code = ask(job, arguments.device, arguments.work.resolve())
         wanted, name = job.expected
-        right = reason == wanted and name in verdict
+        right = reason == wanted and name in verdict and code == bool(wanted)
         wrong += not right
         print(f"{'right' if right else 'WRONG'} {job.way} {job.fault}: {verdict}", flush=True)
     return int(wrong > 0)

@@ -7,7 +7,7 @@ that a launch computed and no later one absorbs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -341,6 +341,9 @@ _DOMAINS = (
     (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
     (("pow",), "a fractional power of a negative number is NaN"),
 )
+_POSITIVE = ("abs", "exp", "exp2", "relu", "sigmoid", "softplus", "square", "var")
+_KEEPING = ("add", "amax", "clone", "expand", "mean", "mul", "sum")  # of one that is positive
+_WHOLE_POWER = re.compile(r"pow\.Tensor_Scalar\(\w+, -?\d+(?:\.0)?\)")
 _CALLED = re.compile(r"aten\.(\w+)\.\w+\((\w+)")
 # What a kernel computes, and what becomes of it at 0: NaN, and infinities.
 _DIVISIONS = ("div", "reciprocal", "rsqrt")
@@ -403,10 +406,22 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
 
 def _entering(computes: Sequence[str], functions: Sequence[str]) -> str:
     """The first call of one of these functions whose operand the launch computes itself, and that
-    operand: no argument of the launch shows it. Empty if there is none."""
+    operand: no argument of the launch shows it. Empty if there is none, or it is never negative."""
     calls = dict(one.split(" = ", 1) for one in computes if " = " in one)
     for name, call in calls.items():
         match = _CALLED.match(call)
-        if match is not None and match[1] in functions and match[2] in calls:
+        if match is None or match[1] not in functions or match[2] not in calls:
+            continue
+        if not _WHOLE_POWER.search(call) and not _is_positive(match[2], calls):
             return f"{name} = {call}, of {match[2]} = {calls[match[2]]}"
     return ""
+
+
+def _is_positive(name: str, calls: Mapping[str, str]) -> bool:
+    """Whether a node is never negative, whatever it is computed from, by its operator."""
+    match = _CALLED.match(calls.get(name, ""))
+    if match is None:
+        return calls.get(name, "").startswith("var_mean")
+    if match[1] in _POSITIVE or _WHOLE_POWER.search(calls[name]):
+        return True
+    return match[1] in _KEEPING and _is_positive(match[2], calls)

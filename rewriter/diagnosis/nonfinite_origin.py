@@ -11,20 +11,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rewriter.artifact.naming.graph import parse
 from rewriter.diagnosis.evidence import unrecorded
 from rewriter.diagnosis.verdict import NonFiniteState
 from rewriter.dump import dataflow, infinities
-from rewriter.dump.dataflow import Flow, FlowNode
+from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import EventRow, NonFinite, TensorRow
-from rewriter.locate.declarations import unwritten_operators
 from rewriter.runtime.allowed import Allowed
 
-# Operators that draw the elements of the tensor that they are given.
+# Operators that draw the elements of the tensor that they are given, and do not read them.
 _DRAWS = re.compile(
-    r"(?:^|\W)(?:bernoulli|normal|uniform|exponential|geometric|cauchy|log_normal|random)"
-    r"(?:_functional)?_?(?:\W|$)"
+    r"(?:^|[\W_])(?:bernoulli(?:_|[._]p)|normal_(?:functional)?"
+    r"|(?:uniform|exponential|geometric|cauchy|log_normal|random)_?)(?=[\W_]|$)"
 )
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
@@ -79,7 +77,7 @@ def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
         written = _holding(dataflow.results(rows), "nan", kernel, allowed)
         read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
         if kernel:
-            written = tuple(row for row in written if not _is_undefined(run, row))
+            written = tuple(row for row in written if not _is_undefined(flow, node, row))
             read = () if _DRAWS.search(kernel) else read
         if node.step.launch is None:
             if written:
@@ -95,19 +93,16 @@ def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
     return None
 
 
-def _is_undefined(run: RunDump, row: TensorRow) -> bool:
-    """Whether a tensor of NaN alone is what `torch.empty` of the model returns, for which Inductor
-    may write NaN, and which is only given to operators that draw its elements anew."""
-    if row.nan != row.size or (graph := parse(run.graph)) is None:
+def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:
+    """Whether a tensor of NaN alone is only given to an operator that draws all of its elements:
+    Inductor writes NaN for `torch.empty`, as in `torch.empty(n).bernoulli_(0.8)`."""
+    slot = node.slots.get(row.arg)
+    if row.nan != row.size or slot is None:
         return False
-    shape = f"[{', '.join(map(str, row.shape))}]"
-    empty = {
-        node.name
-        for node in graph.nodes.values()
-        if node.operator in unwritten_operators() and shape in node.type
-    }
-    readers = [node for node in graph.nodes.values() if empty.intersection(node.reads)]
-    return bool(empty) and all(_DRAWS.search(node.operator) for node in readers)
+    made = ValueOrigin(node.step.position, slot)
+    later = flow.nodes[node.step.position + 1 : len(flow.nodes)]
+    reader = next((x for x in later if made in x.origins), None)
+    return reader is not None and bool(_DRAWS.search(reader.step.kernel))
 
 
 def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:

@@ -167,7 +167,7 @@ def rounded(
         own = torch.where(value.abs() >= narrow.max, torch.inf, own)
         through |= {dtype}
     before = torch.zeros_like(own) if error is None else finite_error(error)
-    # Infinities and NaN are not rounded; what would be another number without a rounding is unknown.
+    # Infinities and NaN are not rounded; what a rounding before makes another number is unknown.
     outside = torch.where(torch.isinf(before), torch.inf, 0.0)
     error = torch.where(torch.isfinite(value.abs()), finite_error(before + own), outside)
     return Bounded(value, error, dtype, terms, steps, through)

@@ -61,9 +61,9 @@ class Evaluator:
                 shaped.append(one)
                 if kind.lies_as(row):
                     exact.append(one)
-        return (
-            [*dict.fromkeys([*exact[:1], *(x for x in shaped if x == name)])] if exact else shaped
-        )
+        if not exact:
+            return shaped
+        return [exact[0], *([name] if name in shaped and name != exact[0] else [])]
 
     def base_of(self, view: str, value: Bounded) -> Bounded | None:
         """The value of the base of a view that has all of its elements; `None` of another one."""

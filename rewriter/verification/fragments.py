@@ -23,7 +23,7 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import NARROW, Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator, run
-from rewriter.verification.graph_types import named_sizes, tensor_type
+from rewriter.verification.graph_types import bias_of_convolution, named_sizes, tensor_type
 from rewriter.verification.judge import compare_recorded
 from rewriter.verification.types import Checked, Comparison
 
@@ -334,12 +334,13 @@ class _Fragment:
             same = [x for x in spare if kind and known[x].value.numel() == kind.numel]
             if len(same) != 1:
                 continue
-            spare.remove(same[0])
             value = known[same[0]]
-            if len(node.reads) > 2:
-                if (bias := _bias_of(node, known, spare)) is None:
+            if name := bias_of_convolution(node.call):
+                bias = _bias_of(name, node, known, spare)
+                if bias is None:
                     continue
                 value = _with_bias(value, bias)
+            spare.remove(same[0])
             found[node.name] = value
             missing = [x for x in missing if x not in node.reads]
         if len(missing) == len(spare):
@@ -347,10 +348,11 @@ class _Fragment:
         return found
 
 
-def _bias_of(node: FxNode, known: Mapping[str, Bounded], spare: list[str]) -> Bounded | None:
+def _bias_of(
+    name: str, node: FxNode, known: Mapping[str, Bounded], spare: list[str]
+) -> Bounded | None:
     """The bias of a convolution that a library has left out: by its name, or the one received
     value of its size; `None` if it is not known."""
-    name = node.reads[2]
     if name in known:
         return known[name]
     kind = tensor_type(node.type, {})

@@ -23,6 +23,7 @@ _DTYPES = {
     "u8": torch.uint8, "b8": torch.bool, "c64": torch.complex64, "c128": torch.complex128,
 }  # fmt: skip
 _TYPE = re.compile(r"^(\w+)\[([^\]]*)\](?:\[([^\]]*)\])?")
+_CONVOLUTION = re.compile(r"aten\.convolution\.default\(\w+, \w+, (\w+),")
 _SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 
 
@@ -103,3 +104,9 @@ def graph_sizes(graph: FxGraph, rows: Iterable[TensorRow | ScalarRow]) -> dict[s
         elif isinstance(row, TensorRow):
             sizes |= named_sizes(text, row.shape)
     return sizes
+
+
+def bias_of_convolution(call: str) -> str:
+    """The bias in the text of a convolution; empty for other calls, and if it has none."""
+    match = _CONVOLUTION.match(call)
+    return match[1] if match is not None and match[1] != "None" else ""

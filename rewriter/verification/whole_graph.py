@@ -9,7 +9,6 @@ sum. A launch that reads it is then checked together with its producer, from wha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
-from rewriter.verification.graph_types import TensorType
+from rewriter.verification.graph_types import TensorType, bias_of_convolution
 from rewriter.verification.judge import compare, compare_node, value_of
 from rewriter.verification.types import Checked, Comparison
 
@@ -34,7 +33,6 @@ _HEAVY = (
     "_scaled_dot_product_cudnn_attention _linear_pointwise _convolution_pointwise linear sort topk "
     "_fft_c2c _embedding_bag triton_kernel_wrapper_functional auto_functionalized "
 )
-_BIASED = re.compile(r"aten\.convolution\.default\(\w+, \w+, (\w+),")
 _MOST = 48  # nodes that are tried for one buffer
 
 
@@ -128,9 +126,8 @@ class WholeGraph:
     def _lacks_bias(self, launch: Launch, name: str) -> bool:
         """Whether a library convolves without the bias of the node, which a kernel adds later."""
         node = self._graph.nodes.get(name)
-        match = _BIASED.match(node.call) if node is not None else None
         read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
-        return match is not None and match[1] != "None" and len(read) == 2
+        return node is not None and bool(bias_of_convolution(node.call)) and len(read) == 2
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
         """Which view of a node a result is; empty if that is not known."""
@@ -209,7 +206,8 @@ class WholeGraph:
                 source, viewed = whole, False
             if not viewed and (members := self._types.held_as(node, source)):
                 if len(members) > 1 and view is not None:
-                    members = [x for x in members if x == view]
+                    same = [x for x in members if x == view]
+                    members = same if same or node == nodes[0] else members[:1]
                 if not members:  # which of its views it is could not be told
                     continue
                 if node == members[0]:

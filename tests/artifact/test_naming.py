@@ -265,3 +265,26 @@ def test_damage_of_one_wrappers_names_leaves_those_of_the_others(tmp_path: Path)
     names = dumped.read(tmp_path)
     assert [*names] == ["b"]
     assert names["b"].nodes == {0: ("linear",)}
+
+
+@pytest.mark.parametrize(
+    ("head", "declared", "inputs"),
+    [
+        ('self, a: "f32[4, 2][2, 1]cpu", mesh, b: "f32[2]"', "", ["a", "mesh", "b"]),
+        ('self, a : "f32[2]", n: "Sym(s0)"', "", ["a", "n"]),
+        ("self, x : torch.Tensor, y=None", "", ["x", "y"]),
+        ("self, m: torch.distributed.DeviceMesh", "", ["m"]),
+        ("self, d, k", '    d_a: "f32[2]"; d_b: "f32[2]"; k: "f32[2]"; \n', ["d_a", "d_b", "k"]),
+        (
+            "\n        self,\n        a: \"f32[2]\",  # PlainAOTInput(idx=0)\n"
+            "    mesh,  # SubclassGetAttrAOTInput(base=PlainAOTInput(idx=1), attr='device_mesh')\n"
+            "    ", "", ["a", "mesh"],
+        ),
+    ],
+)  # fmt: skip
+def test_inputs_keep_their_places_whatever_they_are(
+    head: str, declared: str, inputs: list[str]
+) -> None:
+    graph = parse(f"    def forward({head}):\n{declared}        return (a,)\n")
+    assert graph is not None
+    assert list(graph.inputs) == inputs

@@ -381,6 +381,13 @@ def _named(dump: Path, **kinds: str) -> Path:
     """Add to a dump what its inputs are in the model."""
     given = {name: names.Input(f"block.{name}", "", kind) for name, kind in kinds.items()}
     names.write(dump, {"": names.Names(inputs=given)})
+    return _with_fingerprints(dump)
+
+
+def _with_fingerprints(dump: Path) -> Path:
+    facts = json.loads((dump / "manifest.json").read_text())
+    facts["fingerprint"] = {"name": "nh128", "version": 1}
+    (dump / "manifest.json").write_text(json.dumps(facts))
     return dump
 
 
@@ -391,13 +398,16 @@ def test_a_parameter_that_differs_in_one_element_is_told_by_its_fingerprint(
     """Its statistics are those of the other ranks."""
 
     def given(fingerprint: str) -> Any:
-        return call(), [value("primals_1"), value("primals_2", mean=2, sha256=fingerprint)]
+        return call(), [value("primals_1"), value("primals_2", mean=2, fingerprint=fingerprint)]
 
     path = _named(dump([given("a")] * 2, [given("a"), given("b")]), primals_2=kind)
     found = compare_ranks(path)
     assert where(found) == (1, "inputs", "rank1/run1", "inputs")
     assert f"the {kind} block.primals_2 (primals_2)" in describe_ranks.verdict(found)
-    assert compare_ranks(dump([given("a")], [given("b")], root="other")).first is None
+    assert (
+        compare_ranks(_with_fingerprints(dump([given("a")], [given("b")], root="other"))).first
+        is None
+    )
 
 
 def test_a_buffer_that_a_call_updates_is_as_its_data(dump: Callable[..., Path]) -> None:
@@ -422,8 +432,44 @@ def test_parts_of_a_model_are_not_compared(dump: Callable[..., Path]) -> None:
     assert "parts of the model, not compared" in describe_ranks.verdict(found)
 
 
+def test_another_initialisation_is_not_known_to_be_a_part(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Most parameters differ: parts of a model, or weights that nothing made the same."""
+    path = _named(dump([plain(1, 2)], [plain(4, 9)]), primals_1="parameter", primals_2="buffer")
+    found = compare_ranks(path)
+    assert (found.first, found.is_unexplained) == (None, True)
+    assert cli.main(["compare", str(path), "--ranks"]) == 1
+    assert "parts of the model" in capsys.readouterr().out
+    assert first(compare_ranks(path, data=["x"])).reason == "inputs"
+
+
+def test_weights_of_a_function_are_not_known_to_be_data(dump: Callable[..., Path]) -> None:
+    path = dump([plain(1), plain(1, 2)], [plain(1), plain(1, 3)])
+    found = compare_ranks(_named(path, primals_1="data", primals_2="data"))
+    assert where(found) == (1, "parameters", "rank1/run1", "inputs")
+
+
+def test_what_only_differs_in_bits_is_no_known_data(dump: Callable[..., Path]) -> None:
+    """A launch that makes much of little is not accused, and not called right."""
+
+    def rank(mark: str, wrong: float) -> Any:
+        x = value("primals_1", fingerprint="x")
+        near = value("w", "out", 1.0, fingerprint=mark)
+        launches = [
+            launch(0, "k_w_0", [x], [near]),
+            launch(1, "k_y_1", [{**near, "role": "in"}], [value("y", "out", wrong)]),
+        ]
+        return launches, [x]
+
+    found = compare_ranks(_with_fingerprints(dump([rank("a", 1)], [rank("b", 9)])))
+    assert (found.first, found.is_unexplained) == (None, True)
+
+
 def test_data_that_agreed_at_first_are_data(dump: Callable[..., Path]) -> None:
-    path = _named(dump([plain(1), plain(2)], [plain(1), plain(3)]), primals_1="data")
+    path = _named(
+        dump([plain(1), plain(2)], [plain(1), plain(3)]), primals_1="data", primals_2="parameter"
+    )
     found = compare_ranks(path)
     assert (found.first, [x.reason for x in found.given]) == (None, ["data"])
 

@@ -23,7 +23,7 @@ from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe, statistics
-from rewriter.dump import graphs, names
+from rewriter.dump import names
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.where import where
 
@@ -168,33 +168,47 @@ def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("reader", ["bernoulli.p(empty, 0.8)", "mul.Tensor(empty, 2)"])
+@pytest.mark.parametrize(
+    ("kernel", "nan", "excused"),
+    [
+        ("torch.ops.aten.bernoulli_.float", 32, True),
+        ("aoti_torch_cpu_bernoulli__float", 32, True),
+        ("torch.ops.aten.normal_functional.default", 32, True),
+        ("torch.ops.aten.bernoulli_.float", 5, False),
+        ("torch.ops.aten.bernoulli.default", 32, False),
+        ("torch.ops.aten.normal.Tensor_Tensor", 32, False),
+        ("torch.ops.aten.mul_.Tensor", 32, False),
+    ],
+)
 def test_nan_that_stands_for_torch_empty_is_no_nan_of_the_model(
-    reader: str, tmp_path: Path
+    kernel: str, nan: int, excused: bool, tmp_path: Path
 ) -> None:
     """Inductor writes NaN for it; an operator that draws all elements does not read them."""
-    operator = reader.partition(".")[0]
-    held = dumps.value("buf0", "out", nan=32)
+    held = dumps.value("buf0", "out", nan=nan)
     launches = [
         dumps.launch(0, "cpp_fused_add_empty_0", [dumps.value("a")], [held]),
-        dumps.launch(
-            1, f"torch.ops.aten.{operator}_.float", [{**held, "role": "inout"}],
-            [dumps.value("buf0", "inout")],
-        ),
-    ]  # fmt: skip
+        dumps.launch(1, kernel, [{**held, "role": "inout"}], [dumps.value("buf0", "inout")]),
+    ]
+    assert len(verdicts(tmp_path, launches)) == (not excused)
+
+
+@pytest.mark.parametrize(
+    "computes",
+    [
+        ("sub = aten.sub.Tensor(a, b)", "pow_1 = aten.pow.Tensor_Scalar(sub, 2)"),
+        ("exp = aten.exp.default(a)", "sum_1 = aten.sum.dim_IntList(exp, [1])",
+         "log = aten.log.default(sum_1)"),
+        ("var_mean = aten.var_mean.correction(a, [1])", "getitem = var_mean[0]",
+         "add = aten.add.Tensor(getitem, 1e-05)", "rsqrt = aten.rsqrt.default(add)"),
+    ],
+)  # fmt: skip
+def test_what_is_never_negative_is_not_suspected(computes: tuple[str, ...], tmp_path: Path) -> None:
+    kernel = "cpp_fused_exp_log_pow_rsqrt_0"
+    launches = [dumps.launch(0, kernel, [dumps.value("a")], [dumps.value("buf0", "out", nan=5)])]
     dump = dumps.write(tmp_path / "x.dump", launches)
-    sha = "0" * 64
-    graph = f"""\
-class GraphModule(torch.nn.Module):
-    def forward(self, a: "f32[4, 8][8, 1]cpu"):
-        empty: "f32[4, 8][8, 1]cpu" = torch.ops.aten.empty.memory_format([4, 8])
-        drawn: "f32[4, 8][8, 1]cpu" = torch.ops.aten.{reader}
-        return (drawn,)
-"""
-    graphs.write(dump, {sha: graph})
-    for path in dump.glob("rank*/run*/run.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": sha}))
-    assert len(examine(dump)) == (operator == "mul")
+    names.write(dump, {"": names.Names(computes={0: computes})})
+    (only,) = examine(dump)
+    assert not any(text.startswith("It computes") for text in only.notes)
 
 
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:

@@ -224,3 +224,28 @@ def test_whether_two_values_are_equal_is_not_judged_where_rounding_decides_it() 
     share = run(operator_named([*aten, "div", "Tensor"]), (one, count), {}, torch.float32)
     mask = run(operator_named([*aten, "mul", "Tensor"]), (share, same), {}, torch.float32)
     assert compare((x == x.max()).float(), mask).agrees
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_of_a_convolution_are_bounded_each_by_what_it_is_made_of(
+    transposed: bool,
+) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x, weight = torch.randn(3, 4, 9, 9, generator=generator), torch.randn(4, 4, 3, 3)
+    rest = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], 1)
+    out = torch.ops.aten.convolution.default(x, weight, None, *rest)
+    gradient = torch.randn(out.shape, generator=generator)
+    call = operator_named(["aten", "convolution_backward", "default"])
+    more = ([4], *rest, [True, True, True])
+    wrote = call(gradient, x, weight, *more)
+    token = products.TF32.set(frozenset({"conv"}))
+    try:
+        loose = run(call, (exact(gradient), exact(x), exact(weight), *more), {}, None)
+    finally:
+        products.TF32.reset(token)
+    tight = run(call, (exact(gradient), exact(x), exact(weight), *more), {}, None)
+    for place, got in enumerate(wrote):
+        assert compare(got, tight[place]).agrees
+        assert not compare(got * 1.001, tight[place]).agrees
+        rounded = (got.double() * (1 + 2**-12)).float()  # as TF32 may be off
+        assert compare(rounded, loose[place]).agrees == (place < 2)

@@ -21,7 +21,7 @@ _FIRST_LINES = 5_000  # where the first line of the model is searched for: input
 _CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
 _INPUT = re.compile(r"(\w+): ?\"([^\"]*)\"")
 # The same in the head of a graph, where what is no tensor, such as a device mesh, has no type.
-_GIVEN = re.compile(r"(\w+)(?:: ?\"([^\"]*)\")?\s*(?:,|$)")
+_GIVEN = re.compile(r'(?:^|,)\s*(\w+)(?: ?: ?(?:"([^"]*)"|[\w.\[\]]+))?(?: ?= ?[^,]*)?\s*(?=,|$)')
 _COMMENT = re.compile(r"#.*")
 _DESCRIBED = re.compile(r"^\s*(\w+)(?:: ?\"[^\"]*\")?,?\s*# (\w+)\((.*)\)$")
 _PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
@@ -247,6 +247,8 @@ def parse(text: str) -> FxGraph | None:
             place = None
         elif _DECLARED.match(line):
             declared = dict(_INPUT.findall(line))
+            if not types:  # the arguments of the module, of which these are the members
+                inputs.clear()
             types |= declared
             inputs |= dict.fromkeys(declared, "")
         elif match := _NODE.match(line):

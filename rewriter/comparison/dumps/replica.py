@@ -160,9 +160,9 @@ class _Search:
                 )
             elif launch.blame == "culprit":
                 self._read_culprit(launch, run, at, near, recorded=recorded)
-            for tensor in launch.tensors:
-                change = near.add if _is_apart(tensor) else near.discard
-                change(variable(tensor.name))
+            written = (x for x in launch.results if x.state != "unknown")
+            near -= {variable(x.name) for x in written}
+            near |= {variable(x.name) for x in launch.tensors if _is_apart(x)}
 
     def seen(self, comparison: Comparison) -> Iterator[Divergence]:
         """Yield the first launch that differs, if nothing is to blame."""
@@ -191,8 +191,10 @@ class _Search:
         # A rank with a part of the model has its own values of most parameters.
         firsts = [self._firsts.get((wrapper, x)) in DIFFERS for x in kept]
         shards = {x for x, kind in kinds.items() if kind == "shard"}
-        if 2 * sum(firsts) > len(firsts) > 1:
+        if self._data is None and 2 * sum(firsts) > len(firsts) > 1:
             shards |= {x for x, is_own in zip(kept, firsts, strict=True) if is_own}
+        # What a function is given is data if it also has a model; else it may be its weights.
+        data = {x for x, kind in kinds.items() if kind == "data" and (kept or shards)}
         updated = _updated(inside)
         # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
@@ -204,13 +206,13 @@ class _Search:
                 own.append(name)
             elif kind in KEPT:
                 inputs.append(name)
-            elif self._firsts[wrapper, name] == "equal" and kind != "data":
+            elif self._firsts[wrapper, name] == "equal" and name not in data:
                 parted.append(name)
             elif self._data is not None:
                 inputs.append(name)
             else:
                 own.append(name)
-                if kind != "data":
+                if name not in data:
                     unknown.add(name)
         # After a fault, differing inputs of a later call may be its consequence.
         if not self.divergences:
@@ -218,8 +220,10 @@ class _Search:
                 given = self._inputs("data", run, at, launch, own)
                 is_known = not any(x in unknown for x in own)
                 self._give(replace(given, is_known=is_known))
-            if wrong & shards:
-                self._give(self._inputs("shards", run, at, launch, sorted(wrong & shards)))
+            if parts := sorted(wrong & shards):
+                is_known = all(kinds.get(x) == "shard" for x in parts)  # or it is only likely
+                given = self._inputs("shards", run, at, launch, parts)
+                self._give(replace(given, is_known=is_known))
         self._part_once(self._inputs("inputs", run, at, launch, inputs))
         self._part_once(self._inputs("parameters", run, at, launch, parted))
 
@@ -250,14 +254,15 @@ class _Search:
             self._give(Divergence("random", self._rank, run.a, at, launch))
             return
         wrong = tuple(x.name for x in launch.reads if x.state in DIFFERS or _is_apart(x))
-        facts = self._runs[run.b].launch_row(launch.place.launch)
+        facts = self._runs[run.a].launch_row(launch.a.launch if launch.a else None)
         # What it reads may have been recorded where it was written.
         wrong += tuple(name for _, name, *_ in facts.reads if variable(name) in near)
         if wrong or (not recorded and launch.inputs != "equal"):
             # The inputs of the call were not recorded, and the launch may have read one; or what it
             # read is equal within tolerance only, of which its results make more.
             names = tuple(dict.fromkeys(wrong))
-            given = Divergence("data", self._rank, run.a, at, launch, names, is_known=recorded)
+            is_known = recorded and bool(self.given)
+            given = Divergence("data", self._rank, run.a, at, launch, names, is_known=is_known)
             self._give(given)
         else:
             self.divergences.append(Divergence("launch", self._rank, run.a, at, launch))
@@ -297,11 +302,8 @@ def _label(name: str, known: Input | None) -> str:
     """Such as `the buffer 1.scale (primals_4)`."""
     if known is None or not known.name:
         return name
-    return (
-        f"the {known.kind} {known.name} ({name})"
-        if known.kind in KEPT
-        else (f"{known.name} ({name})")
-    )
+    what = f"the {known.kind} " if known.kind in KEPT else ""
+    return f"{what}{known.name} ({name})"
 
 
 class _Collectives:

@@ -90,7 +90,9 @@ def is_in_graph_tree() -> bool:
     if manager is None:
         return False
     is_capturing: bool = torch._C._cuda_isCurrentStreamCapturing()
-    return is_capturing or bool(getattr(manager, "in_warmup", False))
+    # It also says so after the function returned, and its results are known.
+    is_warm = bool(getattr(manager.current_node, "outputs_weakrefs", ()))
+    return is_capturing or (bool(getattr(manager, "in_warmup", False)) and not is_warm)
 
 
 def make_memory(

@@ -43,11 +43,15 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
         by_error = [error for _, error in moved]
         return _summed_up(value, magnitude, squares, total, by_error, terms, given, kind, eps)
     gradient, x, weight = factors
-    each = gradient.value.numel() // max(1, gradient.value.shape[1])
+    is_transposed = bool(args[7]) if len(args) > 7 else False
+    each, of_weight = (
+        one.value.numel() // max(1, one.value.shape[1])
+        for one in (gradient, x if is_transposed else gradient)
+    )
     # What each of the results is a product of, and how many of them it adds.
     made = (
         ((gradient, weight), weight.value.numel() // max(1, x.value.shape[1])),
-        ((gradient, x), each),
+        ((gradient, x), of_weight),
         ((gradient,), each),
     )
     return tuple(
@@ -56,7 +60,7 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
         else _summed_up(
             result, magnitude[i], squares[i], total[i],
             [error[i] for one, error in moved if any(one is factor for factor in of)],
-            terms, list(of), kind, eps,
+            terms, list(of), kind, eps if len(of) > 1 else 0.0,
         )
         for i, (result, (of, terms)) in enumerate(zip(value, made, strict=True))
     )  # fmt: skip

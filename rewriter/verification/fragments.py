@@ -220,7 +220,8 @@ class _Fragment:
     ) -> list[Checked]:
         """Find out which node each result is, by the values."""
         computable = evaluator.computable()
-        found = []
+        found: list[Checked] = []
+        waiting: list[Argument] = []
         for argument in self._out:
             row = self._written[argument.name]
             name = self._updated.get(argument.name, "")
@@ -231,11 +232,26 @@ class _Fragment:
             if name:
                 found.append(self._left(evaluator, name, argument, row))
                 continue
-            name, meant, comparison = self._best(evaluator, names, argument, row, known)
-            if name in names:
-                names.remove(name)
-            name = meant if name in self._graph.nodes else name
-            found.append(Checked(argument.name, self._graph.statement(name), comparison))
+            waiting.append(argument)
+        # Those that agree take their names first, nodes before buffers that may be any of them:
+        # another result is then none of these.
+        names.sort(key=lambda name: name not in self._graph.nodes)
+        for last in (False, True):
+            for argument in list(waiting):
+                row = self._written[argument.name]
+                try:
+                    name, meant, comparison = self._best(evaluator, names, argument, row, known)
+                except NoneAgreesError:
+                    if last:
+                        raise
+                    continue
+                if not (last or comparison.agrees):
+                    continue
+                waiting.remove(argument)
+                if name in names:
+                    names.remove(name)
+                name = meant if name in self._graph.nodes else name
+                found.append(Checked(argument.name, self._graph.statement(name), comparison))
         if not found:
             raise UncheckedError("what it wrote was not saved")
         return found

@@ -24,7 +24,10 @@ from rewriter.verification import received
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.graph_types import TensorType
 
-_VIEW = re.compile(r"^\s*(\w+) = reinterpret_tensor\(\w+, .*, (\d+)\)", re.MULTILINE)
+# Sizes, strides, and where it begins, in elements.
+_VIEW = re.compile(
+    r"^\s*(\w+) = reinterpret_tensor\(\w+, \([^()]*\), \([^()]*\), (\d+)\)", re.MULTILINE
+)
 _OFFSET = re.compile(r"reinterpret_tensor\(\w+, .*, (\d+)\)$")
 
 

@@ -225,7 +225,8 @@ class Memory:
         watched = self._watched(call)
         if not isinstance(tensor, Tensor):
             return
-        reason = _unguardable(tensor) or (is_held and "another variable has it")
+        reason = _unguardable(tensor) or (is_in_graph_tree() and _OF_GRAPHS)
+        reason = reason or (is_held and "another variable has it")
         reason = reason or (is_shared(tensor) and "another tensor has its memory")
         if reason:
             watched.skipped["stale"][reason] += 1

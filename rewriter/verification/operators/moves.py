@@ -47,10 +47,13 @@ def unknown(call: Any, kind: torch.dtype) -> Bounded:
     return Bounded(value, torch.full(value.shape, torch.inf, dtype=torch.float64), kind)
 
 
-def constant(call: Any, kind: torch.dtype) -> Bounded:
+def constant(call: Any, kind: torch.dtype, *, is_window: bool = False) -> Bounded:
     value = call(value_of)
     if not value.is_floating_point():
         return Bounded(value, None, value.dtype)
     value = value.to(torch.float64)
     narrow = precision([kind])
-    return Bounded(value, (value - value.to(narrow).to(torch.float64)).abs().nan_to_num(0.0), kind)
+    error = (value - value.to(narrow).to(torch.float64)).abs().nan_to_num(0.0)
+    if is_window:  # 1 minus a cosine: at 0 it is as far off as at 1
+        error = error + 10 * torch.finfo(narrow).eps
+    return Bounded(value, error, kind)

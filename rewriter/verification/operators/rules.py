@@ -46,7 +46,7 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     if name in unwritten_operators():
         return unknown(call, kind)
     if not given or name.endswith("_like"):
-        return constant(call, kind)
+        return constant(call, kind, is_window=name.endswith("_window"))
     if name in SUMS:
         return summed(name, call, args, given, kind)
     if name in PRODUCTS:

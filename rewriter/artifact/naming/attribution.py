@@ -154,11 +154,13 @@ class _Attribution:
         for buffer, node in left:
             if buffer in last and node in graph.nodes:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
+        self._likely: set[_Value] = set()
         self._called = self._calls()
 
     @property
     def held(self) -> Mapping[_Value, str]:
-        return self._held
+        """What is known of values, without what is only likely."""
+        return {value: name for value, name in self._held.items() if value not in self._likely}
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
         by_launch: dict[int, tuple[str, ...]] = {}
@@ -180,18 +182,23 @@ class _Attribution:
         for launch in self._launches:
             names = sorted(called(launch) & set(candidates))
             nodes = {x.name: x for name in names for x in _untaken(candidates[name], taken)}
+            known = {self._held.get(value) for value in self._reads[launch.index]}
+            possible = [x for x in nodes.values() if known - {None} <= self._bases(x)]
+            if not possible:
+                continue
             # The calls are in the order of the graph, or nearly so.
-            for node in sorted(nodes.values(), key=lambda one: self._order[one.name]):
-                bases = {self._graph.base(name) for name in node.reads}
-                known = {self._held.get(value) for value in self._reads[launch.index]}
-                if not known - {None} <= bases:
-                    continue
-                self._hold_read(launch.index, node, bases - known)
-                calls[launch.index] = node.name
-                taken.add(node.name)
-                self._hold(launch.index, node.name)
-                break
+            node = min(possible, key=lambda one: self._order[one.name])
+            before = set(self._held)
+            self._hold_read(launch.index, node, self._bases(node) - known)
+            calls[launch.index] = node.name
+            taken.add(node.name)
+            self._hold(launch.index, node.name)
+            if None in known and len(possible) > 1:  # which of them it is, the order alone tells
+                self._likely |= self._held.keys() - before
         return calls
+
+    def _bases(self, node: FxNode) -> set[str]:
+        return {self._graph.base(name) for name in node.reads}
 
     def _hold_read(self, launch: int, node: FxNode, rest: set[str]) -> None:
         """Note what a call reads: the arguments of its node. `rest` are the unknown ones.

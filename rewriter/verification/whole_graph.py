@@ -33,6 +33,8 @@ _HEAVY = (
     "_scaled_dot_product_cudnn_attention _linear_pointwise _convolution_pointwise linear sort topk "
     "_fft_c2c _embedding_bag triton_kernel_wrapper_functional auto_functionalized "
 )
+_SHARP = 0.25  # a bound, relative to the largest element, for a value to be told from others
+_MANY = 0.5  # the share of elements that has to be so
 _MOST = 48  # nodes that are tried for one buffer
 
 
@@ -305,7 +307,7 @@ class WholeGraph:
                 comparison = self._compare(evaluator, name, got, row)
             except UncheckedError:
                 continue
-            if comparison.agrees and comparison.unsure < max(1, comparison.numel):
+            if comparison.agrees and _is_sharp(value_of(name, evaluator)):
                 agreeing.append((name, comparison))
         if not agreeing:
             return ((claim,) if claim else ()), None
@@ -353,3 +355,11 @@ class WholeGraph:
 def _variable(argument: Argument) -> str:
     """The variable of the wrapper that an argument is, or is a view of."""
     return argument.expr if argument.expr.isidentifier() else argument.buffer
+
+
+def _is_sharp(expected: Bounded) -> bool:
+    """Whether a value is known well enough to tell it from others: what rounding decides is not."""
+    if not expected.value.numel():
+        return True
+    bound, size = expected.bound(), expected.value.abs().double().nan_to_num(0.0, 0.0, 0.0)
+    return bool((bound <= _SHARP * size.max() + 1e-30).double().mean() > _MANY)

@@ -188,13 +188,14 @@ class _Attribution:
                 continue
             # The calls are in the order of the graph, or nearly so.
             node = min(possible, key=lambda one: self._order[one.name])
-            before = set(self._held)
+            values = (*self._reads[launch.index], *self._writes[launch.index])
+            before = {x for x in values if x in self._held}
             self._hold_read(launch.index, node, self._bases(node) - known)
             calls[launch.index] = node.name
             taken.add(node.name)
             self._hold(launch.index, node.name)
             if None in known and len(possible) > 1:  # which of them it is, the order alone tells
-                self._likely |= self._held.keys() - before
+                self._likely |= {x for x in values if x in self._held} - before
         return calls
 
     def _bases(self, node: FxNode) -> set[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch.nn import functional as F  # noqa: N812
 
 PROGRAMS: dict[str, Callable[[str], None]] = {}
@@ -604,14 +604,14 @@ def compiled_rmsprop(device: str) -> None:
 
 @program("torch")
 def operators_that_write(device: str) -> None:
-    @torch.library.custom_op("clean::rotate_", mutates_args=("x",))
+    @library.custom_op("clean::rotate_", mutates_args=("x",))
     def rotate_(x: Tensor, angle: Tensor) -> None:
         half = x.shape[-1] // 2
         a, b = x[..., :half].clone(), x[..., half:].clone()
         x[..., :half] = a * angle.cos() - b * angle.sin()
         x[..., half:] = b * angle.cos() + a * angle.sin()
 
-    @torch.library.custom_op("clean::attend", mutates_args=("out",))
+    @library.custom_op("clean::attend", mutates_args=("out",))
     def attend(out: Tensor, q: Tensor, k: Tensor) -> None:
         out.copy_(torch.softmax(q @ k.mT, -1) @ k)
 

@@ -22,6 +22,7 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.dataflow import variable
 from rewriter.dump.names import SourceLine
 from rewriter.locate import kernels
+from rewriter.locate.operators import takes_shape
 from rewriter.locate.types import Argument, Hazard, Launch
 
 _SHOWN = "shown by the text of the wrapper"
@@ -33,13 +34,6 @@ _KINDS: Mapping[Hazard, FindingKind] = {
     "stale": "stale",
     "freed": "freed",
 }
-# Operators that use only the shape of their first argument. `torch.empty(n).normal_()` becomes
-# `aten.normal_functional`.
-_TAKES_SHAPE = re.compile(
-    r"(?:torch\.ops\.aten\.|aoti_torch_[a-z]+_)"
-    r"(?:new_\w+|\w+_like|normal_functional|bernoulli[._]p|uniform|exponential|geometric|cauchy|"
-    r"log_normal|random)(?:_[a-z]\w*)?(?:\.\w+)?"
-)
 
 
 def examine_lifetimes(
@@ -108,9 +102,9 @@ def _wrong(
     launch: Launch, empty: Collection[str], sources: Mapping[str, str]
 ) -> Iterator[Argument]:
     seen = set()
-    takes_shape = _TAKES_SHAPE.fullmatch(launch.kernel) is not None
+    is_shape = takes_shape(launch.kernel)
     for position, argument in enumerate(launch.args):
-        if takes_shape and position == 0 and argument.hazard in ("unwritten", "taken"):
+        if is_shape and position == 0 and argument.hazard in ("unwritten", "taken"):
             continue
         if argument.hazard == "updated" and not reads_first(
             sources.get(launch.kernel, ""), position

@@ -17,13 +17,9 @@ from rewriter.dump import dataflow, infinities
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import EventRow, NonFinite, TensorRow
+from rewriter.locate.operators import takes_shape
 from rewriter.runtime.allowed import Allowed
 
-# Operators that draw the elements of the tensor that they are given, and do not read them.
-_DRAWS = re.compile(
-    r"(?:^|[\W_])(?:bernoulli(?:_|[._]p)|normal_(?:functional)?"
-    r"|(?:uniform|exponential|geometric|cauchy|log_normal|random)_?)(?=[\W_]|$)"
-)
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
 
@@ -78,7 +74,7 @@ def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
         read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
         if kernel:
             written = tuple(row for row in written if not _is_undefined(flow, node, row))
-            read = () if _DRAWS.search(kernel) else read
+            read = () if takes_shape(kernel) else read
         if node.step.launch is None:
             if written:
                 return Origin("given", node, written)
@@ -100,9 +96,9 @@ def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:
     if row.nan != row.size or slot is None:
         return False
     made = ValueOrigin(node.step.position, slot)
-    later = flow.nodes[node.step.position + 1 : len(flow.nodes)]
+    later = flow.nodes[node.step.position + 1 :]
     reader = next((x for x in later if made in x.origins), None)
-    return reader is not None and bool(_DRAWS.search(reader.step.kernel))
+    return reader is not None and takes_shape(reader.step.kernel)
 
 
 def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:

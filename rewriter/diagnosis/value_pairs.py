@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rewriter.core.types import Phase
 from rewriter.diagnosis.evidence import located
@@ -24,10 +24,11 @@ _MOST = 1 << 26  # elements that are compared
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """A row of a tensor, and the step that it was recorded at."""
+    """A row of a tensor, the step that it was recorded at, and the buffer that owned its memory."""
 
     step: RunStep
     row: TensorRow
+    root: str
 
 
 def can_be_paired(run: RunDump) -> bool:
@@ -73,10 +74,8 @@ class _Tracker:
         source = b"" if wrapper is None else wrapper.source
         self._text = source.decode("utf-8", "replace").split("\n")
         self._takes_over = _taken_over(self._text)
-        # By scope, and the name under which the memory was allocated. `_roots` has the buffers that
-        # own it: a later launch may write it through a name that this one's row does not know.
+        # By scope, and the name under which the memory was allocated.
         self._last: dict[tuple[str, str], ValueRecord] = {}
-        self._roots: dict[tuple[str, str], str] = {}
         self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
 
     def pairs(self) -> Iterator[tuple[ValueRecord, ValueRecord]]:
@@ -100,11 +99,11 @@ class _Tracker:
         before = {row.arg: row for row in rows if row.phase == "before"}
         for row in rows:
             name, root = row.arg, roots[row.arg]
-            now = ValueRecord(step, row)
+            now = ValueRecord(step, row, root)
             is_read = row.phase == "after" and row.role == "in" and root not in writes
             is_known = root not in self._arriving
             if is_read and is_known and name in before and _alike(before[name], row):
-                yield ValueRecord(step, before[name]), now
+                yield replace(now, row=before[name]), now
             # A view may show only a part of its variable; the rest matches whole variables.
             if (name, row.phase) in views:
                 continue
@@ -120,13 +119,13 @@ class _Tracker:
             ):
                 yield last, now
             if row.phase == "before" or step.launch is None:
-                self._last[scope, key], self._roots[scope, key] = now, root
+                self._last[scope, key] = now
         written = (x for x in rows if x.phase == "after" or (x.arg, x.phase) in views)
         self._forget(facts, {roots[row.arg] for row in written if row.role != "in"})
         for row in rows:
             if row.phase == "after" and (row.arg, "after") not in views:
-                place = scope, self._key(facts, row.arg)
-                self._last[place], self._roots[place] = ValueRecord(step, row), roots[row.arg]
+                record = ValueRecord(step, row, roots[row.arg])
+                self._last[scope, self._key(facts, row.arg)] = record
 
     def _key(self, facts: LaunchRow, name: str) -> str:
         """The name under which the memory of a variable was allocated. A name without a buffer in
@@ -138,9 +137,9 @@ class _Tracker:
         return name
 
     def _forget(self, facts: LaunchRow, written: set[str]) -> None:
-        """Drop the recordings of memory that was written."""
-        for scope, name in list(self._last):
-            if {name, self._roots[scope, name], dataflow.buffer_of(facts, name)} & written:
+        """Drop the recordings of memory that was written, under whichever name."""
+        for (scope, name), last in list(self._last.items()):
+            if {name, last.root, dataflow.buffer_of(facts, name)} & written:
                 del self._last[scope, name]
 
     def _is_updated(self, before: RunStep, step: RunStep, name: str) -> bool:

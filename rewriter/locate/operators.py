@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 
 from rewriter.locate import declarations
@@ -14,6 +15,19 @@ NAMESPACES = frozenset(
         "_c10d_functional", "c10d_functional", "c10d", "symm_mem",
     }
 )  # fmt: skip
+
+# Of their first argument they use the shape alone: they allocate one like it, or draw all of its
+# elements. `torch.empty(n).normal_()` becomes `aten.normal_functional`.
+_TAKES_SHAPE = re.compile(
+    r"(?:torch\.ops\.aten\.|aoti_torch_[a-z]+_)"
+    r"(?:new_\w+|\w+_like|normal_(?:functional)?|bernoulli(?:_|[._]p)|"
+    r"(?:uniform|exponential|geometric|cauchy|log_normal|random)_?)(?:_[a-z]\w*)?(?:\.\w+)?"
+)
+
+
+def takes_shape(kernel: str) -> bool:
+    """Whether a launch of an operator reads no element of its first argument."""
+    return _TAKES_SHAPE.fullmatch(kernel) is not None
 
 
 def written(name: str) -> list[int | str] | None:

@@ -99,7 +99,6 @@ class WholeGraph:
         forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
-        views: dict[str, str] = {}
         problem: UncheckedError | None = None
         for name, argument, row in self._results(launch, written):
             claim = self._claim(argument, launch)
@@ -115,12 +114,11 @@ class WholeGraph:
             if is_call and any(self._lacks_bias(launch, x) for x in nodes):
                 nodes, checked = (), None
             found[name] = nodes
-            views[name] = self._view(nodes, row, evaluator) if nodes else ""
             if checked is not None:
                 outcome.results.append(checked)
             else:
                 outcome.unknown.append(name)
-        self._remember(launch, written, found, views, known, group)
+        self._remember(launch, written, found, evaluator, known, group)
         if problem is not None and not outcome.results:
             raise problem
         return outcome
@@ -324,7 +322,7 @@ class WholeGraph:
         launch: Launch,
         written: Mapping[str, TensorRow],
         found: Mapping[str, tuple[str, ...]],
-        views: Mapping[str, str],
+        evaluator: Evaluator,
         known: Mapping[str, Bounded],
         group: tuple[int, ...],
     ) -> None:
@@ -332,7 +330,8 @@ class WholeGraph:
             nodes = found[name]
             self._taken.update(nodes)
             sources = {} if nodes else dict(known)
-            held = _Held(nodes, views[name], row, launch.index, sources, group)
+            view = self._view(nodes, row, evaluator) if nodes else ""
+            held = _Held(nodes, view, row, launch.index, sources, group)
             self._held[_variable(argument)] = held
             self._held[argument.buffer] = held
 

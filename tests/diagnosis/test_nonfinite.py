@@ -178,6 +178,7 @@ def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
         ("torch.ops.aten.bernoulli.default", 32, False),
         ("torch.ops.aten.normal.Tensor_Tensor", 32, False),
         ("torch.ops.aten.mul_.Tensor", 32, False),
+        ("cpp_fused_bernoulli_mul_1", 32, False),
     ],
 )
 def test_nan_that_stands_for_torch_empty_is_no_nan_of_the_model(

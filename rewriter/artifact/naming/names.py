@@ -20,11 +20,11 @@ from rewriter.locate.types import Located
 
 _PLAIN = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
 _TARGET = re.compile(r"(Param|Buffer)AOTInput\(target='([^']*)'\)")
-_KINDS = {"Param": "parameter", "Buffer": "buffer"}
 # A rank's own part of a distributed tensor, which is unwrapped for the graph.
 _LOCAL = re.compile(r"SubclassGetAttrAOTInput\(base=(.*), attr='_local_tensor'\)")
 _TANGENT = re.compile(r"TangentAOTInput\(output=PlainAOTOutput\(idx=(\d+)\)\)")
 _PART = re.compile(r"\['([^']*)'\]|\.(\w+)|\[(\d+)\]")
+_CONTAINER = re.compile(r"_(parameter|buffer)s\[")
 _UNTOLD = frozenset({"", "forward", "__call__", "<module>"})
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
@@ -246,7 +246,7 @@ def _inputs(
             if source := known.get(places[number], "") if number < len(places) else "":
                 model, kind = model_name(source, root), _kind(source)
         elif match := _TARGET.fullmatch(described):
-            kind, model = _KINDS[match[1]], match[2]
+            kind, model = "parameter" if match[1] == "Param" else "buffer", match[2]
         elif match := _TANGENT.fullmatch(described):
             model = f"output_{match[1]}.grad"
         place = lowered.first_use(name)
@@ -258,9 +258,8 @@ def _inputs(
 
 def _kind(source: str) -> str:
     """What a tensor is by Dynamo's expression for it; empty if that does not say."""
-    for container, kind in (("_parameters[", "parameter"), ("_buffers[", "buffer")):
-        if container in source:
-            return kind
+    if match := _CONTAINER.search(source):
+        return match[1]
     return "data" if source.startswith("L[") and len(_parts(source)) == 1 else ""
 
 

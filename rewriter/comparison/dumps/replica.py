@@ -19,7 +19,6 @@ from rewriter.comparison.dumps.types import (
     LaunchComparison,
     RunComparison,
     State,
-    TensorComparison,
 )
 from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.names import KEPT, Input
@@ -162,7 +161,7 @@ class _Search:
                 self._read_culprit(launch, run, at, near, recorded=recorded)
             written = (x for x in launch.results if x.state != "unknown")
             near -= {variable(x.name) for x in written}
-            near |= {variable(x.name) for x in launch.tensors if _is_apart(x)}
+            near |= {variable(x.name) for x in launch.tensors if x.apart}
 
     def seen(self, comparison: Comparison) -> Iterator[Divergence]:
         """Yield the first launch that differs, if nothing is to blame."""
@@ -253,7 +252,7 @@ class _Search:
         if _RANDOM.match(canonical(kernel)):
             self._give(Divergence("random", self._rank, run.a, at, launch))
             return
-        wrong = tuple(x.name for x in launch.reads if x.state in DIFFERS or _is_apart(x))
+        wrong = tuple(x.name for x in launch.reads if x.state in DIFFERS or x.apart)
         facts = self._runs[run.a].launch_row(launch.a.launch if launch.a else None)
         # What it reads may have been recorded where it was written.
         wrong += tuple(name for _, name, *_ in facts.reads if variable(name) in near)
@@ -279,16 +278,6 @@ class _Search:
         first = self.given.setdefault(divergence.reason, divergence)
         if first.is_known and not divergence.is_known:
             self.given[divergence.reason] = replace(first, is_known=False)
-
-
-def _is_apart(tensor: TensorComparison) -> bool:
-    """Whether two values are known not to be the same bits."""
-    if tensor.metrics is not None:
-        return not tensor.metrics.identical
-    if (both := tensor.tensors) is None:
-        return False
-    a, b = (x.digest for x in both)
-    return bool(a and b) and a != b
 
 
 def _updated(run: RunDump) -> frozenset[str]:

@@ -139,6 +139,16 @@ class TensorComparison:
         return self.state == "equal" and (self.basis == "hashes" or is_scalar)
 
     @property
+    def apart(self) -> bool:
+        """Whether both are known not to be equal bit for bit."""
+        if self.metrics is not None:
+            return not self.metrics.identical
+        if (both := self.tensors) is None:
+            return False
+        a, b = (row.digest for row in both)
+        return bool(a and b) and a != b
+
+    @property
     def written(self) -> bool:
         """Whether the launch is known to write it; the inputs of a call count as its results."""
         return self.phase == "inputs" or self.a.is_result

@@ -58,9 +58,9 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
             error = error + apart(value, other)
     if name in ("eq", "ne") and any(one.error is not None for one in given):
         # Neither end of what a value may be is equal to the other, but something between may be.
-        first, *rest = (x.value if isinstance(x, Bounded) else x for x in args)
+        first, second = (x.value if isinstance(x, Bounded) else x for x in args)
         between = sum(one.bound() for one in given)
-        error = torch.where((first - rest[0]).abs() <= between, torch.inf, error)
+        error = torch.where((first - second).abs() <= between, torch.inf, error)
     if not (value.is_floating_point() or value.is_complex()):
         exact = not bool(error.any())
         return rounded(value, None if exact else error, value.dtype, given)

@@ -112,8 +112,17 @@ class Evaluator:
             wanted += node.reads
         for node in self._graph.nodes.values():
             if node.name in needed:
-                self._values[node.name] = self._compute(node)
+                self._values[node.name] = self._as_declared(node.name, self._compute(node))
         return self._values[name]
+
+    def _as_declared(self, name: str, value: Any) -> Any:
+        """A value whose shape is the one in the graph: another device may give some operators'
+        results other sizes, such as the indices that `_embedding_bag` leaves for its backward."""
+        kind = self.type_of(name)
+        if isinstance(value, Bounded) and kind is not None and None not in kind.shape:
+            if tuple(value.value.shape) != kind.shape:
+                raise UncheckedError(f"{name} has another shape where it is evaluated on the CPU")
+        return value
 
     def _compute(self, node: FxNode) -> Any:
         if node.item is not None:

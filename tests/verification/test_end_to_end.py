@@ -29,7 +29,11 @@ def _check(tmp_path: Path, returned: torch.Tensor, graph: str = GRAPH) -> CallCh
     x = torch.arange(32.0).reshape(4, 8)
     facts = {"kind": "cpp", "scope": "call"}
     given = value("arg0_1", file="x.pt")
-    launches = [dumps.launch(0, "cpp_a", [given], [value("buf0", "out", file="y.pt")], **facts)]
+    left = {
+        "dtype": str(returned.dtype).removeprefix("torch."), "shape": list(returned.shape),
+        "stride": list(returned.stride()), "numel": returned.numel(), "file": "y.pt",
+    }  # fmt: skip
+    launches = [dumps.launch(0, "cpp_a", [given], [value("buf0", "out", **left)], **facts)]
     dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
     run = dump / "rank0" / "run0"
     torch.save(x, run / "x.pt")
@@ -81,3 +85,19 @@ def test_what_cannot_be_evaluated_says_why(graph: str, reason: str, tmp_path: Pa
     call = _check(tmp_path, RIGHT + 5, graph)
     assert call.wrong == ()
     assert reason in call.reason
+
+
+def test_a_result_whose_size_depends_on_the_device_is_not_compared(tmp_path: Path) -> None:
+    """`_embedding_bag` keeps more for its backward on a CPU than on a GPU."""
+    sizes = "[4][1]cpu"
+    graph = f"""
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: {KIND}):
+        full: "i64{sizes}" = torch.ops.aten.full.default([4], 0, dtype = torch.int64)
+        bag = torch.ops.aten._embedding_bag.default(arg0_1, full, full);  full = None
+        getitem: "i64[0][1]cpu" = bag[3];  bag = None
+        return (getitem,)
+"""
+    call = _check(tmp_path, torch.empty(0, dtype=torch.int64), graph)
+    assert call.wrong == ()
+    assert "getitem has another shape" in call.reason

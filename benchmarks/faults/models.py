@@ -46,6 +46,24 @@ class Halves(nn.Module):
         return h, (wide * wide).mean(-1).rsqrt(), torch.sigmoid(wide - 0.5).to(h.dtype)
 
 
+class Left(nn.Module):
+    """Updates a buffer and an input, and joins two products in the memory of one result."""
+
+    seen: torch.Tensor
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(24, 16, dtype=dtype), nn.Linear(24, 8, dtype=dtype)
+        self.register_buffer("seen", torch.zeros(24, dtype=dtype))
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.seen.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        state.copy_(state * 0.5 + x.sum(1))
+        joined = torch.cat([self.first(x), self.second(x)], 1)
+        counts = (joined > state[:, None]).sum(1)
+        return joined, (joined * state[:, None]).to(torch.bfloat16), counts
+
+
 class Loss(nn.Module):
     """A training loss: embeddings, a projection, cross entropy."""
 
@@ -76,6 +94,15 @@ def float16(device: str) -> Case:
     return _case(Halves(torch.float16), torch.randn(24, 48, dtype=torch.float16))
 
 
+def left(device: str) -> Case:
+    return _case(Left(torch.float32), torch.randn(12, 24), torch.randn(12))
+
+
+def left_half(device: str) -> Case:
+    inputs = (torch.randn(12, 24), torch.randn(12))
+    return _case(Left(torch.bfloat16), *(x.bfloat16() for x in inputs))
+
+
 def loss(device: str) -> Case:
     index = torch.arange(40) * 7 % 29
     return _case(Loss(), index, (index + 3) % 29, train=True)
@@ -86,7 +113,10 @@ def gpt(device: str) -> Case:
     return _case(module, x)
 
 
-_OWN = {"tails": tails, "bfloat16": bfloat16, "float16": float16, "loss": loss, "gpt": gpt}
+_OWN = {
+    "tails": tails, "bfloat16": bfloat16, "float16": float16, "left": left,
+    "left_half": left_half, "loss": loss, "gpt": gpt,
+}  # fmt: skip
 
 # The models to compile to each form.
 FORMS: dict[str, tuple[str, ...]] = {
@@ -94,8 +124,10 @@ FORMS: dict[str, tuple[str, ...]] = {
         "mlp", "dynamic", "transformer", "conv", "scatter", "customop", "dtypes", "mutate",
         "subgraph", *_OWN,
     ),
-    "cpp_wrapper": ("mlp", "transformer", "conv", "tails", "bfloat16", "gpt", "loss"),
-    "aoti": ("mlp", "conv", "tails", "bfloat16"),
+    "cpp_wrapper": (
+        "mlp", "transformer", "conv", "tails", "bfloat16", "left", "left_half", "gpt", "loss",
+    ),
+    "aoti": ("mlp", "conv", "tails", "bfloat16", "left", "left_half"),
 }  # fmt: skip
 
 

@@ -77,7 +77,8 @@ class _Functional:
                 self._write(node, targets, number)
             else:
                 self._nodes[node.name] = node
-        finals = {x: self._now[x] for x in self._graph.inputs if x in self._now}
+        given = (*self._graph.inputs, *sorted(self._graph.attributes))
+        finals = {x: self._now[x] for x in given if x in self._now}
         outputs = tuple(map(self._named, self._graph.outputs))
         return replace(self._graph, nodes=self._nodes, outputs=outputs, finals=finals)
 

@@ -121,6 +121,12 @@ CPP: dict[str, tuple[str, str, str | None]] = {
         "    tmp0.store(in_out_ptr0 + static_cast<int64_t>(x1));",
         None,
     ),
+    "a sum of integers": (
+        "low-precision sum",
+        "at::vec::VectorizedN<int64_t,2> tmp_acc0_vec = 0;\n"
+        "    tmp_acc0_vec = tmp_acc0_vec + tmp1;",
+        None,
+    ),
     "a product": ("wrong operator", "auto tmp2 = tmp0 * tmp1;", "auto tmp2 = tmp0 + tmp1;"),
     "a function": ("wrong operator", "auto tmp2 = tmp0.erf();", "auto tmp2 = tmp0.tanh();"),
     "a maximum": (
@@ -168,6 +174,13 @@ CPP: dict[str, tuple[str, str, str | None]] = {
         "auto tmp0 = static_cast<float>(static_cast<at::BFloat16>"
         "(in_ptr0[static_cast<int64_t>(x0)]));",
     ),
+    "a sum of vectors": (
+        "low-precision sum",
+        "at::vec::VectorizedN<float,2> tmp_acc0_vec = 0;\n    tmp_acc0_vec = tmp_acc0_vec + tmp1;",
+        "at::vec::VectorizedN<float,2> tmp_acc0_vec = 0;\n    tmp_acc0_vec = "
+        "at::vec::convert<float,2,at::BFloat16,1>(at::vec::convert<at::BFloat16,1,float,2>("
+        "tmp_acc0_vec + tmp1));",
+    ),
     "a vector": (
         "half overflow",
         _VECTORS + "auto tmp2 = tmp0 * tmp1;",
@@ -212,6 +225,17 @@ TRITON: dict[str, tuple[str, str, str | None]] = {
         "wrong offset",
         "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
         "tmp0 = tl.load(in_ptr0 + (x0 + 1), xmask)",
+    ),
+    "a sum of bfloat16": (
+        "low-precision sum",
+        "tmp2 = tl.sum(tmp1, 1)[:, None]",
+        "tmp2 = tl.sum(tmp1.to(tl.bfloat16), 1).to(tl.float32)[:, None]",
+    ),
+    "a value that is read is changed": (
+        "undeclared mutation",
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)\n"
+        "    tl.store(in_ptr0 + (x0), tmp0 + 1, xmask)",
     ),
     "a conversion": ("lost conversion", "tmp1 = tmp0.to(tl.float32)", "tmp1 = tmp0"),
     "a constant": (
@@ -329,6 +353,53 @@ WRAPPER: dict[str, tuple[str, str, str | None]] = {
         f"buf9 = {_EMPTY}",
     ),
 }
+# A kind, the text of the C++ kernel and of the wrapper, and what becomes of them; None: it does not
+# apply.
+_STORE = "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));"
+_INTO_INPUT = f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, buf9, arg1_1)"
+_INTO_BUFFER = f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf9)"
+_ALIAS = "buf0 = reinterpret_tensor(buf9, (4, 8), (8, 1), 0)  # alias"
+_INTO_ALIAS = f"buf9 = {_EMPTY}\n{_ALIAS}\ncpp_fused_0(arg0_1, arg1_1, buf0)"
+RESULTS: dict[str, tuple[str, str, str, tuple[str, str] | None]] = {
+    "a buffer is no input": ("lost update", f"    {_STORE}", _INTO_BUFFER, None),
+    "nothing reads it again": (
+        "undeclared mutation",
+        "",
+        f"buf0 = {_EMPTY}\nbuf9 = {_EMPTY}\ncpp_fused_0(buf0, buf0, buf9)",
+        None,
+    ),
+    "memory of its own": ("unwritten region", "", _INTO_BUFFER, None),
+    "what is not returned": (
+        "wrong type",
+        "",
+        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\nbuf9 = buf0",
+        None,
+    ),
+    "an input": ("lost update", f"    {_STORE}", _INTO_INPUT, ("    ;", _INTO_INPUT)),
+    "an input that is read": (
+        "undeclared mutation",
+        "",
+        _INTO_BUFFER,
+        ("\n    const_cast<float*>(in_ptr0)[0] += static_cast<float>(1);", _INTO_BUFFER),
+    ),
+    "a part of a result": (
+        "unwritten region",
+        "",
+        _INTO_ALIAS,
+        (
+            "",
+            _INTO_ALIAS.replace(
+                _ALIAS, "buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)  # alias"
+            ),
+        ),
+    ),
+    "a result": (
+        "wrong type",
+        "",
+        _INTO_BUFFER,
+        ("", _INTO_BUFFER.replace("float32", "int32")),
+    ),
+}
 
 
 def _source(kernel: str = "", triton: str = "", wrapper: str = _LAUNCHES) -> Source:
@@ -370,6 +441,13 @@ def test_in_a_wrapper(row: str) -> None:
     _check(KIND[name], _source(wrapper=before), changed)
 
 
+@pytest.mark.parametrize("row", RESULTS)
+def test_in_what_a_call_leaves(row: str) -> None:
+    name, kernel, wrapper, after = RESULTS[row]
+    changed = None if after is None else _source(after[0], wrapper=after[1])
+    _check(KIND[name], _source(kernel, wrapper=wrapper), changed)
+
+
 def _recorded(root: Path, form: str, *models: str) -> list[Source]:
     files = {"aoti": ("wrapper.cpp", "kernel.cpp")}.get(form, ("output_code.py",))
     return [read(model, form, *(root / model / form / file for file in files)) for model in models]
@@ -385,14 +463,15 @@ def test_the_same_seed_gives_the_same_corpus() -> None:
 
 def test_every_kind_is_planted_in_every_form() -> None:
     """But for what the models of one form have no place for."""
-    models = ("mlp", "transformer", "scatter")
+    models = ("mlp", "transformer", "scatter", "mutate")
     for form in ("python", "cpp_wrapper"):
         sources = _recorded(CPU, form, *models)
         kinds = {x.kind for x in corpus(sources, 60, 0)}
-        assert {x.name for x in KINDS} - kinds <= {"dropped reduction tail"}
+        assert {x.name for x in KINDS} - kinds <= {"dropped reduction tail", "unwritten region"}
     packages = corpus(_recorded(CPU, "aoti", "mlp", "conv", "customop"), 60, 0)
     missing = {x.name for x in KINDS} - {x.kind for x in packages}
-    assert missing <= {"dropped reduction tail", "stale reuse"}
+    nowhere = {"dropped reduction tail", "stale reuse", "lost update", "unwritten region"}
+    assert missing <= nowhere
     assert any(edit.file == "kernel.cpp" for x in packages for edit in x.change.edits)
 
 
@@ -402,7 +481,8 @@ def test_a_hundred_faults_on_a_gpu_parse() -> None:
     sources = _recorded(CUDA, "python", *models)
     faults = corpus(sources, 120, 0)
     assert len(faults) == 120
-    assert {x.kind for x in faults} == {x.name for x in KINDS}
+    missing = {x.name for x in KINDS} - {x.kind for x in faults}
+    assert missing <= {"lost update", "unwritten region"}
     for fault in faults:
         ast.parse(fault.changed.text)
         kernel = fault.changed.kernels.get(fault.source.launches[fault.launch].kernel)

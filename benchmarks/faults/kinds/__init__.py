@@ -6,6 +6,7 @@ from benchmarks.faults.kinds.arithmetic import (
     CommutedOperands,
     HalfOverflow,
     LostConversion,
+    LowPrecisionSum,
     SwappedOperands,
     WrongConstant,
     WrongEpilogue,
@@ -25,6 +26,12 @@ from benchmarks.faults.kinds.memory import (
     MissingLaunch,
     ReorderedLaunches,
     StaleReuse,
+)
+from benchmarks.faults.kinds.results import (
+    LostUpdate,
+    UndeclaredMutation,
+    UnwrittenRegion,
+    WrongType,
 )
 
 KINDS: tuple[Kind, ...] = (
@@ -47,5 +54,10 @@ KINDS: tuple[Kind, ...] = (
     WrongEpilogue(),
     ReorderedLaunches(),
     MissingLaunch(),
+    LowPrecisionSum(),
+    LostUpdate(),
+    UndeclaredMutation(),
+    UnwrittenRegion(),
+    WrongType(),
 )
 CONTROLS: tuple[Kind, ...] = (CommutedOperands(),)

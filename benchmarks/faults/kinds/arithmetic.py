@@ -200,6 +200,38 @@ class HalfOverflow(KernelKind):
             yield Edit(start, start + len(match[0]), text, kernel.file), what
 
 
+class LowPrecisionSum(KernelKind):
+    """A sum is rounded to bfloat16 after each of its terms."""
+
+    name = "low-precision sum"
+    cpp = (
+        (
+            re.compile(r"(tmp_acc\d+_vec) = (\1 \+ tmp\d+);"),
+            simply(lambda m: _through_bfloat16(m[2], m.string, m[1]), 2),
+        ),
+        (
+            re.compile(r"tmp_acc\d+ = (tmp_acc\d+ \+ (?:static_cast<float>\()?tmp\d+\)?);"),
+            simply(lambda m: f"static_cast<float>(static_cast<at::BFloat16>({m[1]}))"),
+        ),
+    )
+    triton = (
+        (
+            re.compile(r"tl\.sum\((tmp\d+, 1\))"),
+            simply(lambda m: m[1].replace(", 1)", ".to(tl.bfloat16), 1).to(tl.float32)")),
+        ),
+    )
+
+
+def _through_bfloat16(value: str, kernel: str, name: str) -> str | None:
+    """A value of the type of a vector of a C++ kernel, rounded; `None` if it has no floats."""
+    if f"at::vec::Vectorized<float> {name} = " in kernel:
+        return f"at::vec::convert<float>(at::vec::convert<at::BFloat16>({value}))"
+    if f"at::vec::VectorizedN<float,2> {name} = " in kernel:
+        there = f"at::vec::convert<at::BFloat16,1,float,2>({value})"
+        return f"at::vec::convert<float,2,at::BFloat16,1>({there})"
+    return None
+
+
 class WrongEpilogue(Kind):
     """A kernel stores an operand of its last operation instead of the result; or the addition
     after a matrix product is dropped (`beta` is 0)."""

@@ -85,8 +85,9 @@ class FxNode:
 @dataclass(frozen=True)
 class FxGraph:
     """`inputs` maps names to AOTAutograd's descriptions, such as `PlainAOTInput(idx=3)`; `types`
-    maps them to the types in the text. `finals` maps inputs that the graph writes to the nodes
-    with their last values; only known if each name has one value (`verification/functional.py`).
+    maps them to the types in the text. `finals` maps inputs and attributes that the graph writes to
+    the nodes with their last values; only known if each name has one value
+    (`verification/functional.py`).
     """
 
     inputs: Mapping[str, str]

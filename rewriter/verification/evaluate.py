@@ -118,10 +118,9 @@ class Evaluator:
     def _as_declared(self, name: str, value: Any) -> Any:
         """A value whose shape is the one in the graph: another device may give some operators'
         results other sizes, such as the indices that `_embedding_bag` leaves for its backward."""
-        kind = self.type_of(name)
-        if isinstance(value, Bounded) and kind is not None and None not in kind.shape:
-            if tuple(value.value.shape) != kind.shape:
-                raise UncheckedError(f"{name} has another shape where it is evaluated on the CPU")
+        shape = getattr(self.type_of(name), "shape", (None,))
+        if isinstance(value, Bounded) and None not in shape and tuple(value.value.shape) != shape:
+            raise UncheckedError(f"{name} has another shape where it is evaluated on the CPU")
         return value
 
     def _compute(self, node: FxNode) -> Any:

@@ -48,10 +48,13 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     if first is None or call.of is None or not alone:
         return [outputs]
     node = call.of.claim.partition(" = ")[0]
+    leaves = (
+        f"leaves {call.of.name}, which is not the {node} that the graph gives from the inputs of "
+        "the call"
+    )
     launch = Finding(
         "wrong",
-        f"leaves {call.of.name}, which is not the {node} that the graph gives from the inputs of "
-        "the call",
+        f"is given {call.of.name}, of which {call.of.problem}" if not node else leaves,
         "shown by the whole graph",
         "likely",
         artifact=call.artifact,
@@ -70,7 +73,8 @@ def _lines(output: OutputCheck) -> list[str]:
     comparison = output.comparison
     place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
     if output.problem:
-        return [f"{output.name}: {output.problem}", f"      it should be {output.claim}"]
+        wants = [f"      it should be {output.claim}"] if output.claim else []
+        return [f"{output.name}: {output.problem}", *wants]
     return [
         f"{output.name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}: "
         f"{comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} differ",

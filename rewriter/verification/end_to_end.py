@@ -89,6 +89,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
             for row in rows
             if isinstance(row, TensorRow) and row.arg in graph.types
         }
+        known |= _attributes(run, graph)
     except UncheckedError as error:
         return CallCheck(run.name, run.artifact, (), str(error))
     evaluator = Evaluator(graph, known, sizes)
@@ -97,9 +98,29 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     if not found.wrong:
         return found
     first, of = _first(run, graph, evaluator, checks)
-    if first is None and results is not None:
-        first, of = _left_alone(run, results, found.wrong, checks)
+    if results is not None:
+        if first is None:
+            first, of = _left_alone(run, results, found.wrong, checks)
+        fed = _fed_unwritten(run, results, checks)
+        if fed is not None and (first is None or fed[0].launch <= first.launch):
+            first, of = fed
     return CallCheck(run.name, run.artifact, tuple(outputs), reason, first, of)
+
+
+def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
+    """The weights of a package, as the first launch that reads each of them received it."""
+    found: dict[str, Bounded] = {}
+    written: set[str] = set()
+    for step in run.steps:
+        rows = run.rows(step)
+        for name, row in received.given(rows).items():
+            kind = tensor_type(graph.nodes[name].type, {}) if name in graph.attributes else None
+            if kind is None or name in found or name in written or kind.numel != row.size:
+                continue
+            tensor = received.load(run, row)
+            found[name] = exact(received.layouts(tensor, row, kind.contiguous(), viewed=True)[0])
+        written |= received.written(rows).keys()
+    return found
 
 
 def _elements(graph: FxGraph, sizes: Mapping[str, int]) -> int:
@@ -143,13 +164,17 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
         return OutputCheck(row.arg, statement, comparison)
     bound = value_of(node, evaluator).bound()
     unknown = left.unwritten & torch.isfinite(bound).reshape(left.unwritten.shape)
-    places = unknown.reshape(-1).nonzero().reshape(-1)
-    if not places.numel():
+    if not bool(unknown.any()):
         return OutputCheck(row.arg, statement, comparison)
+    return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(unknown))
+
+
+def _unwritten(marked: torch.Tensor) -> str:
+    """Which elements no launch writes, in words."""
+    places = marked.reshape(-1).nonzero().reshape(-1)
     first, final = int(places[0]), int(places[-1])
     some = "elements" if final - first + 1 == places.numel() else "some of the elements"
-    problem = f"{some} {first} to {final} of {unknown.numel():,} are written by no launch"
-    return OutputCheck(row.arg, statement, Comparison(0, 0), problem)
+    return f"{some} {first} to {final} of {marked.numel():,} are written by no launch"
 
 
 def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
@@ -212,6 +237,22 @@ def _left_alone(
         if check is not None and check.outcome == "unchecked" and is_fed:
             return check, output
     return None, None
+
+
+def _fed_unwritten(
+    run: RunDump, results: CallResults, checks: Sequence[LaunchCheck]
+) -> tuple[LaunchCheck, OutputCheck] | None:
+    """The first launch that is given a buffer of which no launch wrote a part. It need not read
+    that part, so this is only asked of a call that leaves something wrong."""
+    known = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
+    for node in results.nodes:
+        check = known.get((node.step.launch or 0, node.step.iteration))
+        for left in results.unwritten_inputs(node) if check is not None else ():
+            assert check is not None
+            assert left.unwritten is not None
+            problem = _unwritten(left.unwritten)
+            return check, OutputCheck(left.row.arg, "", Comparison(0, 0), problem)
+    return None
 
 
 def _received(

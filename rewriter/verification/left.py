@@ -45,7 +45,7 @@ class CallResults:
     """The results of one recorded call. `last` is the node of what it returns."""
 
     def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
-        self._run, self._nodes, self._last = run, nodes, last
+        self._run, self.nodes, self._last = run, nodes, last
         self._inputs = {row.arg: row for row in run.inputs if isinstance(row, TensorRow)}
         self._wrapper = wrapper_of(run)
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
@@ -84,6 +84,23 @@ class CallResults:
         stride = tuple(x or 0 for x in kind.stride)
         whole = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(whole, parts, None)
+
+    def unwritten_inputs(self, node: FlowNode) -> Iterator[Left]:
+        """The inputs of a launch that are buffers of the call, of which no launch wrote a part."""
+        if node.step.launch is None:
+            return
+        facts = self._run.launch_row(node.step.launch)
+        for name, row in received.given(self._run.rows(node.step)).items():
+            parts = self._parts.get(dataflow.buffer_of(facts, name), [])
+            is_whole = any(part.size >= row.size for part, _ in parts)
+            if not parts or is_whole or name in self._inputs:
+                continue
+            try:
+                left = self._assembled(structs.replace(row, file=""), parts, None)
+            except UncheckedError:
+                continue  # how its parts lie in it is not known
+            if left.unwritten is not None:
+                yield left
 
     def _assembled(
         self,

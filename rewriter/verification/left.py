@@ -26,7 +26,9 @@ from rewriter.verification.graph_types import TensorType
 
 # Sizes, strides, and where it begins, in elements.
 _VIEW = re.compile(
-    r"^\s*(\w+) = reinterpret_tensor\(\w+, \([^()]*\), \([^()]*\), (\d+)\)", re.MULTILINE
+    r"^\s*(?:auto )?(\w+) = (?:reinterpret_tensor\(\w+, \([^()]*\), \([^()]*\), (\d+)\)"
+    r"|wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\(\w+, \d+, \w+, \w+, (\d+)L?\))",
+    re.MULTILINE,
 )
 _OFFSET = re.compile(r"reinterpret_tensor\(\w+, .*, (\d+)\)$")
 
@@ -155,4 +157,4 @@ class CallResults:
 def _views(wrapper: OpenWrapper) -> Iterator[tuple[str, int]]:
     """The variables that are views, and where they begin in their buffers."""
     text = wrapper.plain.data.decode("utf-8", "replace")
-    return ((match[1], int(match[2])) for match in _VIEW.finditer(text))
+    return ((match[1], int(match[2] or match[3])) for match in _VIEW.finditer(text))

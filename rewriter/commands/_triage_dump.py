@@ -41,7 +41,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     following = next(iter(commands), "")
     has_crash = any(verdict.state != "over" for verdict in verdicts)
     report = f"rewriter report {shlex.quote(path)}"
-    number = () if has_crash else nonfinite.of_dump(opened)
+    number = () if has_crash else nonfinite.search(opened).verdicts
     if found and not verdicts:
         following = f"rewriter triage {shlex.quote(str(from_here(opened.home)))}"
     elif number and not following:

@@ -187,15 +187,21 @@ def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> Unwrit
     """
     if not varying or varying[0].received or _is_free(varying[0]):
         return None  # later ones may follow from the first
-    one = varying[0]
+    again = _again(varying[:1], first, second)
+    return next((_judged(*known) for known in again), None)
+
+
+def _again(
+    differences: Sequence[Difference], first: Path, second: Path
+) -> Iterator[tuple[Difference, Pair, RunStep, RunStep]]:
+    """The launches as they ran in two further runs, as far as they did."""
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
-    run, launch, iteration = one.place
-    if (pair := runs.get(run)) is None:
-        return None
-    steps = [_step(side, launch, iteration) for side in pair]
-    if steps[0] is None or steps[1] is None:
-        return None
-    return _judged(one, pair, steps[0], steps[1])
+    for one in differences:
+        run, launch, iteration = one.place
+        if (pair := runs.get(run)) is not None:
+            steps = [_step(side, launch, iteration) for side in pair]
+            if steps[0] is not None and steps[1] is not None:
+                yield one, pair, steps[0], steps[1]
 
 
 def _is_free(one: Difference) -> bool:
@@ -219,26 +225,20 @@ def judge(
     The dumps are of two further runs, which saved the values of these launches. A launch that was
     given what another one computed from such memory only passes that on.
     """
-    runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
     found: list[UnwrittenRead | LeftUnwritten] = []
     known: dict[Place | None, Difference] = {one.place: one for one in differences}
     flows: dict[str, list[FlowNode]] = {}  # by the call, as the next
     returned: dict[str, dict[int, set[str]]] = {}
-    for one in differences:
-        run, launch, iteration = one.place
-        if (pair := runs.get(run)) is None:
-            continue
-        steps = [_step(side, launch, iteration) for side in pair]
-        if steps[0] is None or steps[1] is None:
-            continue
-        if (read := _judged(one, pair, steps[0], steps[1])) is not None:
+    for one, pair, step, other in _again(differences, first, second):
+        run = one.pair.first.name
+        if (read := _judged(one, pair, step, other)) is not None:
             found.append(read)
             continue
         if run not in returned:
             flows[run] = dataflow.trace(one.pair.first)
             returned[run] = _returned(one.pair.first, flows[run])
         names = returned[run].get(one.steps[0].position, set())
-        for left in _left(one, pair, steps[0], steps[1], names):
+        for left in _left(one, pair, step, other, names):
             place = _first_writer(one.pair.first, flows[run], one.steps[0].position, left.name)
             if place in known:
                 found.append(replace(left, difference=known[place]))

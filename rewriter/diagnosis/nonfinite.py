@@ -63,30 +63,18 @@ class NonFinite(NamedTuple):
     skipped: frozenset[str] = frozenset()
 
 
-def search(dump: Path, *, where: Where | None = None, follow: Follow | None = None) -> NonFinite:
-    """As `examine`, with the calls that it passed over."""
-    if not is_recorded(dump):
-        return NonFinite()
-    return _search(open_dump(dump), where, follow)
-
-
-def of_dump(
-    dump: Dump,
+def search(
+    dump: Path | Dump,
     *,
     where: Where | None = None,
     follow: Follow | None = None,
     among: Sequence[RunDump] | None = None,
-) -> tuple[Verdict, ...]:
-    """As `examine`, for an open dump: the first call that has a NaN, of all calls or of `among`."""
-    return _search(dump, where, follow, among).verdicts
-
-
-def _search(
-    dump: Dump,
-    where: Where | None,
-    follow: Follow | None,
-    among: Sequence[RunDump] | None = None,
 ) -> NonFinite:
+    """As `examine`, with the calls that it passed over; of all calls, or of those `among`."""
+    if isinstance(dump, Path):
+        if not is_recorded(dump):
+            return NonFinite()
+        dump = open_dump(dump)
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
     for look in (origin_of, infinite_origin_of):

@@ -43,7 +43,7 @@ def of_dump(
     if stopped:
         chosen = replace(dump, runs=tuple(runs))
         made += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
-    made += nonfinite.of_dump(dump, where=where, follow=follow, among=runs)
+    made += nonfinite.search(dump, where=where, follow=follow, among=runs).verdicts
     recorded = {run.name: run for run in runs}
     return tuple(
         (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))

@@ -6,7 +6,6 @@ tensors may be larger than memory. The rows of the events are kept.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -228,8 +227,10 @@ def compare_runs(
     nodes_a, nodes_b = flow_a.nodes, flow_b.nodes
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
     both = _Both(a, b, flow_a, flow_b, pairs)
+    unread = [_compare(both, pair, tolerances, patterns) for pair in pairs]
+    measured = _measured(both, unread)
     launches = []
-    for launch in _measured(both, (_compare(both, pair, tolerances, patterns) for pair in pairs)):
+    for launch in (_finished(both, one, measured) for one in unread):
         launches.append(launch)
         # Inputs and outputs are not launches; launches of B alone are not in the total.
         if launch.a and launch.a.launch is not None:
@@ -242,49 +243,37 @@ def compare_runs(
     return RunComparison(a.name, b.name, tuple(judged))
 
 
-def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
-    """Yield the launches, in order, after reading and comparing what was saved of them.
-
-    Files are read ahead of the launch that is next, for several launches at a time.
-    """
-    if not (both.a.saves and both.b.saves):  # then torch is not needed
-        for launch in launches:
-            yield _finished(both, launch, deque())
-        return
+def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Metrics]:
+    """The metrics of all values of these launches that both dumps saved, in order. Files are read
+    ahead of the value that is next."""
+    saved = [tensor for launch in launches for tensor in launch.tensors if _is_saved(tensor)]
+    if not saved:  # then torch is not needed
+        return iter(())
     from rewriter.comparison.dumps.tensors import compare_many
 
-    waiting: deque[LaunchComparison] = deque()
+    def files(tensor: TensorComparison) -> tuple[Path, Path, Tolerance]:
+        assert tensor.tolerance is not None
+        assert tensor.tensors is not None
+        row_a, row_b = tensor.tensors
+        return both.a.path / row_a.file, both.b.path / row_b.file, tensor.tolerance
 
-    def pairs() -> Iterator[tuple[Path, Path, Tolerance]]:
-        for launch in launches:
-            waiting.append(launch)
-            for tensor in filter(_is_saved, launch.tensors):
-                assert tensor.tolerance is not None
-                assert tensor.tensors is not None
-                row_a, row_b = tensor.tensors
-                yield both.a.path / row_a.file, both.b.path / row_b.file, tensor.tolerance
-
-    measured: deque[Metrics] = deque()
-    for metrics in compare_many(pairs()):
-        measured.append(metrics)
-        while waiting and len(measured) >= sum(map(_is_saved, waiting[0].tensors)):
-            yield _finished(both, waiting.popleft(), measured)
-    while waiting:
-        yield _finished(both, waiting.popleft(), measured)
+    return compare_many(map(files, saved))
 
 
 def _is_saved(tensor: TensorComparison) -> bool:
     return tensor.basis == "tensors"
 
 
-def _finished(both: _Both, launch: LaunchComparison, measured: deque[Metrics]) -> LaunchComparison:
+def _finished(
+    both: _Both, launch: LaunchComparison, measured: Iterator[Metrics]
+) -> LaunchComparison:
     """A launch with the next metrics from `measured`."""
     if not launch.matched:
         return launch
 
     def finished(tensors: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
         return tuple(
-            values.finish(tensor, both.checked(tensor, measured.popleft()))
+            values.finish(tensor, both.checked(tensor, next(measured)))
             if _is_saved(tensor)
             else tensor
             for tensor in tensors

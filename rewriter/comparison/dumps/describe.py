@@ -98,7 +98,11 @@ def verdict(comparison: Comparison) -> str:
         return f"different: first seen at {first.place}; what produced it was not compared"
     counts = count(comparison)
     if comparison.rounded:
-        return _rounded(comparison, counts)
+        return (
+            f"equal up to rounding: {precision.lower(comparison.launches)} explains all "
+            f"differences of {counts.equal + counts.rounding} of {counts.matched} launches"
+            f"{_alone(counts)}"
+        )
     text = f"equal: {counts.equal} of {counts.matched} launches"
     if not counts.equal:
         text = "equal: what was read; nothing that launches wrote could be compared"
@@ -109,13 +113,6 @@ def verdict(comparison: Comparison) -> str:
     if counts.by_statistics:
         text += ", as far as statistics see"
     return text + _alone(counts)
-
-
-def _rounded(comparison: Comparison, counts: Counts) -> str:
-    return (
-        f"equal up to rounding: {precision.lower(comparison.launches)} explains all differences of "
-        f"{counts.equal + counts.rounding} of {counts.matched} launches{_alone(counts)}"
-    )
 
 
 def _alone(counts: Counts) -> str:

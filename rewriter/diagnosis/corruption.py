@@ -15,9 +15,9 @@ from rewriter.diagnosis.evidence import finding_at
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.value_pairs import ValueRecord, can_be_paired, pairs, same_bits
+from rewriter.diagnosis.verdict_text import statistics
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, RunStep
-from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 
 _MOST_FINDINGS = 8  # of a call
@@ -130,8 +130,8 @@ def _finding(one: Changed) -> Finding:
     was = "received" if before.row.phase == "before" else "left"
     now = "received" if phase == "before" else "left"
     text = [
-        f"{name} as {first} {was} it: {_words(before.row)}",
-        f"{name} as {step} {now} it: {_words(after.row)}",
+        f"{name} as {first} {was} it: {statistics(before.row)}",
+        f"{name} as {step} {now} it: {statistics(after.row)}",
     ]
     others: tuple[RunStep, ...] = ()
     if before.step is not step:
@@ -158,9 +158,3 @@ def _is_given(run: RunDump, step: RunStep, name: str) -> bool:
     buffer = dataflow.buffer_of(run.launch_row(step.launch), name)
     known = (x.args for x in wrapper.located.launches if x.index == step.launch)
     return any({x.name, x.buffer} & {name, buffer} for args in known for x in args)
-
-
-def _words(row: TensorRow) -> str:
-    from rewriter.diagnosis.verdict_text import statistics
-
-    return statistics(row)

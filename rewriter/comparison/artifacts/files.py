@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -186,17 +185,13 @@ def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
 
 
 def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[MemberChange, ...]:
-    def each() -> Iterator[MemberChange]:
-        for name in sorted(a.keys() | b.keys()):
-            if a.get(name) != b.get(name):
-                yield MemberChange(
-                    name if name in a else None,
-                    name if name in b else None,
-                    a.get(name),
-                    b.get(name),
-                )
-
-    return tuple(each())
+    return tuple(
+        MemberChange(
+            name if name in a else None, name if name in b else None, a.get(name), b.get(name)
+        )
+        for name in sorted(a.keys() | b.keys())
+        if a.get(name) != b.get(name)
+    )
 
 
 def _digest(path: Path) -> str:

@@ -248,22 +248,26 @@ def _grouped(result: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> R
     if first is None:
         return result
     if first.reason == "ended":
-        ended = [x.rank for x in _all(result) if x.at == first.at and x.reason == "ended"]
+        every = (x for replica in result.replicas for x in replica.divergences)
+        ended = [x.rank for x in every if x.at == first.at and x.reason == "ended"]
         rest = tuple(rank for rank in result.ranks if rank not in ended)
         groups = [rest, *((rank,) for rank in dict.fromkeys(ended))]
         return _with_odd(result, [group for group in groups if group])
     groups = [_agreeing(result, first)]
-    for replica in result.replicas:
-        divergence = next((x for x in replica.divergences if x.at == first.at), None)
-        if divergence is None:
-            continue
+    there = {  # by rank, its first divergence at this place
+        replica.rank: divergence
+        for replica in result.replicas
+        for divergence in reversed(replica.divergences)
+        if divergence.at == first.at
+    }
+    for rank, divergence in there.items():
         for number, group in enumerate(groups[1:], 1):
-            other = _parting_of(result, group[0], first)
-            if _is_equal(dumps[replica.rank], divergence, dumps[group[0]], other, tolerances):
-                groups[number] = (*group, replica.rank)
+            other = there[group[0]]
+            if _is_equal(dumps[rank], divergence, dumps[group[0]], other, tolerances):
+                groups[number] = (*group, rank)
                 break
         else:
-            groups.append((replica.rank,))
+            groups.append((rank,))
     return _with_odd(result, groups)
 
 
@@ -278,15 +282,6 @@ def _largest(groups: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     most = max(map(len, groups), default=0)
     largest = [group for group in groups if len(group) == most]
     return largest[0] if len(largest) == 1 else None
-
-
-def _all(result: Ranks) -> list[Divergence]:
-    return [divergence for replica in result.replicas for divergence in replica.divergences]
-
-
-def _parting_of(result: Ranks, rank: int, first: Divergence) -> Divergence:
-    (replica,) = [replica for replica in result.replicas if replica.rank == rank]
-    return next(divergence for divergence in replica.divergences if divergence.at == first.at)
 
 
 def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
@@ -304,20 +299,20 @@ def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
 
 def _is_at(place: RecordedLaunch | None, first: Divergence) -> bool:
     there = first.launch.b
-    return place is not None and there is not None and _key(place) == _key(there)
-
-
-def _key(place: RecordedLaunch) -> tuple[str, int]:
-    return place.run, place.step
+    if place is None or there is None:
+        return False
+    return (place.run, place.step) == (there.run, there.step)
 
 
 def _is_equal(a: Dump, of_a: Divergence, b: Dump, of_b: Divergence, tolerances: Tolerances) -> bool:
     """Whether two ranks that diverge from the reference at one place are equal there."""
     if of_a.launch.a is None or of_b.launch.a is None:
         return False
-    compared = compare_runs(_run(a, of_a.run), _run(b, of_b.run), tolerances)
-    launch = _between(compared.launches, of_a.launch.a, of_b.launch.a)
-    return launch is not None and _state(launch, of_a) not in DIFFERS
+    steps = of_a.launch.a.step, of_b.launch.a.step
+    for launch in compare_runs(_run(a, of_a.run), _run(b, of_b.run), tolerances).launches:
+        if launch.a and launch.b and (launch.a.step, launch.b.step) == steps:
+            return _state(launch, of_a) not in DIFFERS
+    return False
 
 
 def _state(launch: LaunchComparison, first: Divergence) -> State:
@@ -325,15 +320,6 @@ def _state(launch: LaunchComparison, first: Divergence) -> State:
     if first.reason not in ("inputs", "parameters"):
         return launch.state
     return worst([tensor.state for tensor in launch.results if tensor.name in first.names])
-
-
-def _between(
-    launches: Iterable[LaunchComparison], a: RecordedLaunch, b: RecordedLaunch
-) -> LaunchComparison | None:
-    for launch in launches:
-        if launch.a and launch.b and (launch.a.step, launch.b.step) == (a.step, b.step):
-            return launch
-    return None
 
 
 def _run(dump: Dump, name: str) -> RunDump:

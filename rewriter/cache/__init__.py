@@ -1,7 +1,5 @@
-"""Puts probes into the wrappers of an Inductor cache, in place, and removes them again.
+"""Reads an Inductor cache, and restores wrappers in it that earlier versions put probes into.
 
-`location.py` finds the cache; `slots.py` and `select.py` read it; only `mutate.py` writes its
-wrappers, under the lock of `lock.py`, and `clear.py` removes what was built from them. `run.py`
-runs a program with probes in its wrappers; if it is killed, the next command finds its journal
-(`journal.py`).
+`location.py` finds the cache, `slots.py` and `select.py` read it; only `restore.py` writes.
+Programs are probed without any change to their cache: see `rewriter/hook/`.
 """

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from rewriter.artifact.locate_all import locate_all
 from rewriter.cache.slots import Cache, Slot
@@ -55,11 +56,11 @@ def choose(cache: Cache, choice: Choice, *, now: float) -> Chosen:
     return Chosen(tuple(chosen), tuple(broken))
 
 
-def named(slot: Slot, globs: tuple[str, ...]) -> bool:
+def is_named(path: Path, globs: tuple[str, ...]) -> bool:
     """Whether a wrapper has one of these names: its hash or the start of it, its file, its path."""
-    names = (slot.name, slot.path.name, slot.path.stem, str(slot.path))
+    names = (f"{path.parent.name}/{path.name}", path.name, path.stem, str(path))
     return not globs or any(
-        fnmatchcase(name, glob) or (len(glob) >= _PREFIX and slot.path.stem.startswith(glob))
+        fnmatchcase(name, glob) or (len(glob) >= _PREFIX and path.stem.startswith(glob))
         for name in names
         for glob in globs
     )
@@ -80,5 +81,5 @@ def seconds(text: str) -> float:
 def _candidates(cache: Cache, choice: Choice, now: float) -> Iterator[Slot]:
     for slot in cache.slots:
         recent = choice.since is None or slot.modified >= now - choice.since
-        if recent and named(slot, choice.globs):
+        if recent and is_named(slot.path, choice.globs):
             yield slot

@@ -1,13 +1,14 @@
 """Reads a cache: the wrappers in it, and the state of each. Writes nothing.
 
-A wrapper is `<cache>/xx/<hash>.py`. While it is instrumented, the original is beside it as
-`<hash>.py.orig`.
+A wrapper is `<cache>/xx/<hash>.py`. Earlier versions put probes into it, and kept the original
+beside it as `<hash>.py.orig`. Links are not followed: what they point to is in no cache.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,14 +17,13 @@ from rewriter.artifact.recognise import unreadable
 from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
-from rewriter.core.files import BACKUP, backup_path
+from rewriter.core.files import backup_path
 from rewriter.core.labels import short
 
 TEMPORARY = ".rewriter-tmp"  # the suffix of files that are being written
 
-# `edited`: its probes cannot be removed exactly; `leftover`: plain, with a copy beside it from a
-# command that was stopped; `missing`: only the copy exists.
-SlotState = Literal["plain", "instrumented", "edited", "leftover", "missing"]
+# `edited`: its probes cannot be removed exactly.
+SlotState = Literal["plain", "instrumented", "edited"]
 BackupKind = Literal["none", "original", "foreign"]
 
 _FOLDERS = "[!.][!.]"  # Inductor names them after two characters of a hash
@@ -80,11 +80,6 @@ class Cache:
     foreign: tuple[str, ...]
     temporary: tuple[Path, ...]
 
-    @property
-    def held(self) -> frozenset[str]:
-        """The hashes of the originals of those wrappers that have probes."""
-        return frozenset(slot.wrapper.probes.sha256 for slot in self.slots if slot.wrapper.probes)
-
 
 def scan(directory: Path) -> Cache:
     """Read every wrapper of a cache. Raises `RewriterError` if a file cannot be read."""
@@ -98,39 +93,26 @@ def _scan(directory: Path) -> Cache:
     slots: list[Slot] = []
     foreign: list[str] = []
     kernels = 0
-    paths = {*directory.glob(f"{_FOLDERS}/*.py")}
-    paths |= {
-        file.with_name(file.name.removesuffix(BACKUP))
-        for file in directory.glob(f"{_FOLDERS}/*.py{BACKUP}")
-    }
-    for path in sorted(paths):
+    for path in sorted(directory.glob(f"{_FOLDERS}/*.py")):
+        if path.parent.is_symlink():
+            continue
         name = str(path.relative_to(directory))
         data = _read(path)
+        if data is None:
+            continue
         if (slot := _slot(path, name, data)) is not None:
             slots.append(slot)
-        elif data is not None and _KERNEL in data:
+        elif _KERNEL in data:
             kernels += 1
-        elif data is not None:
+        else:
             foreign.append(name)
     slots.sort(key=lambda slot: (-slot.modified, slot.name))
-    temporary = sorted(directory.glob(f"{_FOLDERS}/.*{TEMPORARY}"))
+    partial = sorted(directory.glob(f"{_FOLDERS}/.*{TEMPORARY}"))
+    temporary = (path for path in partial if not path.parent.is_symlink())
     return Cache(directory, tuple(slots), kernels, tuple(foreign), tuple(temporary))
 
 
-def rescan(slot: Slot) -> Slot | None:
-    """Read the same place again; `None` if the wrapper no longer exists."""
-    return _slot(slot.path, slot.name, _read(slot.path))
-
-
-def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
-    kept = _read(backup_path(path))
-    if data is None:
-        # A backup of something that is not a wrapper is not ours, and is ignored.
-        wrapper = read_wrapper(path, name, kept) if kept else None
-        if wrapper is None or wrapper.probes is not None:
-            return None
-        modified = os.stat(backup_path(path)).st_mtime
-        return Slot(path, name, "missing", "original", modified, wrapper)
+def _slot(path: Path, name: str, data: bytes) -> Slot | None:
     wrapper = read_wrapper(path, name, data)
     if wrapper is None:
         return None
@@ -138,19 +120,26 @@ def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
     state: SlotState = "plain"
     if wrapper.probes is not None:
         state = "instrumented" if wrapper.restored.exact else "edited"
+        kept = _read(backup_path(path))
         if kept is not None and hashlib.sha256(kept).hexdigest() == wrapper.probes.sha256:
             backup = "original"
-    elif kept == data:
-        state, backup = "leftover", "original"
     modified = os.stat(backup_path(path) if backup == "original" else path).st_mtime
     return Slot(path, name, state, backup, modified, wrapper)
 
 
-def _read(path: Path) -> bytes | None:
-    """The bytes of a file; `None` if it does not exist or is a directory."""
+def is_file(path: Path) -> bool:
+    """Whether a path is a file itself: no link, pipe or directory."""
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a file; `None` if there is none, or something else."""
+    try:
+        return path.read_bytes() if is_file(path) else None
+    except FileNotFoundError:
         return None
     except OSError as error:
         raise RewriterError(

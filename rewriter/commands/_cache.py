@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.cache.journal import Running
-from rewriter.cache.mutate import Cleared, Placed, Refused
+from rewriter.cache.restore import Restored
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import Cache, Slot
-from rewriter.commands._output import warn_about
+from rewriter.commands._output import listed
 from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
-from rewriter.instrumentation.matching import NO_MATCH
-from rewriter.instrumentation.types import Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table
 _NAMED = 8  # wrappers in a message
@@ -68,9 +65,7 @@ def show_used(
         message(f"the program used a cache that is gone by now: {directory}")
 
 
-def show_listing(
-    cache: Cache, chosen: Chosen, parts: Mapping[str, Names], running: Running | None
-) -> None:
+def show_listing(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> None:
     rows = _table(chosen, parts)
     if rows[1:]:
         say(*table(rows))
@@ -84,7 +79,6 @@ def show_listing(
         + (f", {others} not asked for" if others else "")
         + (f", {counted(cache.kernels, 'file')} of kernels" if cache.kernels else "")
     )
-    _show_running(running)
 
 
 def _table(chosen: Chosen, parts: Mapping[str, Names]) -> list[list[str]]:
@@ -112,12 +106,11 @@ def _row(slot: Slot, part: Names) -> list[str]:
     ]
 
 
-def show_status(cache: Cache, products: int, running: Running | None) -> None:
+def show_status(cache: Cache, products: int) -> None:
     held = [slot for slot in cache.slots if slot.state != "plain"]
     rows = [[slot.short, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
     if rows:
         say(*table([["wrapper", "state", "probes", "original"], *rows]))
-    _show_running(running)
     instrumented = sum(bool(slot.probes) for slot in held)
     text = f"{instrumented} of {counted(len(cache.slots), 'wrapper')} in {cache.directory} "
     text += "has probes" if instrumented == 1 else "have probes"
@@ -126,47 +119,18 @@ def show_status(cache: Cache, products: int, running: Running | None) -> None:
     if cache.temporary:
         text += f", {counted(len(cache.temporary), 'file')} of a command that was stopped"
     say(text)
-    if (held or products or cache.temporary) and running is None:
+    if held or products or cache.temporary:
         message("`rewriter cache restore` gives the originals back, and clears up")
 
 
-def warn_about_all(
-    placed: Sequence[Placed], refused: Sequence[Refused], broken: Sequence[tuple[str, str]]
-) -> None:
-    """Warn about chosen launches and wrappers that have no probes."""
-    for one in placed:
-        # Parts of the selection that match nothing here may match in another wrapper.
-        warn_about(replace(one.result.plan, unmatched=()), f"{one.slot.name}: ")
-    unmatched = [set(one.result.plan.unmatched) for one in placed]
-    for part in sorted(set.intersection(*unmatched) if unmatched else ()):
-        message(f"warning: there is no {part}")
-    without = [one for one in refused if one.error.slug in NO_MATCH]
-    if without:
-        message(f"{counted(len(without), 'wrapper')} without such a launch stay as they are")
-    for other in refused:
-        if other not in without:
-            message(f"warning: {other.slot.name} is not instrumented: {other.error.message}")
-    for name, reason in broken:
-        message(f"warning: {name} cannot be read: {reason}")
-
-
-def show_placed(cache: Cache, placed: Sequence[Placed], asked: Selection) -> None:
-    launches = sum(len(one.result.plan.probed) for one in placed)
-    say(
-        f"{', '.join(asked.probes)} around {counted(launches, 'launch')} in "
-        f"{counted(len(placed), 'wrapper')} of {len(cache.slots)} in {cache.directory}"
-    )
-    message("every program that uses them is probed until `rewriter cache restore`")
-
-
-def show_cleared(cleared: Cleared) -> None:
-    text = f"restored {counted(len(cleared.restored), 'wrapper')}"
-    if cleared.stripped:
-        text += f", took the probes out of {len(cleared.stripped)} that keep other edits"
-    if cleared.products:
-        text += f", removed {counted(cleared.products, 'build')} of instrumented C++"
-    if cleared.graphs:
-        text += f", removed {counted(cleared.graphs, 'compiled graph')} with probes"
+def show_restored(done: Restored) -> None:
+    text = f"restored {counted(len(done.restored), 'wrapper')}"
+    if done.stripped:
+        text += f", took the probes out of {len(done.stripped)} that keep other edits"
+    if done.products:
+        text += f", removed {counted(done.products, 'build')} of instrumented C++"
+    if done.graphs:
+        text += f", removed {counted(done.graphs, 'compiled graph')} with probes"
     say(text)
 
 
@@ -176,15 +140,6 @@ def edited(left: Sequence[str]) -> str:
         f"edited since the probes went in, and left as it is: {listed(left)}; --overwrite gives "
         "the original back, and loses the edits"
     )
-
-
-def _show_running(running: Running | None) -> None:
-    if running is not None:
-        wrappers = counted(len(running.wrappers), "wrapper")
-        message(
-            f"in progress since {_when(running.started)}: `{running.command}` (process "
-            f"{running.pid} on {running.host}), probes in {wrappers}"
-        )
 
 
 def _state(slot: Slot) -> str:
@@ -206,7 +161,3 @@ def _when(seconds: float) -> str:
 def _few(names: Iterable[str]) -> str:
     each = list(dict.fromkeys(names))
     return " ".join(each[:_FEW]) + (" …" if len(each) > _FEW else "")
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")

@@ -11,42 +11,38 @@ from dataclasses import replace
 
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import parts_of
-from rewriter.cache import clear, journal, layouts, location, mutate, pieces
-from rewriter.cache.discover import discover
-from rewriter.cache.requirements import nothing_compiled
-from rewriter.cache.select import Choice, Chosen, choose, named
-from rewriter.cache.session import reading, writing
+from rewriter.cache import layouts, location, restore
+from rewriter.cache.select import Choice, choose, is_named, seconds
 from rewriter.cache.slots import Cache, scan
 from rewriter.commands import _cache as text
-from rewriter.commands import _program
 from rewriter.commands._cache import OtherCache
 from rewriter.commands._documents import cache as documents
 from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
-from rewriter.commands._program import choice
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
+from rewriter.hook import pieces
+from rewriter.hook.run import Request, nothing_compiled, run
 
 
 def act_list(arguments: argparse.Namespace) -> int:
-    kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
     if (command := behind_dashes(arguments)) is not None:
         globs = tuple(arguments.globs[: len(arguments.globs) - len(command)])
-        return _list_used(arguments, command, choice(arguments, globs, kernels))
+        return _list_used(arguments, command, _choice(arguments, globs))
     others = _others() if arguments.dir is None else ()
     directory = location.directory(arguments.dir)
     if others and not directory.is_dir():
         cache = Cache(directory, (), 0, (), ())
     else:
-        cache = reading(location.existing(arguments.dir), message)
-    wanted = choice(arguments, tuple(arguments.globs), kernels)
+        cache = scan(location.existing(arguments.dir))
+    wanted = _choice(arguments, tuple(arguments.globs))
     chosen = choose(cache, wanted, now=time.time())
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
     if arguments.json:
-        emit(documents.list_document(cache, chosen, parts, _running(cache), others))
+        emit(documents.list_document(cache, chosen, parts, others))
         return OK
-    text.show_listing(cache, chosen, parts, _running(cache))
+    text.show_listing(cache, chosen, parts)
     text.show_others(others)
     if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
         raise _none_chosen(cache)
@@ -65,18 +61,27 @@ def _others() -> tuple[OtherCache, ...]:
 
 def _list_used(arguments: argparse.Namespace, command: Sequence[str], wanted: Choice) -> int:
     """List the wrappers that a program uses, in all of its caches, by running it once unchanged."""
-    directory = location.directory(arguments.dir)
-    added = {} if arguments.dir is None else {location.VARIABLE: str(directory)}
-    ended, used = discover(command, added, message, quiet=arguments.json)
-    if ended.interrupted:
+    pinned = None if arguments.dir is None else location.directory(arguments.dir)
+    ran = run(
+        Request(tuple(command), None, directory=pinned, quiet=False, redirected=arguments.json),
+        message,
+    )
+    if ran.interrupted:
         return INTERRUPTED
-    caches = [scan(path) for path in used.directories if path.is_dir()]
-    paths = set(used.wrappers)
+    paths = {one.path for one in ran.loaded} | {one.path for one in ran.unprobed}
+    directories = dict.fromkeys(path.parents[1] for path in sorted(paths))
+    caches = [scan(path) for path in directories if path.is_dir()]
     slots = tuple(slot for cache in caches for slot in cache.slots if slot.path in paths)
-    gone = [path for path in used.directories if not path.exists()]
-    if not slots and not gone and ended.code == 0:
-        raise nothing_compiled(directory, Choice(), ())
-    merged = Cache(directory, tuple(sorted(slots, key=lambda slot: -slot.modified)), 0, (), ())
+    gone = [path for path in directories if not path.exists()]
+    if not slots and not gone and ran.ended.code == 0:
+        raise nothing_compiled(ran)
+    merged = Cache(
+        location.directory(arguments.dir),
+        tuple(sorted(slots, key=lambda slot: -slot.modified)),
+        0,
+        (),
+        (),
+    )
     chosen = choose(merged, wanted, now=time.time())
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
     others = tuple(
@@ -85,84 +90,59 @@ def _list_used(arguments: argparse.Namespace, command: Sequence[str], wanted: Ch
         if (mine := tuple(slot for slot in slots if slot.directory == cache.directory))
     )
     if arguments.json:
-        emit(documents.list_document(merged, chosen, parts, None, others))
+        emit(documents.list_document(merged, chosen, parts, others))
     else:
-        text.show_used(chosen, parts, others, gone, pieces.titles(used, chosen.slots))
-    if ended.code != 0:
-        message(f"{shlex.join(command)}: {ended}")
-    return OK if ended.code == 0 else DIFFERS
+        titles = pieces.titles(ran.processes, [slot.path for slot in chosen.slots])
+        text.show_used(chosen, parts, others, gone, titles)
+    if ran.ended.code != 0:
+        message(f"{shlex.join(command)}: {ran.ended}")
+    return OK if ran.ended.code == 0 else DIFFERS
 
 
 def act_status(arguments: argparse.Namespace) -> int:
-    cache = reading(location.existing(arguments.dir), message)
-    products = clear.built(cache.directory, keep=cache.held)
+    cache = scan(location.existing(arguments.dir))
+    hashes = {slot.wrapper.probes.sha256 for slot in cache.slots if slot.wrapper.probes}
+    products = restore.built(cache.directory, hashes)
     if arguments.json:
-        emit(documents.status_document(cache, len(products), _running(cache)))
+        emit(documents.status_document(cache, len(products)))
     else:
-        text.show_status(cache, len(products), _running(cache))
-    return DIFFERS if cache.held else OK
-
-
-def act_instrument(arguments: argparse.Namespace) -> int:
-    asked = _program.probes_for_cache(arguments)
-    with writing(location.existing(arguments.dir), message) as cache:
-        wanted = choice(arguments, tuple(arguments.globs), asked.kernels)
-        chosen = choose(cache, wanted, now=time.time())
-        if not chosen.slots:
-            raise _none_chosen(cache, chosen)
-        placed, refused = mutate.instrument(
-            chosen.slots, asked, overwrite=arguments.overwrite, beside=cache.slots
-        )
-        if not placed:
-            raise refused[0].error
-        clear.temporary(cache)
-    text.warn_about_all(placed, refused, chosen.broken)
-    if arguments.json:
-        emit(documents.instrument_document(cache.directory, placed, refused))
-    else:
-        text.show_placed(cache, placed, asked)
-    return OK
+        text.show_status(cache, len(products))
+    return DIFFERS if hashes else OK
 
 
 def act_restore(arguments: argparse.Namespace) -> int:
-    with writing(location.existing(arguments.dir), message) as cache:
-        wanted = [slot for slot in cache.slots if named(slot, tuple(arguments.globs))]
-        if arguments.globs and not wanted:
-            raise _none_chosen(cache)
-        cleared = mutate.restore(wanted, overwrite=arguments.overwrite)
-        clear.temporary(cache)
-        done = {*cleared.restored, *cleared.stripped}
-        others = tuple(slot for slot in cache.slots if slot.name not in done)
-        kept = replace(cache, slots=others).held
-        cleared = mutate.clear_up(cache.directory, cleared, keep=kept)
+    cache = scan(location.existing(arguments.dir))
+    wanted = [slot for slot in cache.slots if is_named(slot.path, tuple(arguments.globs))]
+    if arguments.globs and not wanted:
+        raise _none_chosen(cache)
+    done = restore.restore(cache, iter(wanted), overwrite=arguments.overwrite)
     if arguments.json:
-        emit(documents.restore_document(cache.directory, cleared))
+        emit(documents.restore_document(cache.directory, done))
     else:
-        text.show_cleared(cleared)
-    if cleared.left:
-        message("warning: " + text.edited(cleared.left))
-    return DIFFERS if cleared.left else OK
+        text.show_restored(done)
+    if done.left:
+        message("warning: " + text.edited(done.left))
+    return DIFFERS if done.left else OK
 
 
-def act_run(arguments: argparse.Namespace) -> int:
-    if (command := behind_dashes(arguments)) is None:
-        raise _program.no_program(arguments.program)
-    return _program.act(arguments, command)
+def _choice(arguments: argparse.Namespace, globs: tuple[str, ...]) -> Choice:
+    kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
+    since = None if arguments.since is None else seconds(arguments.since)
+    if arguments.newest is not None and arguments.newest < 1:
+        raise RewriterError(
+            "bad-number",
+            f"--newest is {arguments.newest}",
+            hint="Expected a number greater than 0.",
+        )
+    return Choice(globs, kernels, since, arguments.newest)
 
 
-def _running(cache: Cache) -> journal.Running | None:
-    return journal.running(cache.directory)
-
-
-def _none_chosen(cache: Cache, chosen: Chosen | None = None) -> RewriterError:
+def _none_chosen(cache: Cache) -> RewriterError:
     count = len(cache.slots)
-    holds = f"{cache.directory} holds {counted(count, 'wrapper')}"
-    if chosen is not None and chosen.broken:
-        holds += f", {len(chosen.broken)} of which cannot be read: {chosen.broken[0][1]}"
     return RewriterError(
         "no-wrapper-matches",
-        f"{holds}, and none matches the request" if count else holds,
-        hint="`rewriter cache list` shows them. A program makes them when it first compiles."
-        if not count
-        else "`rewriter cache list` shows them.",
+        f"{cache.directory} holds {counted(count, 'wrapper')}"
+        + (", and none matches the request" if count else ""),
+        hint="`rewriter cache list` shows them."
+        + ("" if count else " A program makes them when it first compiles."),
     )

@@ -149,8 +149,8 @@ def _refuse_folder(arguments: argparse.Namespace, artifact: Artifact) -> None:
         raise RewriterError(
             "entry-folder",
             f"{folder} holds entries of a cache, and torch reads every file in it as an entry",
-            hint="Name a file elsewhere with -o; or leave the entry as it is, and put the probes "
-            "into the cache: --into-cache DIR.",
+            hint="Name a file elsewhere with -o; or leave the entry as it is: `rewriter run -- "
+            "COMMAND` puts probes into what a program loads.",
         )
 
 

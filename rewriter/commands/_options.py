@@ -336,7 +336,6 @@ def add_program_options(parser: Parser, *, artifacts: bool = False) -> None:
         )
     # The old spelling, which takes several names in one word.
     group.add_argument("--wrappers", dest="wrappers", action="append", help=argparse.SUPPRESS)
-    add_choice_options(parser)
     add_directory_option(parser)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rewriter.diagnosis.verdict import Verdict
     from rewriter.instrumentation.types import Instrumented, Plan
 
+_NAMED = 8  # names in a message
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 
 
@@ -56,6 +57,11 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("launches", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of some names, for a message."""
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def warn_about(plan: Plan, name: str = "") -> None:

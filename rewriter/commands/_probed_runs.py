@@ -1,4 +1,4 @@
-"""The runs of `diagnose` and `sanitize`: of an artifact, or of a program through its cache."""
+"""The runs of `diagnose` and `sanitize`: of an artifact or a program."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rewriter.artifact.types import Artifact
-from rewriter.cache.held import PATIENT
-from rewriter.cache.slots import path_in
-from rewriter.cache.usage import Usage
-from rewriter.commands import _cache_run, _program
+from rewriter.commands import _program, _program_report
 from rewriter.commands._output import steps
 from rewriter.commands._run import again, request_of
 from rewriter.core.exit_status import ExitStatus
@@ -188,14 +185,11 @@ class ArtifactSubject:
 
 @dataclass
 class ProgramSubject:
-    """A program, through the wrappers of its cache."""
+    """A program."""
 
     arguments: argparse.Namespace
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
-    used: Usage = field(default_factory=Usage)  # the caches that the run before used
-    called: tuple[str, ...] = ()  # the wrappers that the first run called
-    ran: bool = False
 
     def run(
         self,
@@ -213,28 +207,13 @@ class ProgramSubject:
             timeout=self.arguments.timeout or timeout,
             blocking=blocking,
             stdin=self.stdin,
-            used=self.used,
             environment=environment,
-            patience=PATIENT if self.ran else 0.0,
         )
-        if not request.choice.globs and self._are_in(request.directory):
-            # A cache may have hundreds of wrappers of other programs.
-            request = replace(request, choice=replace(request.choice, globs=self.called))
         started = time.perf_counter()
         probed = _program.run_probed(request)
         run = probed.run
-        self.ran = True
-        self.used = run.used
-        self.called = self.called or tuple(
-            name for name, calls in run.summary.calls.items() if calls
-        )
-        _cache_run.warn(run)
+        _program_report.warn(run)
         recorded = run.dump if run.dump is not None and is_recorded(run.dump) else None
         seconds = time.perf_counter() - started
-        again = _cache_run.template(request, run)
+        again = _program_report.template(request)
         return ProbedRun(run.ended, recorded, blocking, False, seconds, again)
-
-    def _are_in(self, cache: Path) -> bool:
-        """Whether a cache has all wrappers that the first run called."""
-        paths = [path_in(cache, name) for name in self.called]
-        return bool(paths) and all(path.is_file() for path in paths)

@@ -1,4 +1,4 @@
-"""Runs a program of the user with probes: `rewriter run -- COMMAND`, or `rewriter cache run`."""
+"""Runs a program of the user with probes: `rewriter run -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import argparse
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rewriter.cache import location
-from rewriter.cache.run import Request, run
-from rewriter.cache.select import Choice, seconds
-from rewriter.commands import _cache_run as report
-from rewriter.commands._cache_run import ProgramRun
-from rewriter.commands._documents.cache import run_document
+from rewriter.commands import _program_report as report
+from rewriter.commands._documents.program import run_document
 from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit
+from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._selection import check_variables, names_probes
 from rewriter.commands._selection import selection as choose_probes
-from rewriter.core.errors import RewriterError
-from rewriter.core.terminal import message
+from rewriter.core.errors import OK, RewriterError
+from rewriter.core.terminal import message, say
+from rewriter.dump.directory import dump_directory
+from rewriter.hook.choice import Choice
+from rewriter.hook.run import Request, run
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
 
@@ -50,12 +52,14 @@ def no_program(words: Sequence[str], command: str = "run") -> RewriterError:
     )
 
 
-def refuse_options_of_artifacts(arguments: argparse.Namespace, names: Collection[str] = ()) -> None:
+def refuse_options_of_artifacts(
+    arguments: argparse.Namespace, names: Collection[str] = ("imports",)
+) -> None:
     """Refuse options of how an artifact is run, which mean nothing for a program, and the further
-    options in `names`."""
+    options in `names`. Commands that check launches import what registers their operators."""
     _refuse(
         arguments,
-        {"args", "constants", "imports", "seed", "models", *names},
+        {"args", "constants", "seed", "models", *names},
         "a program brings its own",
         "Drop the option; `rewriter run --wrapper` chooses among the wrappers of a program.",
     )
@@ -65,7 +69,7 @@ def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
     """Refuse options that choose wrappers in a cache, which mean nothing for an artifact."""
     _refuse(
         arguments,
-        {"since", "newest", "dir"},
+        {"dir"},
         "there is no program",
         "Drop the option, or put the program behind --; --wrapper chooses one of a directory.",
     )
@@ -78,9 +82,9 @@ def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str)
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers of its cache, and report the results."""
+    """Run a program with probes in the wrappers that it loads, and report the results."""
     # With `names`, a crash can be attributed to a launch.
-    selection = probes_for_cache(arguments, default="names,print")
+    selection = probes_of(arguments)
     request = replace(
         request_of(arguments, command, selection),
         blocking=arguments.blocking,
@@ -93,6 +97,31 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     return probed.code
 
 
+def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Print the variables with which a program is probed that somebody else starts."""
+    if words:
+        raise RewriterError(
+            "idle-options",
+            f"{shlex.join(words)} given, but --print-env starts nothing",
+            hint="Set the printed variables where the program is started.",
+        )
+    from rewriter.hook import serve
+
+    request = request_of(arguments, (), probes_of(arguments))
+    assert request.selection is not None
+    dump = dump_directory(Path("cache"), arguments.dump, overwrite=arguments.overwrite)
+    found = serve.variables(
+        request.selection,
+        request.choice,
+        dump,
+        quiet=arguments.quiet or not names_probes(arguments),
+        command=arguments.command_line,
+    )
+    for line in serve.exports(found):
+        say(line)
+    return OK
+
+
 def request_of(
     arguments: argparse.Namespace, command: Sequence[str], selection: Selection
 ) -> Request:
@@ -100,10 +129,9 @@ def request_of(
     globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
     return Request(
         program=tuple(command),
-        directory=location.directory(arguments.dir),
         selection=selection,
-        choice=choice(arguments, globs, selection.kernels),
-        pinned=arguments.dir is not None,
+        choice=Choice(globs, selection.kernels),
+        directory=None if arguments.dir is None else location.directory(arguments.dir),
         dump=arguments.dump,
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,
@@ -113,27 +141,14 @@ def request_of(
 
 
 def run_probed(request: Request) -> ProgramRun:
-    """Run a program with probes in the wrappers of its cache, and read the dump that it left."""
+    """Run a program with probes in the wrappers that it loads, and read the dump that it left."""
     return report.analyse(request, run(request, message))
 
 
-def probes_for_cache(arguments: argparse.Namespace, *, default: str = "print") -> Selection:
-    """The probes to put into a cache, `default` where none is named."""
-    chosen = choose_probes(arguments, default=default)
+def probes_of(arguments: argparse.Namespace) -> Selection:
+    """The probes for a program."""
+    chosen = choose_probes(arguments, default="names,print")
     if chosen is None:
         raise no_probes()
     check_variables(chosen)
     return chosen
-
-
-def choice(
-    arguments: argparse.Namespace, globs: tuple[str, ...], kernels: tuple[str, ...] | None
-) -> Choice:
-    """Which wrappers of a cache."""
-    since = None if arguments.since is None else seconds(arguments.since)
-    newest = arguments.newest
-    if newest is not None and newest < 1:
-        raise RewriterError(
-            "bad-number", f"--newest is {newest}", hint="Expected a number greater than 0."
-        )
-    return Choice(globs, kernels, since, newest)

@@ -36,14 +36,3 @@ def refuse_options(arguments: argparse.Namespace, names: Sequence[str], why: str
     words = {"imports": "import", "models": "model"}
     options = {n: f"--{words.get(n, n).replace('_', '-')}" for n in names}
     refuse_idle({option: getattr(arguments, n) for n, option in options.items()}, why)
-
-
-def goes_into_cache(arguments: argparse.Namespace, artifact: Artifact) -> bool:
-    """Whether `--into-cache` is given. Raises `RewriterError` if it would do nothing."""
-    if arguments.into_cache and artifact.container is None:
-        refuse_idle(
-            {"--into-cache": arguments.into_cache},
-            f"{artifact.path} is no file of torch's that holds wrappers with their keys",
-            "`rewriter cache instrument` puts probes into what a cache holds.",
-        )
-    return bool(arguments.into_cache)

@@ -1,5 +1,4 @@
-"""`rewriter triage -- COMMAND`: the steps for a program. The last one puts probes into its
-cache."""
+"""`rewriter triage -- COMMAND`: the steps for a program. The last one has probes."""
 
 from __future__ import annotations
 
@@ -7,24 +6,17 @@ import argparse
 import os
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from rewriter.cache import location
-from rewriter.cache.held import PATIENT
-from rewriter.cache.run import Request
-from rewriter.cache.select import Choice
-from rewriter.cache.usage import Usage, Watch
-from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
-from rewriter.commands._cache_run import ProgramRun
-from rewriter.commands._documents.cache import run_document
+from rewriter.commands import _program_report as report
+from rewriter.commands._documents.program import run_document
 from rewriter.commands._documents.triage import ProgramTriageDocument
 from rewriter.commands._output import emit
 from rewriter.commands._program import run_probed
+from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._selection import environment_kernels
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -34,6 +26,8 @@ from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
+from rewriter.hook.choice import Choice
+from rewriter.hook.run import Request
 from rewriter.instrumentation.select import select
 
 # Messages if a CUDA graph cannot be captured because launches are waited for, or memory is not
@@ -46,12 +40,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     program.require(command)
     taken = Steps(quiet=arguments.json)
     given = StandardInput()
-    with tempfile.TemporaryDirectory(prefix="rewriter-watch-") as place:
-        # Watch which caches it uses, which would take another run later.
-        watch = Watch(Path(place), Path(place))
-        added = watch.environment(os.environ)
-        plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, added)
-        used = watch.usage()
+    plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, {})
     if plain is not None and plain.interrupted:
         return _triage.interrupted(taken, json=arguments.json)
     blocking = None
@@ -68,7 +57,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if blocking is not None and _is_not_captured(blocking):
         # A CUDA graph cannot be captured in blocking mode. Its marks show the launch anyway.
         waits = plain is not None and _is_not_captured(plain)
-    return _probed(arguments, command, given, taken, used, blocking=waits)
+    return _probed(arguments, command, given, taken, blocking=waits)
 
 
 def _is_not_captured(ended: ExitStatus) -> bool:
@@ -81,7 +70,6 @@ def _probed(
     command: Sequence[str],
     given: StandardInput,
     taken: Steps,
-    used: Usage,
     *,
     blocking: bool,
 ) -> int:
@@ -97,7 +85,6 @@ def _probed(
         probed = run_probed(
             Request(
                 program=tuple(command),
-                directory=location.directory(None),
                 selection=selection,
                 choice=Choice(kernels=selection.kernels),
                 dump=arguments.dump,
@@ -107,8 +94,6 @@ def _probed(
                 redirected=arguments.json,
                 command=shlex.join(words),
                 stdin=given,
-                used=used,
-                patience=PATIENT,
             )
         )
     except RewriterError:
@@ -149,6 +134,7 @@ def _start(
                 stdin=given,
                 stdout=standard_error.descriptor if shown else sys.stderr,
                 stderr=standard_error.descriptor,
+                grace=program.GRACE,
             )
     except OSError as error:
         raise RewriterError(

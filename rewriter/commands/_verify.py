@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rewriter.commands import _cache_run as report
 from rewriter.commands import _program
+from rewriter.commands import _program_report as report
 from rewriter.commands._documents.verify import verify_document
 from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit, from_here, progress_bar, steps
@@ -66,7 +66,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers of its cache, and check their launches."""
+    """Run a program with probes in the wrappers that it loads, and check their launches."""
     if hasattr(arguments, "args"):
         _program.refuse_options_of_artifacts(arguments)
     program.require(command)

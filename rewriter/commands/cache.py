@@ -1,4 +1,4 @@
-"""`rewriter cache`: probes in the wrappers of Inductor's cache, and a user's program with them."""
+"""`rewriter cache`: what is in Inductor's cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from importlib import import_module
 
 from rewriter.commands import _options, add_command
-from rewriter.commands._options import add_blocking_option, add_probe_options
 from rewriter.commands._parser import Parser
 
 
@@ -17,8 +16,7 @@ def add(parser: Parser) -> None:
         add_command(actions, name, summary, fill)
     parser.add_examples(
         ("what is in the cache", "rewriter cache list --newest 10"),
-        ("the first NaN of a program", "rewriter cache run -- python train.py"),
-        ("restore the whole cache, also after a crash", "rewriter cache restore"),
+        ("originals of wrappers that an earlier version changed", "rewriter cache restore"),
     )
 
 
@@ -44,46 +42,13 @@ def _add_status(parser: Parser) -> None:
     parser.add_examples(("does anything have probes?", "rewriter cache status"))
 
 
-def _add_instrument(parser: Parser) -> None:
-    _add_globs(parser)
-    add_probe_options(parser)
-    _add_common(parser, "instrument", overwrite=_EDITS)
-    parser.add_examples(
-        (
-            "names and values of every program that uses these wrappers",
-            "rewriter cache instrument --probe print --since 10m",
-        ),
-    )
-
-
 def _add_restore(parser: Parser) -> None:
     parser.add_argument("globs", metavar="GLOB", nargs="*", help="only wrappers of these names")
     _add_common(parser, "restore", overwrite=_EDITS)
     parser.add_examples(("all originals back", "rewriter cache restore"))
 
 
-def _add_run(parser: Parser) -> None:
-    parser.takes = "-- COMMAND ..."
-    parser.add_argument("program", metavar="COMMAND", nargs="*", help="-- and the program to run")
-    add_probe_options(parser)
-    _options.add_program_options(parser)
-    _options.add_stop_options(parser)
-    add_blocking_option(parser)
-    _options.add_quiet_option(parser)
-    output = parser.group("output")
-    output.add_argument(
-        "--overwrite", action="store_true", help=f"{_EDITS}; replace an existing dump"
-    )
-    output.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(act=_action("run"))
-    parser.add_examples(*_options.examples(parser.prog))
-
-
-def _add_verify(parser: Parser) -> None:
-    import_module("rewriter.commands.verify").add_to_cache(parser)
-
-
-_EDITS = "discard later edits and backups that rewriter did not make"
+_EDITS = "discard later edits of wrappers that have probes"
 
 
 def _action(name: str) -> Callable[[argparse.Namespace], int]:
@@ -115,11 +80,5 @@ def _add_globs(parser: Parser) -> None:
 _ACTIONS = {
     "list": ("list the wrappers of a cache, newest first", _add_list),
     "status": ("show what is instrumented; exit 1 if anything is", _add_status),
-    "instrument": ("put probes into wrappers, until they are restored", _add_instrument),
-    "restore": ("give the originals back, byte for byte", _add_restore),
-    "run": ("run a program with probes in its wrappers, then restore", _add_run),
-    "verify": (
-        "run a program, and check that each launch computes what its graph says",
-        _add_verify,
-    ),
+    "restore": ("restore wrappers that an earlier version put probes into", _add_restore),
 }

@@ -17,7 +17,7 @@ from rewriter.commands._options import (
 from rewriter.commands._output import deliver, emit, summary, warn_about
 from rewriter.commands._pairs import cache_with
 from rewriter.commands._parser import Parser
-from rewriter.commands._routes import goes_into_cache, makes_several, refuse_package_options
+from rewriter.commands._routes import makes_several, refuse_package_options
 from rewriter.commands._selection import selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
@@ -46,12 +46,6 @@ def add(parser: Parser) -> None:
         parser,
         "default: <stem>.instrumented<ext> beside the input; for several wrappers a directory",
     )
-    parser.group("output").add_argument(
-        "--into-cache",
-        metavar="DIR",
-        help="for a file that holds wrappers with their cache keys: leave the file as it is, and "
-        "put its wrappers, with probes, into this cache, from which torch loads them",
-    )
     add_package_options(parser)
     parser.add_examples(
         (
@@ -79,10 +73,6 @@ def act(arguments: argparse.Namespace) -> int:
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise no_probes()
-    if goes_into_cache(arguments, artifact):
-        from rewriter.commands import _into_cache
-
-        return _into_cache.instrument(arguments, artifact, chosen)
     if artifact.package is not None:
         from rewriter.commands import _package
 

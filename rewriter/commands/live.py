@@ -21,7 +21,8 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.loaded import STARTUP
+    from rewriter.hook import STARTUP
+    from rewriter.hook.startup.sitecustomize import LIVE
 
     command = behind_dashes(arguments)
     if command is None:
@@ -38,4 +39,4 @@ def act(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     # The program takes the place of this process, and has its number.
-    os.execvpe(command[0], list(command), {**os.environ, "PYTHONPATH": path})
+    os.execvpe(command[0], list(command), {**os.environ, "PYTHONPATH": path, LIVE: "1"})

@@ -24,6 +24,12 @@ def add(parser: Parser) -> None:
     options.add_blocking_option(parser)
     options.add_quiet_option(parser)
     options.add_program_options(parser, artifacts=True)
+    parser.group("the run").add_argument(
+        "--print-env",
+        action="store_true",
+        help="start nothing: print the variables with which any program is probed, for schedulers "
+        "and engines that others start",
+    )
     parser.add_examples(
         *options.examples(parser.prog),
         (
@@ -43,6 +49,10 @@ def add(parser: Parser) -> None:
             "rewriter run cache.dump/rank0/run6 --probe print",
         ),
         (
+            "the variables for a service that something else starts",
+            "rewriter run --print-env --probe nan -d nan.dump",
+        ),
+        (
             "the launch that crashes",
             "rewriter run --probe names,sync --blocking --timeout 60 -- python train.py",
         ),
@@ -55,6 +65,8 @@ def act(arguments: argparse.Namespace) -> int:
     from rewriter.commands import _program, _run
 
     words = arguments.artifact
+    if arguments.print_env:
+        return _program.print_environment(arguments, words)
     if (command := behind_dashes(arguments)) is not None:
         _program.refuse_artifacts(words[: max(0, len(words) - len(command))])
         _program.refuse_options_of_artifacts(arguments)

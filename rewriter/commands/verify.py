@@ -31,27 +31,6 @@ def add(parser: Parser) -> None:
     parser.set_defaults(act=act)
 
 
-def add_to_cache(parser: Parser) -> None:
-    """The same under `cache`, of programs alone."""
-    parser.takes = "-- COMMAND ..."
-    parser.add_argument("artifact", metavar="COMMAND", nargs="*", help="-- and the program to run")
-    _options.add_program_options(parser)
-    _options.add_stop_options(parser)
-    _options.add_strict_option(parser)
-    output = parser.group("output")
-    output.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="discard later edits, backups that rewriter did not make, and an existing dump",
-    )
-    output.add_argument("--json", action="store_true", help="print one JSON object")
-    _add_choice(parser)
-    parser.add_examples(
-        ("the numbers of a program are wrong", "rewriter cache verify -- python train.py")
-    )
-    parser.set_defaults(act=act_cache)
-
-
 def _add_choice(parser: Parser) -> None:
     group = parser.group("probes")
     group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
@@ -89,11 +68,3 @@ def act(arguments: argparse.Namespace) -> int:
     if (command := behind_dashes(arguments)) is not None:
         return _verify.act_program(arguments, command)
     return _verify.act_artifact(arguments, only_artifact(arguments, "verify"))
-
-
-def act_cache(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _program, _verify
-
-    if (command := behind_dashes(arguments)) is None:
-        raise _program.no_program(arguments.artifact)
-    return _verify.act_program(arguments, command)

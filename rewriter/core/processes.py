@@ -7,10 +7,10 @@ runs a wrapper, compilers, and the process that loads a package.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,6 @@ Group = Literal["session", "group", "shared"]
 Stream = IO[str] | IO[bytes] | int | None
 
 _POLL = 0.1  # seconds
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +43,17 @@ class Process:
         environment: Mapping[str, str],
         *,
         group: Group = "session",
-        dies_with_parent: bool = False,
         folder: Path | None = None,
         stdin: Stream = None,
         stdout: Stream = None,
         stderr: Stream = None,
     ) -> Process:
-        """Start a command. With `dies_with_parent` it gets SIGTERM if this process is killed.
-
-        Raises `OSError` if it cannot be started.
-        """
+        """Start a command. Raises `OSError` if it cannot be started."""
         options: dict[str, Any] = {"start_new_session": group == "session"}
-        if group == "group" or dies_with_parent:
-            options["preexec_fn"] = _prepare(
-                grouped=group == "group", dies_with_parent=dies_with_parent
-            )
+        if group == "group" and sys.version_info >= (3, 11):
+            options["process_group"] = 0
+        elif group == "group":
+            options["preexec_fn"] = os.setpgrp
         popen = subprocess.Popen(
             command,
             cwd=folder,
@@ -96,7 +91,10 @@ class Process:
                 os.killpg(self.popen.pid, number)
 
     def kill(self) -> None:
+        """Kill it, and the processes below it, which may be in groups of their own."""
+        below = _below(self.popen.pid)
         self.send(signal.SIGKILL)
+        _kill(below)
 
 
 def supervise(
@@ -116,11 +114,13 @@ def supervise(
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     timed_out = killed = False
+    below: dict[int, str] = {}  # the processes below it, when it was asked to end
     handed_on = 0
     try:
         while (code := process.wait(_until(deadline, killed=killed))) is None:
             for number in signals.received[handed_on:]:
                 handed_on += 1
+                below = below or _below(process.popen.pid)
                 # The terminal sent Ctrl-C to the whole group.
                 if grace and (process.group != "shared" or number != signal.SIGINT):
                     process.send(number)
@@ -130,6 +130,7 @@ def supervise(
             if deadline is not None and time.monotonic() >= deadline:
                 if not handed_on and not timed_out:
                     timed_out = True
+                    below = _below(process.popen.pid)
                     process.send(signal.SIGTERM if grace else signal.SIGKILL)
                     deadline = time.monotonic() + grace
                 else:
@@ -142,7 +143,8 @@ def supervise(
             process.kill()
             process.popen.wait()
     if process.group != "shared" and (timed_out or handed_on):
-        process.kill()  # processes that it started and left running
+        process.kill()
+        _kill(below)  # what it started, and left running
     if handed_on:
         return replace(ExitStatus.of(code), interrupted=signals.received[0])
     return ExitStatus(None, timed_out=True) if timed_out else ExitStatus.of(code)
@@ -155,19 +157,28 @@ def _until(deadline: float | None, *, killed: bool) -> float:
     return max(0.0, min(_POLL, deadline - time.monotonic()))
 
 
-def _prepare(*, grouped: bool, dies_with_parent: bool) -> Callable[[], None]:
-    """A function that the new process calls before it becomes the program."""
-    parent = os.getpid()
-    # Only on Linux.
-    prctl = getattr(ctypes.CDLL(None), "prctl", None) if dies_with_parent else None
+def _below(number: int) -> dict[int, str]:
+    """The processes that a process started, and those that these started, each with the time of its
+    start; only known on Linux."""
+    found: dict[int, str] = {}
+    for tasks in Path("/proc", str(number), "task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                found |= {child: _started(child), **_below(child)}
+    return found
 
-    def prepare() -> None:
-        if grouped:
-            os.setpgid(0, 0)
-        if prctl is not None:
-            # SIGTERM, so that launchers such as torchrun end their workers.
-            prctl(_SET_DEATH_SIGNAL, int(signal.SIGTERM))
-            if os.getppid() != parent:
-                os._exit(1)
 
-    return prepare
+def _started(number: int) -> str:
+    """When a process was started, in ticks of the system's clock; empty if there is none."""
+    try:
+        return Path("/proc", str(number), "stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _kill(processes: Mapping[int, str]) -> None:
+    """Kill processes, unless their numbers were given to others meanwhile."""
+    for number, started in processes.items():
+        if started and _started(number) == started:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """Finds the copy of the wrapper that a recorded run called, in its dump.
 
-`rewriter run` and `rewriter cache run` put a copy of each called wrapper, with or without its
-probes, beside the manifest. Names of wrappers are not unique, so the copy without probes must have
-the hash that the run recorded. Dumps of early versions have no hash, and the name has to match.
+`rewriter run` puts a copy of each called wrapper, with or without its probes, beside the manifest.
+Names of wrappers are not unique, so the copy without probes must have the hash that the run
+recorded. Dumps of early versions have no hash, and the name has to match.
 Nothing is executed.
 """
 

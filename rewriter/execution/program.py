@@ -14,7 +14,7 @@ from rewriter.core.processes import Process, Stream, supervise
 from rewriter.core.signals import Signals
 from rewriter.execution.standard_input import Feed, StandardInput
 
-_GRACE = 10.0  # seconds that the program has for its own cleaning up
+GRACE = 10.0  # seconds that the program has for its own cleaning up
 
 
 def require(program: Sequence[str]) -> None:
@@ -57,8 +57,6 @@ def run(
                 environment,
                 # At a terminal, only our process group may read from it, and gets Ctrl-C.
                 group="shared" if sys.stdin is not None and sys.stdin.isatty() else "group",
-                # If this command is killed, nothing would restore the wrappers of the program.
-                dies_with_parent=True,
                 stdin=feed.descriptor,
                 stdout=sys.stderr if quiet else None,
             )
@@ -73,9 +71,9 @@ def run(
             process,
             signals,
             timeout=timeout,
-            grace=_GRACE,
+            grace=GRACE,
             on_interrupt=lambda: tell(
-                f"interrupted: the program has {_GRACE:g} s to end, or until the next Ctrl-C"
+                f"interrupted: the program has {GRACE:g} s to end, or until the next Ctrl-C"
             ),
         )
     if ended.timed_out:
@@ -92,9 +90,10 @@ def run_killable(
     stdout: Stream = None,
     stderr: Stream = None,
     on_poll: Callable[[], None] | None = None,
+    grace: float = 0.0,
 ) -> ExitStatus:
-    """Run a program that has nothing to clean up, in its own session. After `timeout` seconds, or
-    if this process is interrupted, it is killed with all processes that it started.
+    """Run a program in its own session. After `timeout` seconds, or if this process is interrupted,
+    it is killed with all processes that it started, `grace` seconds after SIGTERM.
 
     `on_poll` is called ten times a second. Without `stdin`, the program has the standard input of
     this process. Raises `OSError` if it cannot be started.
@@ -104,7 +103,7 @@ def run_killable(
             command, environment, stdin=feed.descriptor, stdout=stdout, stderr=stderr
         )
         feed.start()
-        ended = supervise(process, signals, timeout=timeout, on_poll=on_poll)
+        ended = supervise(process, signals, timeout=timeout, on_poll=on_poll, grace=grace)
     if ended.interrupted:
         return ExitStatus(None, interrupted=ended.interrupted)
     if ended.timed_out:

@@ -4,8 +4,3 @@ the listener for requests of `rewriter attach` from outside.
 No file is changed. A wrapper's functions stay the same objects, since other code has references to
 them; for a while they run other code.
 """
-
-from pathlib import Path
-
-# At the front of `PYTHONPATH`, it lets `rewriter attach` find the program: see the file in it.
-STARTUP = Path(__file__).parent / "startup"

@@ -102,15 +102,17 @@ class Exchange:
                     block.note(_REPLAYED)
         finally:
             self._calls.running = None
-            for recording in running.recordings.values():
-                recording.end()
-            with self._lock:
-                self._inside.subtract(blocks)
-                for block in blocks:
-                    if block not in self._blocks:
-                        self._close_unused(block)
-            for block in running.recordings:
-                block.count(self.path)
+            try:
+                for recording in running.recordings.values():
+                    recording.end()
+            finally:  # a full disk, say: the block has to end all the same
+                with self._lock:
+                    self._inside.subtract(blocks)
+                    for block in blocks:
+                        if block not in self._blocks:
+                            self._close_unused(block)
+                for block in running.recordings:
+                    block.count(self.path)
 
     def _close_unused(self, block: Block) -> None:
         """A block is over: stop recording for it once no thread is in one of its calls."""

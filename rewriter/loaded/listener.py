@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewriter.loaded import protocol
+from rewriter.runtime.forks import register_for_forks
 
 if TYPE_CHECKING:
     from rewriter.loaded.block import Block
@@ -62,7 +63,7 @@ class Listener:
         self._socket.listen(8)
         self._identity = _identity(self.path)
         atexit.register(self.close)
-        os.register_at_fork(after_in_child=self._forget)
+        register_for_forks(self)
         thread = threading.Thread(target=self._wait, name="rewriter-live", daemon=True)
         thread.start()
 
@@ -75,7 +76,7 @@ class Listener:
         if self.pid == os.getpid() and _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
 
-    def _forget(self) -> None:
+    def forked(self) -> None:
         """In a forked process: it has no thread that waits."""
         self._socket.close()
 

@@ -17,7 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -180,17 +180,24 @@ def _products(place: Path) -> Iterator[tuple[Path, int, int]]:
             yield path, about.st_size, about.st_mtime_ns
 
 
-def _trim(place: Path) -> None:
-    """Remove the oldest products beyond the limit, and entries whose product no longer exists."""
-    files = sorted(_products(place), key=lambda one: one[2])
-    size = sum(one[1] for one in files)
-    if size <= LIMIT:
-        return
-    for path, bytes_, _ in files:
-        if size <= LIMIT:
+def remove_oldest(files: Iterable[tuple[Path, int, int]], limit: int) -> bool:
+    """Remove the files that were used least recently, until the others have no more than `limit`
+    bytes. `files` are paths, sizes and times. Returns whether any was removed."""
+    oldest = sorted(files, key=lambda one: one[2])
+    size = sum(one[1] for one in oldest)
+    removed = size > limit
+    for path, bytes_, _ in oldest:
+        if size <= limit:
             break
         path.unlink(missing_ok=True)
         size -= bytes_
+    return removed
+
+
+def _trim(place: Path) -> None:
+    """Remove the oldest products beyond the limit, and entries whose product no longer exists."""
+    if not remove_oldest(_products(place), LIMIT):
+        return
     left = {path.stem for path, _, _ in _products(place)}
     for entry in place.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RewriterError):

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from .control import VARIABLE, Control, ControlError, read, write_state
+from .forks import register_for_forks
 from .probe_set import ProbeSet
 from .process import is_data_worker, read_rank, say
 from .recorder import Recorder
@@ -64,7 +65,7 @@ class Dormant:
         self._warned: set[str] = set()
         self._set_state()
         if self._path:
-            os.register_at_fork(after_in_child=self._forked)
+            register_for_forks(self)
 
     def begin(self, values: Sequence[Any] | None = None) -> None:
         """A call of the wrapper starts in this thread."""
@@ -245,7 +246,7 @@ class Dormant:
             self._warned.add(message)
             say(f"[rewriter {self._rank}] warning: control: {message}\n")
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a forked process: drop the parent's recorder. The fork follows the file on its own."""
         self._lock = threading.RLock()
         self._session, self._recording = None, {}

@@ -81,11 +81,9 @@ def read_size() -> int:
 
 
 def _number(variable: str) -> int | None:
-    """The number in an environment variable; None if it is unset, 0 if it is not a number."""
-    text = os.environ.get(variable)
-    if not text:
-        return None
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    """The number in an environment variable; None if it is unset, or not a number."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 def is_data_worker() -> bool:

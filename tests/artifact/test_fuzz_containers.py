@@ -36,8 +36,6 @@ def fuzz_container(case: Case) -> None:
     if done.code == 0:
         case.run("strip", probed, "-o", plain)
         case.expect(plain.read_bytes() == path.read_bytes(), "strip gives back other bytes")
-    if choices.random() < 0.3:
-        case.run("instrument", path, "--into-cache", case.folder / "cache")
     case.run("diff", path, case.write("whole", data))
 
 

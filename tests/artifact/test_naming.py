@@ -18,14 +18,13 @@ from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.attribution import attribute
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.naming.names import model_name, of_artifact
-from rewriter.cache import mutate, naming
-from rewriter.cache.slots import scan
-from rewriter.cache.usage import Usage
 from rewriter.cli import main
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import names as dumped
 from rewriter.dump.reading import open_dump
+from rewriter.hook import naming
+from rewriter.hook.server import Loaded
 
 TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 NAMED = TRACES / "log-names"
@@ -219,12 +218,11 @@ def test_damaged_logs_name_less(tmp_path: Path) -> None:
 
 @pytest.fixture
 def named_dump(tmp_path: Path) -> Path:
-    """A dump of one call of the wrapper in `log-names`, as `cache run` leaves it."""
+    """A dump of one call of the wrapper in `log-names`, as `rewriter run -- COMMAND` leaves it."""
     source = next(x for x in rewriter.open(NAMED).wrappers if x.graph == "forward").source
     path = tmp_path / "cache" / "ww" / "cwwforward.py"
     path.parent.mkdir(parents=True)
     path.write_bytes(source)
-    placed, _ = mutate.instrument(scan(path.parents[1]).slots, rewriter.select("print"))
     given = [dumps.value("primals_6", nan=2)]
     launches = [
         dumps.launch(2, "cpp_fused_add_div_gelu_native_layer_norm_1", given, [dumps.value("buf7")])
@@ -233,7 +231,7 @@ def named_dump(tmp_path: Path) -> Path:
     run = dump / "rank0" / "run0" / "run.json"
     digest = hashlib.sha256(source).hexdigest()
     run.write_text(json.dumps({**json.loads(run.read_text()), "sha256": digest}))
-    naming.write(dump, placed, NAMED, Usage())
+    naming.write(dump, [Loaded(rewriter.open(path).only)], NAMED, {})
     return dump
 
 

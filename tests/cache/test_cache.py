@@ -1,4 +1,4 @@
-"""`rewriter cache list`, `instrument`, `status` and `restore`: nothing of a cache is lost."""
+"""`rewriter cache list`, `status` and `restore`: nothing of a cache is lost."""
 
 from __future__ import annotations
 
@@ -13,24 +13,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
-from caches import BACKWARD, CPP, CUDA, FORWARD, MLP, NAMES, bytes_of, cache, content, make
+from caches import (
+    BACKWARD,
+    CPP,
+    CUDA,
+    FORWARD,
+    MLP,
+    NAMES,
+    bytes_of,
+    cache,
+    content,
+    make,
+    put_probes,
+)
 from examples import examples
 from rewriter import cli
-from rewriter.cache import journal, location, mutate
-from rewriter.cache.held import HeldCaches
-from rewriter.cache.journal import Journal
+from rewriter.cache import location
 from rewriter.cache.slots import TEMPORARY, scan
-from rewriter.core.errors import RewriterError
+from rewriter.core import locks
 
 pytestmark = pytest.mark.properties
 
+PROBES = ("names", "print", "save", "hash", "names,print")
 HEAVY = ("torch", "numpy", "triton")
 
 
@@ -69,25 +79,14 @@ def listed(act: Act, *arguments: object) -> dict[str, Any]:
     [
         (["list", "--dir", "nothing"], "no-cache"),
         (["status", "--dir", "file"], "no-cache"),
-        (["instrument", "--dir", "nothing"], "no-cache"),
         (["restore", "--dir", "file"], "no-cache"),
-        (["instrument", "--dir", "empty"], "no-wrapper-matches"),
-        (["instrument", "--dir", "cache", "zz*"], "no-wrapper-matches"),
         (["list", "--dir", "cache", "zz*"], "no-wrapper-matches"),
         (["restore", "--dir", "cache", "zz*"], "no-wrapper-matches"),
-        (["instrument", "--dir", "cache", "--kernels", "nosuch"], "no-wrapper-matches"),
-        (["instrument", "--dir", "cache", "--launches", "4711"], "no-launch-matches"),
-        (["instrument", "--dir", "cache", "--since", "10"], "bad-since"),
+        (["list", "--dir", "cache", "--kernels", "nosuch"], "no-wrapper-matches"),
+        (["list", "--dir", "cache", "--since", "10"], "bad-since"),
         (["list", "--dir", "cache", "--since", "-1h"], "bad-since"),
         (["list", "--dir", "cache", "--newest", "0"], "bad-number"),
-        (["instrument", "--dir", "cache", "--probe", "pint"], "unknown-probe"),
-        (["run", "--dir", "file", "--", "true"], "no-cache"),
-        (["run", "--dir", "cache"], "no-program"),
-        (["run", "--dir", "cache", "--", "no-such-program"], "no-program"),
-        (["run", "--dir", "cache", "--", "train.py"], "no-program"),
-        (["run", "--dir", "cache", "-d", "file", "--", "true"], "exists"),
-        (["run", "--dir", "cache", "--kernels", "nosuch", "--", "true"], "no-wrapper-matches"),
-        (["run", "--dir", "empty", "--", "true"], "nothing-compiled"),
+        (["list", "--dir", "cache", "--", "no-such-program"], "no-program"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -191,50 +190,155 @@ def test_files_that_are_no_wrappers(act: Act, directory: Path) -> None:
     assert len(found["wrappers"]) == 5
     assert {row["wrapper"] for row in found["broken"]} == {"ab/broken.py", "ab/binary.py"}
     assert found["foreign"] == ["ab/empty.py"]
-    code, _, err = act("instrument")
-    assert code == 0
-    assert "warning: ab/broken.py cannot be read" in err
-    assert len([state for state in states(directory).values() if state == "instrumented"]) == 5
-    assert act("restore")[0] == 0
-
-
-def test_instrument_and_restore(act: Act, directory: Path) -> None:
     before = content(directory)
-    assert act("status")[0] == 0
-    code, out, _ = act("instrument", "--probe", "names")
-    assert code == 0
-    assert "names around" in out
-    assert set(states(directory).values()) == {"instrumented"}
-    # The backup is the very file, with its age.
-    kept = (directory / MLP).with_name(Path(MLP).name + ".orig")
-    assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == before[MLP][-1:] + before[MLP][-2:-1]
-    assert (directory / MLP).stat().st_mode == kept.stat().st_mode
-    code, out, _ = act("status")
-    assert code == 1
-    assert out.count("instrumented") == 5
-    code, out, _ = act("restore")
-    assert (code, out) == (0, "restored 5 wrappers\n")
+    assert "warning: ab/broken.py cannot be read" in act("list")[2]
+    assert act("restore")[0] == 0
     assert content(directory) == before
 
 
-def test_standalone_always(act: Act, directory: Path) -> None:
-    """The program may run in an environment without this package."""
-    act("instrument")
-    for name in NAMES:
-        assert b"from rewriter" not in (directory / name).read_bytes(), name
-
-
-def test_twice_exchanges_the_probes(act: Act, directory: Path) -> None:
+def test_status_and_restore(act: Act, directory: Path) -> None:
+    """Every byte, mode and time is as it was, and each original is the very file."""
     before = content(directory)
-    act("instrument", "--probe", "names")
-    kept = content(directory)[MLP + ".orig"]
-    assert act("instrument", "--probe", "hash", "cabmlp*")[0] == 0
-    rows = {row["wrapper"]: row["probes"] for row in listed(act)["wrappers"]}
-    assert rows == {**{name: ["names"] for name in NAMES}, MLP: ["hash"]}
-    assert content(directory)[MLP + ".orig"] == kept
-    assert act("restore", "cabmlp*")[0] == 0
+    assert act("status")[0] == 0
+    put_probes(directory, "names")
+    assert set(states(directory).values()) == {"instrumented"}
+    assert listed(act)["wrappers"][0]["probes"] == ["names"]
+    probed = content(directory)
+    code, out, err = act("status")
+    assert code == 1
+    assert out.count("instrumented") == 5
+    assert "`rewriter cache restore` gives the originals back" in err
+    assert content(directory) == probed
+    assert act("restore", "cabmlp*")[:2] == (0, "restored 1 wrapper\n")
     assert states(directory) == {**dict.fromkeys(NAMES, "instrumented"), MLP: "plain"}
-    act("restore")
+    assert act("restore")[:2] == (0, "restored 4 wrappers\n")
+    assert content(directory) == before
+    assert act("status")[0] == 0
+
+
+def test_instrumented_without_a_backup(act: Act, directory: Path) -> None:
+    before = bytes_of(directory)
+    put_probes(directory)
+    (directory / (MLP + ".orig")).unlink()
+    assert states(directory)[MLP] == "instrumented"
+    assert act("restore")[0] == 0
+    assert bytes_of(directory) == before
+
+
+def test_a_backup_of_somebody_else_stays(act: Act, directory: Path, tmp_path: Path) -> None:
+    """Beside a plain wrapper even if it is a copy of it, beside one with probes if it is not the
+    original, and a link that leads to the original."""
+    before = bytes_of(directory)
+    put_probes(directory, names=[FORWARD, BACKWARD])
+    (directory / (FORWARD + ".orig")).write_text("mine")
+    (directory / (BACKWARD + ".orig")).rename(tmp_path / "original")
+    (directory / (BACKWARD + ".orig")).symlink_to(tmp_path / "original")
+    (directory / (MLP + ".orig")).write_text("mine")
+    os.link(directory / CPP, directory / (CPP + ".orig"))
+    shutil.copy2(directory / CUDA, directory / (CUDA + ".orig"))
+    (directory / "ab" / "notes.py.orig").write_text("mine")
+    mine = {n: facts for n, facts in content(directory).items() if n.endswith(".orig")}
+    assert len(mine) == 6
+    assert act("restore")[:2] == (0, "restored 2 wrappers\n")
+    assert bytes_of(directory) == before | {n: facts[:3] for n, facts in mine.items()}
+    assert act("status")[0] == 0
+
+
+def test_no_link_is_followed(act: Act, directory: Path, tmp_path: Path) -> None:
+    """What a link leads to is in no cache, be it a wrapper, a folder or a part of the cache."""
+    outside = make(tmp_path / "outside")
+    put_probes(outside)
+    text = (outside / CPP).read_bytes()
+    for name in ("czz1.main.cpp", f".czz1.py.x{TEMPORARY}"):
+        (outside / "ab" / name).write_bytes(text)
+    (outside / "fxgraph" / "zz" / "entry").write_bytes(text)
+    (outside / ".rewriter-run.json").write_text("{")
+    (outside / "locks" / "czz2.lock").touch()
+    shutil.rmtree(directory / "fxgraph")
+    (directory / "fxgraph").symlink_to(outside / "fxgraph")
+    (directory / "aotautograd").mkdir()
+    (directory / "aotautograd" / "yy").symlink_to(outside / "fxgraph" / "zz")
+    (directory / "aotautograd" / "entry").symlink_to(outside / "fxgraph" / "zz" / "entry")
+    (directory / "ij").symlink_to(outside / "ab")
+    (directory / MLP).unlink()
+    (directory / MLP).symlink_to(outside / MLP)
+    (directory / "zz").mkdir()
+    (directory / "zz" / "czz3.main.cpp").symlink_to(outside / "ab" / "czz1.main.cpp")
+    (directory / ".rewriter-run.json").symlink_to(outside / ".rewriter-run.json")
+    shutil.rmtree(directory / "locks")
+    (directory / "locks").symlink_to(outside / "locks")
+    (directory / "zz" / "czz2.main.cpp").write_bytes(text)  # a build of ours
+    before = content(directory), content(outside)
+    assert MLP not in states(directory)
+    code, out, _ = act("status")
+    assert code == 0
+    assert "1 build of" in out
+    assert "stopped" not in out
+    assert act("restore")[:2] == (
+        0,
+        "restored 0 wrappers, removed 1 build of instrumented C++\n",
+    )
+    del before[0]["zz/czz2.main.cpp"]
+    assert (content(directory), content(outside)) == before
+
+
+def test_what_is_no_file_does_not_hang(act: Act, directory: Path) -> None:
+    """A pipe has no end to be read to, wherever a file of an earlier version could be."""
+    put_probes(directory, names=[MLP])
+    places = (
+        ".rewriter-run.json", ".rewriter-run.json.77", "ab/cabpipe.py", "ab/cabpipe.main.cpp",
+        f"ab/.cabpipe.py.x{TEMPORARY}", "fxgraph/zz/pipe", f"{CPP}.orig", "locks/czz1.lock",
+    )  # fmt: skip
+    for place in places:
+        os.mkfifo(directory / place)
+    (directory / "zz").mkdir()
+    (directory / "zz" / "czz1.main.cpp").write_bytes((directory / MLP).read_bytes())
+    done = [cache(action, "--dir", directory, timeout=60) for action in ("list", "status")]
+    done.append(cache("restore", "--dir", directory, timeout=60))
+    assert [one.returncode for one in done] == [0, 1, 0], [one.stderr for one in done]
+    assert all((directory / place).exists() for place in places)
+    assert not (directory / "zz" / "czz1.main.cpp").exists()
+
+
+def test_a_full_disk_is_an_error(
+    act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrapper that was not restored is as it was, and the next command restores it."""
+    before = bytes_of(directory)
+    put_probes(directory, names=[MLP])
+    (directory / (MLP + ".orig")).unlink()
+    probed = content(directory)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fchmod", full)
+        code, _, err = act("restore")
+    assert code == 2
+    assert "error[unwritable]" in err
+    assert "No space left" in err
+    assert content(directory) == probed
+    assert act("restore")[0] == 0
+    assert bytes_of(directory) == before
+
+
+def test_files_of_a_command_that_was_stopped(act: Act, directory: Path) -> None:
+    """Whatever state they are in; one that another process holds stays."""
+    before = content(directory)
+    half = directory / "ab" / f".{Path(MLP).name}.x1{TEMPORARY}"
+    half.write_text("half")
+    journals = [directory / f".rewriter-run.json{end}" for end in ("", ".77", ".78")]
+    for path, text in zip(journals, ("{}", "{", ""), strict=True):
+        path.write_text(text)
+    code, out, _ = act("status")
+    assert code == 0
+    assert "1 file of a command that was stopped" in out
+    with journals[0].open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert act("restore")[0] == 0
+        assert journals[0].exists()
+    assert act("restore")[0] == 0
     assert content(directory) == before
 
 
@@ -244,40 +348,9 @@ def test_restoring_what_is_plain_changes_nothing(act: Act, directory: Path) -> N
     assert content(directory) == before
 
 
-def test_a_backup_without_probes_is_cleared(act: Act, directory: Path) -> None:
-    """A command was stopped after it made the backup: the same file, or a copy of it."""
-    before = content(directory)
-    os.link(directory / MLP, directory / (MLP + ".orig"))
-    shutil.copy2(directory / CPP, directory / (CPP + ".orig"))
-    assert {states(directory)[name] for name in (MLP, CPP)} == {"leftover"}
-    assert act("status")[0] == 0
-    act("restore")
-    assert content(directory) == before
-    # Or the wrapper is instrumented after all.
-    os.link(directory / MLP, directory / (MLP + ".orig"))
-    act("instrument")
-    act("restore")
-    assert content(directory) == before
-
-
-def test_instrumented_without_a_backup(act: Act, directory: Path) -> None:
-    before = bytes_of(directory)
-    act("instrument")
-    (directory / (MLP + ".orig")).unlink()
-    assert states(directory)[MLP] == "instrumented"
-    act("instrument", "--probe", "names", "cabmlp*")
-    assert (directory / (MLP + ".orig")).read_bytes()
-    act("restore")
-    assert bytes_of(directory) == before
-    act("instrument")
-    (directory / (MLP + ".orig")).unlink()
-    act("restore")
-    assert bytes_of(directory) == before
-
-
 def test_edited_since(act: Act, directory: Path) -> None:
     before = content(directory)
-    act("instrument")
+    put_probes(directory)
     path = directory / MLP
     path.write_bytes(path.read_bytes().replace(b"assert_size_stride(", b"assert_size_stride (", 1))
     edited = path.read_bytes()
@@ -293,7 +366,7 @@ def test_edited_since(act: Act, directory: Path) -> None:
 def test_edited_and_without_a_backup_keeps_the_edit(act: Act, directory: Path) -> None:
     path = directory / MLP
     plain = path.read_bytes()
-    act("instrument", "cabmlp*")
+    put_probes(directory, names=[MLP])
     path.write_bytes(path.read_bytes() + b"# mine\n")
     (directory / (MLP + ".orig")).unlink()
     code, out, _ = act("restore", "--overwrite")
@@ -302,127 +375,10 @@ def test_edited_and_without_a_backup_keeps_the_edit(act: Act, directory: Path) -
     assert path.read_bytes() == plain + b"# mine\n"
 
 
-def test_a_wrapper_that_is_gone_is_put_back(act: Act, directory: Path) -> None:
-    before = content(directory)
-    act("instrument")
-    (directory / MLP).unlink()
-    assert states(directory)[MLP] == "missing"
-    act("restore")
-    assert content(directory) == before
-
-
-def test_a_backup_of_somebody_else(act: Act, directory: Path) -> None:
-    other = directory / (MLP + ".orig")
-    other.write_text("mine")
-    (directory / "ab" / "notes.py.orig").write_text("mine")
-    before = content(directory)
-    code, _, err = act("instrument")
-    assert code == 0
-    assert f"warning: {MLP} is not instrumented" in err
-    assert states(directory)[MLP] == "plain"
-    act("restore")
-    assert content(directory) == before
-    act("instrument", "--overwrite")
-    act("restore")
-    after = content(directory)
-    assert after.pop(MLP)[:3] == before[MLP][:3]
-    assert after == {
-        name: facts for name, facts in before.items() if name not in (MLP, MLP + ".orig")
-    }
-
-
-def test_a_link_is_put_back_as_a_link(act: Act, directory: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target.py"
-    (directory / MLP).rename(target)
-    (directory / MLP).symlink_to(target)
-    before = content(directory), target.read_bytes()
-    act("instrument")
-    assert not (directory / MLP).is_symlink()
-    assert target.read_bytes() == before[1]
-    act("restore")
-    assert (content(directory), target.read_bytes()) == before
-
-
-def test_without_hard_links(act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the backup is a copy, of the same age."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    before = content(directory)
-    monkeypatch.setattr(os, "link", refuse)
-    act("instrument")
-    act("restore")
-    assert {n: f[:-1] for n, f in content(directory).items() if n in NAMES} == {
-        name: facts[:-1] for name, facts in before.items() if name in NAMES
-    }
-    assert bytes_of(directory).keys() == before.keys()
-
-
-@pytest.mark.parametrize("failing", range(1, 6))
-def test_a_full_disk_changes_nothing(
-    failing: int, act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Probes are in all the wrappers of a command or in none."""
-    before = content(directory)
-    replace, count = mutate._replace, iter(range(1, 100))
-
-    def fill(path: Path, data: bytes, like: Path) -> None:
-        if next(count) == failing:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(path, data, like)
-
-    monkeypatch.setattr(mutate, "_replace", fill)
-    code, _, err = act("instrument")
-    assert code == 2
-    assert "error[unwritable]" in err
-    assert "No space left" in err
-    assert content(directory) == before
-
-
-def test_a_failed_exchange_leaves_the_probes(
-    act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    act("instrument", "--probe", "names")
-    before = bytes_of(directory)
-    replace, count = mutate._replace, iter(range(100))
-
-    def fill(path: Path, data: bytes, like: Path) -> None:
-        if next(count) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(path, data, like)
-
-    monkeypatch.setattr(mutate, "_replace", fill)
-    assert act("instrument", "--probe", "hash")[0] == 2
-    assert bytes_of(directory) == before
-
-
-def test_removed_between(directory: Path) -> None:
-    """A wrapper that somebody removes after it was found stops nothing."""
-    from rewriter.instrumentation.select import select
-
-    slots = scan(directory).slots
-    (directory / MLP).unlink()
-    placed, refused = mutate.instrument(slots, select("names"))
-    assert len(placed) == 4
-    assert [(one.slot.name, one.error.slug) for one in refused] == [(MLP, "unreadable")]
-
-
-def test_files_of_a_command_that_was_stopped(act: Act, directory: Path) -> None:
-    before = content(directory)
-    (directory / "ab" / f".{Path(MLP).name}.x1{TEMPORARY}").write_text("half")
-    (directory / f"{journal.NAME}.77").write_text("{")
-    code, out, _ = act("status")
-    assert code == 0
-    assert "1 file of a command that was stopped" in out
-    act("restore")
-    assert content(directory) == before
-
-
 def test_builds_of_instrumented_cpp(act: Act, directory: Path) -> None:
     """Inductor writes the C++ of an instrumented wrapper into a file, and builds that."""
     before = content(directory)
-    act("instrument")
+    put_probes(directory)
     text = (directory / CPP).read_bytes()
     folder = directory / "zz"
     folder.mkdir()
@@ -442,97 +398,31 @@ def test_builds_of_instrumented_cpp(act: Act, directory: Path) -> None:
     assert content(directory) == before
 
 
+def test_only_what_was_built_is_removed(act: Act, directory: Path) -> None:
+    """The names of files are no patterns, and no wrapper is a build."""
+    put_probes(directory, names=[CPP])
+    text = (directory / CPP).read_bytes()
+    act("restore")
+    mine = directory / "zz" / "czz1.py"
+    mine.parent.mkdir()
+    mine.write_bytes((directory / MLP).read_bytes())
+    before = content(directory)
+    for name in ("*.cpp", "czz1.cpp", "[a-z]*.main.cpp"):
+        (directory / "zz" / name).write_bytes(text)
+    (directory / "zz" / "czz1.so").write_bytes(b"")
+    assert "removed 3 builds" in act("restore")[1]
+    assert content(directory) == before
+
+
 def test_graphs_with_an_instrumented_text(act: Act, directory: Path) -> None:
     """A program that compiles meanwhile keeps what it reads back from the wrapper."""
     before = content(directory)
-    act("instrument")
+    put_probes(directory)
     for folder in ("fxgraph", "aotautograd"):
         (directory / folder / "yy").mkdir(parents=True)
         entry = pickle.dumps({"source_code": (directory / MLP).read_text()})
         (directory / folder / "yy" / "entry").write_bytes(entry)
     assert "removed 2 compiled graphs with probes" in act("restore")[1]
-    assert content(directory) == before
-
-
-def test_one_command_at_a_time(act: Act, directory: Path) -> None:
-    before = content(directory)
-    descriptor = os.open(directory, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    for action in (["instrument"], ["restore"], ["run", "--", "true"]):
-        code, _, err = act(*action) if len(action) == 1 else act("run", "--", "true")
-        assert code == 2
-        assert "error[cache-busy]" in err
-    assert len(listed(act)["wrappers"]) == 5
-    os.close(descriptor)
-    assert content(directory) == before
-
-
-def test_who_has_results_already_waits_for_another_command(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    told: list[str] = []
-    with ExitStack() as stack:
-        caches = HeldCaches(stack, "rewriter triage", told.append, lambda: False, patience=60)
-        with pytest.raises(KeyboardInterrupt):
-            caches.hold(directory)
-
-        def is_asked() -> bool:
-            os.close(descriptor)  # the other command ends
-            return True
-
-        caches = HeldCaches(stack, "rewriter triage", told.append, is_asked, patience=60)
-        assert len(caches.hold(directory).slots) == 5
-        caches.close()
-    assert told == [f"another command is at work in {directory}: waiting for it, 60 s at most"] * 2
-
-
-def test_a_new_cache_is_mentioned(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    new = tmp_path / "typo"
-    assert cli.main(["run", "--dir", str(new), "--", "true"]) == 2
-    err = capfd.readouterr().err
-    assert f"note: {new} did not exist: the program starts with a new, empty cache" in err
-    assert not new.exists()
-
-
-def test_a_run_in_progress_is_shown(act: Act, directory: Path) -> None:
-    mine = Journal(directory, "rewriter cache run -- python train.py")
-    mine.write([MLP])
-    code, _, err = act("status")
-    assert code == 0
-    assert "in progress since" in err
-    assert f"process {os.getpid()}" in err
-    found = listed(act)["running"]
-    assert (found["pid"], found["wrappers"]) == (os.getpid(), [MLP])
-    mine.remove()
-    assert listed(act)["running"] is None
-    assert not (directory / journal.NAME).exists()
-
-
-def test_a_disk_that_is_full(act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No journal is left that says nothing."""
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    before = content(directory)
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(RewriterError, match="No space left"):
-        Journal(directory, "rewriter cache run -- python train.py").write([MLP])
-    assert content(directory) == before
-
-
-@pytest.mark.parametrize("written", ["whole", "cut", "list"])
-def test_what_a_dead_run_left_is_restored(written: str, act: Act, directory: Path) -> None:
-    """Whatever state its journal is in."""
-    before = content(directory)
-    act("instrument")
-    text = json.dumps(
-        {"pid": 1, "host": "h", "started": 1.0, "command": "c", "wrappers": list(NAMES)}
-    )
-    (directory / journal.NAME).write_text({"whole": text, "cut": text[:40], "list": "[]"}[written])
-    code, _, err = act("list")
-    assert code == 0
-    assert "restored 5 wrappers that an interrupted `cache run` left" in err
     assert content(directory) == before
 
 
@@ -551,7 +441,7 @@ def test_the_default_directory_is_that_of_torch(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_heavy_is_imported(directory: Path) -> None:
     tail = (
         "import sys; from rewriter.cli import main\n"
-        "for action in (['list'], ['instrument'], ['status'], ['restore']):\n"
+        "for action in (['list'], ['status'], ['restore']):\n"
         "    main(['cache', *action, '--dir', sys.argv[1]])\n"
         f"assert not [x for x in {HEAVY!r} if x in sys.modules]"
     )
@@ -590,26 +480,13 @@ def test_readers_see_whole_files(act: Act, directory: Path) -> None:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
         for _ in range(10):
-            act("instrument", "cabmlp*")
+            put_probes(directory, names=[MLP])
             allowed.add(digest())
             act("restore")
         stop.touch()
         seen = set(reader.stdout.read().split())
     assert reader.returncode == 0
     assert seen <= allowed
-
-
-_SELECTIONS = st.fixed_dictionaries(
-    {
-        "--probe": st.sampled_from(["names", "print", "save", "hash", "names,print"]),
-        "--when": st.sampled_from(["before", "after", "both"]),
-    },
-    optional={
-        "--kernels": st.sampled_from(["*addmm*", "cpp_fused_*", "triton_*"]),
-        "--newest": st.sampled_from(["1", "2", "3"]),
-        "globs": st.sampled_from(["cab*", "c[ae]*", "cd/*", "*"]),
-    },
-)
 
 
 @pytest.fixture(scope="module")
@@ -619,21 +496,41 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @examples(10)
 def test_restore_gives_back_every_selection(draw: st.DataObject, shared: Path) -> None:
-    steps = draw.draw(st.lists(_SELECTIONS, min_size=1, max_size=3))
+    probed = draw.draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(PROBES), min_size=1))
+    globs = draw.draw(st.lists(st.sampled_from(["cab*", "c[ae]*", "cd/*", "*"]), max_size=2))
     before = content(shared)
-    for step in steps:
-        globs = [step.pop("globs")] if "globs" in step else []
-        words = [word for option in step.items() for word in option]
-        code = cli.main(["cache", "instrument", "--dir", str(shared), *words, *globs])
-        assert code in (0, 2)
-        step.update({"globs": globs[0]} if globs else {})
+    for name, probe in probed.items():
+        put_probes(shared, probe, [name])
+    assert cli.main(["cache", "restore", "--dir", str(shared), *globs]) == 0
     assert cli.main(["cache", "restore", "--dir", str(shared)]) == 0
     assert content(shared) == before
 
 
 def test_in_a_process_of_its_own(directory: Path) -> None:
     before = content(directory)
-    assert cache("instrument", "--dir", directory, "--probe", "save").returncode == 0
+    put_probes(directory, "save")
     assert cache("status", "--dir", directory).returncode == 1
     assert cache("restore", "--dir", directory, "--json").returncode == 0
     assert content(directory) == before
+
+
+def test_what_cannot_be_removed_is_named(
+    act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrappers are restored by then."""
+    before = bytes_of(directory)
+    put_probes(directory)
+    journal = directory / ".rewriter-run.json"
+    journal.write_text("{")
+
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(locks, "take", refuse)
+        code, _, err = act("restore")
+    assert code == 3
+    assert f"error[left-behind]: the wrappers are as requested, but {journal} could not be" in err
+    assert "removed: No locks available" in err
+    journal.unlink()
+    assert bytes_of(directory) == before

@@ -74,40 +74,6 @@ def test_chosen_wrappers_alone_get_probes(tmp_path: Path) -> None:
     assert path.read_bytes() == data_of("mega-cache.bin")
 
 
-def test_into_a_cache_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, cache = _write(tmp_path, "mega-cache.bin"), tmp_path / "cache"
-    asked = ["instrument", str(path), "--into-cache", str(cache), "--probe", "print"]
-    assert main(asked) == 0
-    wrappers = {one.stored.key: one for one in open_artifact(path).wrappers if one.stored}
-    for key, wrapper in wrappers.items():
-        placed = cache / key[1:3] / f"{key}.py"
-        assert open_artifact(placed).only.probes is not None
-        assert placed.with_name(f"{key}.py.orig").read_bytes() == wrapper.source
-    assert main([*asked, "--json"]) == 0  # as often as one likes
-    assert main(["cache", "restore", "--dir", str(cache)]) == 0
-    files = {one.stem: one.read_bytes() for one in cache.rglob("*.*")}
-    assert files == {key: one.source for key, one in wrappers.items()}
-    assert path.read_bytes() == data_of("mega-cache.bin")
-    capsys.readouterr()
-    for wrong in (["-o", "x"], ["--in-place"], ["--standalone"]):
-        assert main([*asked, *wrong]) == 2
-    assert "error[idle-options]" in capsys.readouterr().err
-    assert main(["instrument", str(path), "--in-place"]) == 0
-    assert main(asked) == 2
-    assert main(["instrument", str(placed), "--into-cache", str(cache)]) == 2
-
-
-def test_a_key_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "entry"
-    (wrapper,) = open_artifact(_write(tmp_path, "fx-graph.entry")).wrappers
-    assert wrapper.stored is not None
-    data, key = data_of("fx-graph.entry"), wrapper.stored.key
-    path.write_bytes(splice(data, {wrapper.stored.places[0].key: f"c../{key}"}))
-    assert main(["list", str(path)]) == 0
-    assert main(["instrument", str(path), "--into-cache", str(tmp_path / "cache")]) == 2
-    assert not (tmp_path / "cache").exists()
-
-
 def test_wrappers_without_a_launch_stay_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

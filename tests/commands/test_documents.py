@@ -15,7 +15,7 @@ import pytest
 import printed_documents
 import schemas
 from artifacts import ARTIFACTS, get
-from caches import MLP, make
+from caches import MLP, make, put_probes
 from rewriter.cli import main
 
 WRAPPERS = [
@@ -77,7 +77,7 @@ def test_packages(capfd: pytest.CaptureFixture[str]) -> None:
 def test_the_cache(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     place = ["--dir", make(tmp_path / "cache", [MLP])]
     assert printed(capfd, "cache", "list", *place)["wrappers"]
-    assert printed(capfd, "cache", "instrument", *place)["wrappers"]
+    put_probes(tmp_path / "cache", names=[MLP])
     assert printed(capfd, "cache", "status", *place)["wrappers"]
     assert printed(capfd, "cache", "restore", *place)["restored"]
 

@@ -122,8 +122,8 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["attach", "1", "--seconds", "-1"], "rewriter attach [options] PID", "seconds above 0"),
         (["run", "a", "--when", "bfore"], "rewriter run [options] ARTIFACT", "mean before?"),
         (
-            ["cache", "run", "--probes=print", "--", "x", "--jsn"],
-            "rewriter cache run [options] -- COMMAND ...",
+            ["run", "--probes=print", "--", "x", "--jsn"],
+            "rewriter run [options] ARTIFACT | -- COMMAND ...",
             "Did you mean --probe?",
         ),
         (
@@ -212,7 +212,7 @@ def test_what_a_small_command_imports(name: str) -> None:
     assert {"pickletools", "zipfile", "html", "secrets", "getpass"}.isdisjoint(modules)
 
 
-@pytest.mark.parametrize("words", [[], *([name] for name in commands.SUMMARIES), ["cache", "run"]])
+@pytest.mark.parametrize("words", [[], *([name] for name in commands.SUMMARIES), ["cache", "list"]])
 @pytest.mark.benchmark
 def test_help_takes_no_time(words: list[str]) -> None:
     def seconds(*command: str) -> float:
@@ -251,9 +251,9 @@ def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("words", "offered"),
     [
         (["rewriter", "li"], "list"),
-        (["rewriter", "cache", "ru"], "run"),
+        (["rewriter", "cache", "re"], "restore"),
         (["rewriter", "list", "--js"], "--json"),
-        (["rewriter", "cache", "run", "--ti"], "--timeout"),
+        (["rewriter", "cache", "list", "--ne"], "--newest"),
         (["rewriter", "list", "outp"], "output_code.py"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -1,4 +1,4 @@
-"""Which wrappers get probes in the runs of `sanitize` and `diagnose`."""
+"""What the runs of `sanitize` and `diagnose` ask of a program."""
 
 from __future__ import annotations
 
@@ -9,52 +9,49 @@ from typing import Any
 
 import pytest
 
-from rewriter.cache.usage import Usage
-from rewriter.commands import _cache_run, _program
+from rewriter.commands import _program, _program_report
 from rewriter.commands._probed_runs import ProgramSubject
 from rewriter.core.exit_status import ExitStatus
 from rewriter.instrumentation.select import select
 
-CALLED = {"cabc.py": 2, "cdef.py": 1, "cnot.py": 0}
-
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "expected"),
+    ("wanted", "expected"),
     [
-        pytest.param([], (), [(), ()], id="the program keeps its cache elsewhere"),
-        pytest.param([], ("cabc.py",), [(), ()], id="part of it"),
-        pytest.param(["c*"], ("cabc.py", "cdef.py"), [("c*",)] * 2, id="as the user chose"),
-        pytest.param(
-            [], ("cabc.py", "cdef.py"), [(), ("cabc.py", "cdef.py")], id="those that it called"
-        ),
+        pytest.param([], (), id="all that it loads"),
+        pytest.param(["c*,d*", "e*"], ("c*", "d*", "e*"), id="as the user chose"),
     ],
 )
-def test_later_runs_probe_what_the_first_one_called(
+@pytest.mark.parametrize("limit", [None, 7.0])
+def test_each_run_probes_what_the_user_chose(
+    limit: float | None,
     wanted: list[str],
-    there: tuple[str, ...],
-    expected: list[tuple[str, ...]],
+    expected: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in there:
-        (tmp_path / name[1:3]).mkdir()
-        (tmp_path / name[1:3] / name).touch()
-    chosen = []
+    asked: list[Any] = []
 
     def run_probed(request: Any) -> Any:
-        chosen.append(request.choice.globs)
-        summary = SimpleNamespace(calls=CALLED)
-        run = SimpleNamespace(used=Usage(), summary=summary, dump=None, ended=ExitStatus(0))
-        return SimpleNamespace(run=run)
+        asked.append(request)
+        return SimpleNamespace(run=SimpleNamespace(dump=None, ended=ExitStatus(0)))
 
     monkeypatch.setattr(_program, "run_probed", run_probed)
-    monkeypatch.setattr(_cache_run, "warn", lambda run: None)
-    monkeypatch.setattr(_cache_run, "template", lambda request, run: "")
+    monkeypatch.setattr(_program_report, "warn", lambda run: None)
     arguments = argparse.Namespace(
-        wrappers=wanted, dir=tmp_path, since=None, newest=None, dump=None, overwrite=True,
-        timeout=None, json=False, command_line="",
+        wrappers=wanted, dir=None, dump=None, overwrite=False, timeout=limit, json=False,
+        command_line="",
     )  # fmt: skip
     subject = ProgramSubject(arguments, ["python", "train.py"])
     for number in range(2):
-        subject.run(select("hash"), tmp_path / str(number))
-    assert chosen == expected
+        ran = subject.run(
+            select("hash"), tmp_path / str(number), environment={"A": "b"}, timeout=5.0
+        )
+        assert ran.dump is None
+        assert ran.template.startswith("rewriter run --wrapper ")
+    assert [one.choice.globs for one in asked] == [expected] * 2
+    assert {one.timeout for one in asked} == {limit or 5.0}
+    assert {one.directory for one in asked} == {None}
+    assert [one.dump for one in asked] == [str(tmp_path / "0"), str(tmp_path / "1")]
+    assert all(one.overwrite and one.environment == {"A": "b"} for one in asked)
+    assert asked[0].stdin is asked[1].stdin

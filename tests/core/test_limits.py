@@ -23,6 +23,7 @@ MODEL = "m/data/aotinductor/model/"
 # They write for themselves, or read what this program wrote to itself.
 _OWN = (
     "runtime/",
+    "hook/startup/",
     "core/json_text.py",
     "artifact/package/pack.py",
     "rebuild/build_cache.py",

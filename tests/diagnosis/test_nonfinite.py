@@ -326,10 +326,9 @@ def test_where_they_lie_in_what_was_saved(tmp_path: Path) -> None:
 
 def test_the_next_command(tmp_path: Path) -> None:
     (only,) = verdicts(tmp_path, chain(used=False))
-    template = "rewriter cache run --wrappers '{wrapper}*' '{options}' -- python 'a b.py'"
+    template = "rewriter run --wrapper '{wrapper}*' '{options}' -- python 'a b.py'"
     assert next_command(template, only) == (
-        "rewriter cache run --wrappers 'output_code*' --launches 2,3 --probe print,save "
-        "-- python 'a b.py'"
+        "rewriter run --wrapper 'output_code*' --launches 2,3 --probe print,save -- python 'a b.py'"
     )
 
 

@@ -1,4 +1,4 @@
-"""What `rewriter cache run` reads from a dump."""
+"""What `rewriter run -- COMMAND` reads from a dump."""
 
 from __future__ import annotations
 

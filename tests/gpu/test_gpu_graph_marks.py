@@ -104,7 +104,7 @@ def test_marks_change_nothing(program: str, tmp_path: Path) -> None:
     path, cache = tmp_path / "model.py", tmp_path / "cache"
     path.write_text(program.replace("1 << 40", "0"))
     plain = run([str(path)], cache)
-    head = ["-m", "rewriter", "cache", "run", "--probe", "names,sync", "--quiet"]
+    head = ["-m", "rewriter", "run", "--probe", "names,sync", "--quiet"]
     probed = run([*head, "-d", str(tmp_path / "dump"), "--", sys.executable, str(path)], cache)
     assert plain.returncode == probed.returncode == 0, probed.stderr[-3000:]
     sums = [line for line in plain.stdout.splitlines() if line.startswith("sum")]

@@ -1,4 +1,4 @@
-"""Whole programs on a GPU, instrumented through Inductor's cache and unchanged themselves."""
+"""Whole programs on a GPU, probed as they load their wrappers, and unchanged themselves."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def run(command: list[str], cache: Path, **environment: str) -> subprocess.Compl
 def probed(
     program: Path, cache: Path, probe: str, *options: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    head = ["-m", "rewriter", "cache", "run", "--probe", probe, "-d", str(cache.parent / "dump")]
+    head = ["-m", "rewriter", "run", "--probe", probe, "-d", str(cache.parent / "dump")]
     return run(
         [*head, "--overwrite", *options, "--", sys.executable, str(program)], cache, **environment
     )
@@ -213,7 +213,7 @@ def test_two_ranks(planted: str, tmp_path: Path) -> None:
     program.write_text(RANKS)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     # Each rank tunes its own kernels: hashes would tell their roundings apart.
-    head = ["-m", "rewriter", "cache", "run", "--probe", "save", "-d", str(tmp_path / "dump")]
+    head = ["-m", "rewriter", "run", "--probe", "save", "-d", str(tmp_path / "dump")]
     ran = run([*head, "--", sys.executable, *torchrun, str(program)], cache, PLANTED=planted)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert {path.name for path in (tmp_path / "dump").glob("rank*")} == {"rank0", "rank1"}

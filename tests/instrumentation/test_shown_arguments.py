@@ -179,7 +179,7 @@ def test_args_is_a_file_of_inputs_and_a_choice() -> None:
     assert (parsed("run", "x.py").args, parsed("run", "x.py").which) == (None, None)
     assert parsed("run", "x.py", "--args", "./all").args == "./all"
     assert parsed("triage", "x.py", "--args", "in.pt").args == "in.pt"
-    for command in (["instrument", "x.py"], ["cache", "instrument"], ["cache", "run"]):
+    for command in (["instrument", "x.py"], ["run", "x.py"]):
         made = selection(parsed(*command, "--probe", "print", "--args", "all", "--recheck"))
         assert made is not None
         assert (made.args, made.recheck) == ("all", True)

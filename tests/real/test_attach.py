@@ -20,7 +20,8 @@ import pytest
 
 from rewriter import cli
 from rewriter.dump.reading import open_dump
-from rewriter.loaded import STARTUP, listener, protocol
+from rewriter.hook import STARTUP
+from rewriter.loaded import listener, protocol
 from rewriter.loaded.find import loaded_entries
 from test_probing import Model
 

@@ -172,7 +172,6 @@ def test_a_program_is_run_for_its_health_and_for_its_values(
         (["--against", "none.py"], "unreadable"),
         (["--expected", "none.pt"], "unreadable"),
         (["--graph", "none"], "no-graph"),
-        (["--newest", "1"], "idle-options"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_runs(

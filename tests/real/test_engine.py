@@ -69,8 +69,6 @@ def root(served: Path, tmp_path: Path) -> Path:
 
 def assert_layer_1_of_engine_1(found: dict[str, Any], lines: list[str]) -> None:
     """A weight of layer 1 came in with a NaN, in one process."""
-    count = len(lines) // 2
-    assert sorted(lines[:count]) == sorted(lines[count:])  # the outputs are the same
     (verdict,) = found["verdicts"]
     assert verdict["headline"] == (
         f"the first NaN is in the inputs of {LAYER_1}: 1 of 256 elements of arg4_1"
@@ -78,15 +76,13 @@ def assert_layer_1_of_engine_1(found: dict[str, Any], lines: list[str]) -> None:
     assert verdict["piece"] == LAYER_1
     assert verdict["process"] == "EngineCore_1 (rank_1_0)"
     assert [x["model"] for x in verdict["arguments"]] == ["layers.1.up.weight"]
-    assert [Path(path).name for path in found["others"]] == ["inductor_cache"]
-    assert f"--dir {found['others'][0]} " in found["next"]
+    caches = {Path(row["wrapper"]).parents[1].name for row in found["wrappers"]}
+    assert caches == {"inductor_cache"}
 
 
 def test_warm(root: Path) -> None:
     before = bytes_of(root / CACHE / "inductor_cache")
     found, lines, errors = run(root, 1, 1, ENGINE_START="fork")
-    assert "runs once without probes" in errors
-    assert found["runs"] == 2
     assert "compiled " not in errors
     assert_layer_1_of_engine_1(found, lines)
     after = bytes_of(root / CACHE / "inductor_cache")
@@ -104,15 +100,14 @@ def test_warm(root: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_cold(method: str, tmp_path: Path) -> None:
-    """The first run compiles and saves the artifacts, the second one loads them; then warm, by the
-    command that the verdict ends with."""
+    """It compiles and saves the artifacts, with probes from the first call on; then warm, on a
+    fault elsewhere."""
     root = tmp_path / "root"
     found, lines, errors = run(root, 1, 1, ENGINE_START=method)
-    assert (found["runs"], errors.count("compiled ")) == (2, 8)
+    assert errors.count("compiled ") == 8
     assert_layer_1_of_engine_1(found, lines)
-    options = ["--overwrite", "--dir", root / CACHE / "inductor_cache"]
-    found, lines, errors = run(root, 0, 2, options=options, ENGINE_START=method)
-    assert (found["runs"], "compiled " in errors) == (1, False)
+    found, lines, errors = run(root, 0, 2, options=["--overwrite"], ENGINE_START=method)
+    assert "compiled " not in errors
     assert found["verdicts"][0]["piece"] == LAYER_2
     assert found["verdicts"][0]["process"] == "EngineCore_0 (rank_0_0)"
 

@@ -18,6 +18,7 @@ import pytest
 
 import caches
 import failures
+import rewriter
 from artifacts import ARTIFACTS, get
 from failures import KINDS, Ended, Failure, Kind
 from rewriter.cache.slots import TEMPORARY
@@ -110,8 +111,12 @@ def cached(folder: Path) -> None:
 
 
 def cached_probed(folder: Path) -> None:
+    """As earlier versions left it."""
     cached(folder)
-    assert main(["cache", "instrument", "--dir", f"{folder}/c"]) == OK
+    path = folder / "c" / caches.MLP
+    text = rewriter.instrument(path, standalone=True).source
+    path.rename(f"{path}.orig")
+    path.write_bytes(text)
 
 
 def dumping(folder: Path) -> Callable[[], object]:
@@ -156,12 +161,6 @@ CASES = {
     ),
     "strip a package": Case(
         patched_package, ["strip", "{}/m.pt2", "--in-place"], (["strip", "{}/m.pt2", "--in-place"],)
-    ),
-    "instrument a cache": Case(
-        cached,
-        ["cache", "instrument", "--dir", "{}/c"],
-        (["cache", "restore", "--dir", "{}/c"],),
-        PLAIN,
     ),
     "restore a cache": Case(
         cached_probed,
@@ -234,7 +233,7 @@ class Trial:
             assert any(text in ended.said for text in wanted), about
         else:
             assert ended.code in (FAILED, 130)
-            wanted = ("interrupted", "error[left-behind]", "error[cache-lock]")
+            wanted = ("interrupted", "error[left-behind]")
             assert any(text in ended.said for text in wanted), about
             if not failure.lasting:
                 assert found in (self.before, self.after), about

@@ -1,24 +1,20 @@
 """`rewriter run -- COMMAND`: the front door to programs, their input, and interrupts.
 
-The programs only do to the cache what one does that compiles.
+What a program does with its wrappers is in `test_program_run.py`.
 """
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from artifacts import get
-from caches import MLP, ROOT, heed_interrupts, make
+from caches import MLP, ROOT, heed_interrupts
 from rewriter.cli import main
-from test_cache_run import COMPILE
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -63,71 +59,6 @@ def get_args():
 """
 
 
-def program(directory: Path, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """`rewriter run` for a cache in this directory."""
-    command = [
-        sys.executable,
-        "-m",
-        "rewriter",
-        "run",
-        "--dir",
-        directory / "cache",
-        "-d",
-        directory / "dump",
-        *words,
-    ]
-    return subprocess.run(
-        list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False, **options
-    )
-
-
-@pytest.mark.parametrize("source", ["file", "pipe"])
-def test_a_program_that_is_read_from_standard_input(source: str, tmp_path: Path) -> None:
-    """It compiles first, and runs once more: the same program."""
-    (tmp_path / "source.py").write_bytes(get("cpu-torch2.13/mlp").data)
-    text = COMPILE + "print(b'Instrumented by' in path.read_bytes(), flush=True)"
-    (tmp_path / "program.py").write_text(text)
-    words = ["--", sys.executable, "-", tmp_path / "source.py", MLP]
-    if source == "pipe":
-        done = program(tmp_path, *words, input=text)
-    else:
-        with (tmp_path / "program.py").open() as file:
-            done = program(tmp_path, *words, stdin=file)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["False", "True"]
-
-
-def test_a_kernel_that_is_not_there_is_said_before_the_program_runs(tmp_path: Path) -> None:
-    """And after it has compiled, before it runs once more."""
-    make(tmp_path / "cache", [MLP])
-    words = ["--kernels", "*sofmax*", "--", sys.executable, "-c", "print('ran')"]
-    for option in ([], ["--since", "1m"]):
-        done = program(tmp_path, *option, *words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "error[no-wrapper-matches]: no wrapper in " in done.stderr
-        assert "launches a kernel like *sofmax*" in done.stderr
-        assert "There are extern_kernels.addmm, cpp_fused_" in done.stderr
-    (tmp_path / "source.py").write_bytes(get("cpu-torch2.13/mlp").data)
-    text = COMPILE + "print('ran')"
-    compiles = [sys.executable, "-c", text, tmp_path / "source.py", MLP]
-    done = program(tmp_path / "cold", *words[:2], "--", *compiles)
-    assert (done.returncode, done.stdout) == (2, "ran\n")
-    assert "launches a kernel like *sofmax*" in done.stderr
-    done = program(tmp_path, "--wrappers", "nosuch*", *words[2:])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "has a name like nosuch*\n  There are cabmlp0000." in done.stderr
-
-
-def test_the_same_as_cache_run(tmp_path: Path) -> None:
-    make(tmp_path / "cache", [MLP])
-    done = program(tmp_path, "--json", "--", sys.executable, "-c", "print('--dir')", "--dir", "x")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("probes in 1 wrapper\n--dir\n")
-    found = json.loads(done.stdout)
-    assert found["format"] == "rewriter.cache-run"
-    assert found["program"][3:] == ["--dir", "x"]
-
-
 @pytest.mark.parametrize(
     ("words", "slug", "says"),
     [
@@ -137,7 +68,6 @@ def test_the_same_as_cache_run(tmp_path: Path) -> None:
         (["triage", "half.py"], "not-a-wrapper", "rewriter triage -- python half.py"),
         (["run", "half.py", "--dir", "x"], "idle-options", "--dir given"),
         (["run", "--args", "x.pt", "--seed", "1", "--", "true"], "idle-options", "--args, --seed"),
-        (["cache", "run", "true"], "no-program", "rewriter run -- true"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -170,9 +100,11 @@ def interrupted(words: list[object], until: str, number: int, times: int) -> tup
         preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout is not None
-        out = process.stdout.readline()
-        while out and until not in out.splitlines()[-1]:
-            out += process.stdout.readline()
+        out = ""
+        for line in process.stdout:
+            out += line
+            if until in line:
+                break
         for _ in range(times):
             process.send_signal(number)
             time.sleep(0.5)
@@ -182,7 +114,6 @@ def interrupted(words: list[object], until: str, number: int, times: int) -> tup
 
 def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
     """It ends by a kill of our own, which is no sign of memory that ran out."""
-    make(tmp_path / "cache", [MLP])
     (tmp_path / "hangs.py").write_text(HANGS)
     place = ["--dir", tmp_path / "cache", "-d", tmp_path / "dump"]
     words = [*REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
@@ -237,7 +168,6 @@ def test_triage_says_what_was_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In both runs without probes; on a machine without a GPU there is one."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(make(tmp_path / "cache", [MLP])))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "")
     raises = [sys.executable, "-c", "raise ValueError('no')"]

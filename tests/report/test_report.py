@@ -201,14 +201,14 @@ def test_the_page_of_what_a_launch_updates(tmp_path: Path) -> None:
 def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
     rows = [*step(0), step(1)[0]]
     root = write_dump(tmp_path / "x.dump", rows)
-    again = "rewriter cache run --wrappers '{wrapper}*' '{options}' -- python train.py"
+    again = "rewriter run --wrapper '{wrapper}*' '{options}' -- python train.py"
     write_conclusion(root, Conclusion(ExitStatus(None, signal=11), again=again))
     report = model.report(open_dump(root))
     assert report.verdict == ("The program ended in launch #1 kernel_1 (line 101): signal SIGSEGV.")
     text = page(report)
     for said in ("written by #0 kernel_0 (line 100)", "1st call of the wrapper, rank0/run0"):
         assert said in text
-    following = "--wrappers &#39;model*&#39; --launches 0,1 --probe print,save -- python train.py"
+    following = "--wrapper &#39;model*&#39; --launches 0,1 --probe print,save -- python train.py"
     assert following in text
     write_conclusion(root, Conclusion(ExitStatus(0)))
     assert model.report(open_dump(root)).verdicts == ()

@@ -123,7 +123,8 @@ def _path(folder: Path) -> str:
     for name, words in (("rewriter", "-m rewriter"), ("python", "")):
         command = commands / name
         command.write_text(
-            f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {words} "$@"\n',
+            f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{ROOT}" '
+            f'exec "{sys.executable}" {words} "$@"\n',
             encoding="utf-8",
         )
         command.chmod(0o755)

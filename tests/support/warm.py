@@ -70,7 +70,13 @@ _IMPORTED = (
 # Modules of the rewriter that commands import, less those that import torch.
 _OF_COMMANDS = (
     *(f"{room}/**/*.py" for room in ("core", "locate", "dump", "artifact", "instrumentation")),
-    *("execution/*.py", "cache/*.py", "commands/[a-z]*.py", "commands/_documents/*.py"),
+    *(
+        "execution/*.py",
+        "cache/*.py",
+        "hook/*.py",
+        "commands/[a-z]*.py",
+        "commands/_documents/*.py",
+    ),
     *("commands/_cache_actions.py", "commands/_program.py", "commands/_run.py"),
 )
 _ROOT = Path(__file__).resolve().parents[2]

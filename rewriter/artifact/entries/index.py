@@ -145,11 +145,12 @@ class EntryIndex:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The entries in a folder and below, except those that are being written."""
+    """The entries in a folder and below, except those that are being written. A pipe is none: who
+    opens it waits."""
     for parent, _, names in os.walk(folder):
-        for name in sorted(names):
-            if "." not in name:
-                yield Path(parent, name)
+        for path in (Path(parent, name) for name in sorted(names) if "." not in name):
+            if path.is_file():
+                yield path
 
 
 def _modified(file: Path) -> float:

@@ -25,7 +25,7 @@ Statistic = int | Number | None
 
 
 class ReportVerdictEntry(VerdictEntry, frozen=True, kw_only=True):
-    """A verdict, as run, cache run and triage have it, and the command that tells more."""
+    """A verdict, as run and triage have it, and the command that tells more."""
 
     next: Annotated[str, Meta(description="Empty for none")]
 

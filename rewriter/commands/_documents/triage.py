@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rewriter.commands._documents.cache import CacheRunDocument
+from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.commands._documents.run import First, Next
 from rewriter.core.documents import Document, Entry, Row
 from rewriter.diagnosis.documents import VerdictEntry
@@ -48,4 +48,4 @@ class ProgramTriageDocument(Document, frozen=True, kw_only=True, tag="rewriter.t
     probed."""
 
     steps: tuple[StepEntry, ...]
-    run: CacheRunDocument | None
+    run: ProgramRunDocument | None

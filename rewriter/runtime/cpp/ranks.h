@@ -7,12 +7,12 @@
 namespace {
 namespace inductor_rewriter {
 
-// The value of an environment variable; 0 if it is not a number, -1 if it is not set.
+// The value of an environment variable; -1 if it is not set, or not a number.
 inline int number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text || !*text) return -1;
   const bool sound = std::strspn(text, "0123456789") == std::strlen(text);
-  return sound && std::strlen(text) < 10 ? std::atoi(text) : 0;
+  return sound && std::strlen(text) < 10 ? std::atoi(text) : -1;
 }
 
 inline int read_rank() {

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.cache.run import CacheRun, Request
-from rewriter.commands._cache import edited, listed, warn_about_all
-from rewriter.commands._output import from_here, verdict_lines
+from rewriter.commands._output import from_here, listed, verdict_lines, warn_about
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
@@ -32,6 +30,8 @@ from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.dump.where import where
+from rewriter.hook.run import HookedRun, Request
+from rewriter.instrumentation.matching import NO_MATCH
 
 _SHOWN = 30  # launches in a table of times
 _ROOM = 64 << 10  # bytes: a disk with less of them is full, though small files may still fit
@@ -43,7 +43,7 @@ class ProgramRun:
     and times of launches."""
 
     request: Request
-    run: CacheRun
+    run: HookedRun
     verdicts: tuple[Verdict, ...] = ()
     times: tuple[Timed, ...] = ()
     trace: Path | None = None
@@ -60,11 +60,12 @@ class ProgramRun:
     @property
     def following(self) -> tuple[str, ...]:
         """For each verdict, the command that finds out more; empty if there is none."""
-        again, selection = template(self.request, self.run), self.request.selection
+        again, selection = template(self.request), self.request.selection
+        assert selection is not None
         return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
 
 
-def analyse(request: Request, run: CacheRun) -> ProgramRun:
+def analyse(request: Request, run: HookedRun) -> ProgramRun:
     """Read the dump of a run, and write its trace if launches were timed.
 
     If the dump cannot be read, this only warns: the rest of the report does not depend on it.
@@ -72,12 +73,13 @@ def analyse(request: Request, run: CacheRun) -> ProgramRun:
     if run.dump is None:
         return ProgramRun(request, run)
     try:
-        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request, run)))
+        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request)))
         verdicts: tuple[Verdict, ...] = ()
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
         found = nonfinite.search(run.dump, where=where, follow=follow)
-        times = timing.table(run.dump) if "time" in request.selection.probes else ()
+        timed = request.selection is not None and "time" in request.selection.probes
+        times = timing.table(run.dump) if timed else ()
         trace = timing.write_trace(run.dump) if times else None
         run = _without(found.skipped, run)
         note = loss_scaling.note(found.skipped)
@@ -87,7 +89,7 @@ def analyse(request: Request, run: CacheRun) -> ProgramRun:
         return ProgramRun(request, run)
 
 
-def _without(skipped: frozenset[str], run: CacheRun) -> CacheRun:
+def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
     """The run without findings about calls whose step was skipped."""
     findings = run.summary.findings
     left = tuple(one for one in findings if one.kind == "unexpected" or one.run not in skipped)
@@ -98,7 +100,7 @@ def show(probed: ProgramRun) -> None:
     """The report, on standard error: standard output is the program's."""
     request, run = probed.request, probed.run
     warn(run)
-    if run.placed:
+    if run.probed:
         message(*_calls(run))
     if probed.times:
         message(*_times(probed.times))
@@ -108,12 +110,12 @@ def show(probed: ProgramRun) -> None:
         if finding.kind == "unexpected" or not has_nan:
             message(_finding(finding), style=level_style("error"))
     if run.interrupted:
-        message("interrupted; the cache is as it was")
+        message("interrupted")
     elif run.ended.code != 0:
         by_probe = run.dump is not None and read_stopped(run.dump) is not None
         why = ": --stop ended it at the first NaN" if by_probe else ""
         message(f"{shlex.join(request.program)}: {run.ended}{why}")
-        if run.placed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
+        if run.probed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
             message("no launch was recorded as running when it ended")
             if run.ended.timed_out and not run.summary.launches:
                 message(
@@ -133,62 +135,57 @@ def show(probed: ProgramRun) -> None:
         message(f"trace for Perfetto or chrome://tracing: {from_here(probed.trace)}")
 
 
-def warn(run: CacheRun) -> None:
-    """Warn about launches without probes, and wrappers of the cache that could not be restored."""
-    warn_about_all(run.placed, run.refused, run.broken)
-    _warn_of_unprobed(run)
-    for cleared in run.cleared:
-        if cleared.left:
-            message("warning: " + edited(cleared.left))
+def warn(run: HookedRun) -> None:
+    """Warn about launches and wrappers without probes."""
+    for one in run.probed:
+        if one.result is not None:
+            # Parts of the selection that match nothing here may match in another wrapper.
+            warn_about(replace(one.result.plan, unmatched=()), f"{one.short}: ")
+    unmatched = [set(one.result.plan.unmatched) for one in run.probed if one.result is not None]
+    for part in sorted(set.intersection(*unmatched) if unmatched else ()):
+        message(f"warning: there is no {part}")
+    without = 0
+    for one in run.refused:
+        assert one.error is not None
+        if one.error.slug in NO_MATCH:
+            without += 1
+        else:
+            message(f"warning: {one.short} is not instrumented: {one.error.message}")
+    if without:
+        message(f"{counted(without, 'wrapper')} without such a launch ran as they are")
+    reasons: dict[str, list[str]] = {}
+    for other in run.unprobed:
+        reasons.setdefault(other.reason, []).append(short(other.path))
+    for reason, names in reasons.items():
+        message(f"warning: not probed: {listed(names)}: {reason}")
 
 
-def _calls(ran: CacheRun) -> list[Line]:
+def _calls(ran: HookedRun) -> list[Line]:
     """A table of calls by wrapper; wrappers without calls are summed up."""
-    calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.wrappers}
-    asked = ran.placed[0].result.selection if ran.placed else None
+    calls = {one.path: ran.summary.calls.get(one.path.name, 0) for one in ran.probed}
+    asked = ran.probed[0].result.selection if ran.probed and ran.probed[0].result else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
     # The probe `record` keeps only the last calls.
     is_part = chosen or is_full or (asked is not None and "record" in asked.probes)
     rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
-        [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
-        for one in ran.wrappers
-        if (number := calls[one.slot])
+        [one.short, one.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
+        for one in ran.probed
+        if one.result is not None and (number := calls[one.path])
     ]
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
-    idle = [slot.short for slot, number in calls.items() if not number]
+    idle = [short(path) for path, number in calls.items() if not number]
     if idle:
         if chosen:
             never = "no call among those chosen"
         else:
             never = "no call recorded" if is_part else "never called"
         lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
-    if idle and len(idle) == len(calls) and ran.ended.code == 0 and not is_part:
-        lines.append(
-            "no wrapper of the cache was called: either the program compiles nothing, or it does "
-            "not read this cache, such as with force_disable_caches"
-        )
     lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
     if is_full:
         lines.append("the disk of the dump is full: what happened after that is not recorded")
     return lines
-
-
-def _warn_of_unprobed(ran: CacheRun) -> None:
-    frozen = [one.slot.short for one in ran.unprobed if one.frozen]
-    new = [one.slot.short for one in ran.unprobed if not one.frozen]
-    if frozen:
-        message(
-            f"warning: not probed: {listed(frozen)}: the weights are frozen, and their addresses "
-            "are in the text, so that each process makes a wrapper of its own. `rewriter run FILE "
-            "--constants` runs one alone."
-        )
-    if new:
-        message(
-            f"warning: not probed: {listed(new)}: compiled only in the last run of the program. "
-            "Run the command again."
-        )
 
 
 def _times(times: Sequence[Timed]) -> list[Line]:
@@ -217,18 +214,12 @@ def _finding(finding: Anomaly) -> str:
     return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
 
 
-def template(request: Request, run: CacheRun) -> str:
+def template(request: Request) -> str:
     """The command to run the program again, with placeholders for the wrapper and the probes."""
     words = ["rewriter", "run"]
-    caches = {one.slot.directory for one in run.placed if run.summary.calls.get(one.slot.path.name)}
-    if not request.pinned and len(caches) == 1 and caches <= set(run.others):
-        words += ["--dir", str(*caches)]
-    elif request.pinned:
+    if request.directory is not None:
         words += ["--dir", str(request.directory)]
-    # With several caches, only running the program finds the one that has the wrapper.
-    if len(caches) < 2 and not (caches - {request.directory, *run.others}):
-        words += ["--wrapper", f"{WRAPPER}*"]
-    words += [OPTIONS]
+    words += ["--wrapper", f"{WRAPPER}*", OPTIONS]
     words += ["--blocking"] * request.blocking
     if request.timeout is not None:
         words += ["--timeout", f"{request.timeout:g}"]

@@ -16,12 +16,11 @@ from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.containers.aot_compile import layers_by_piece
 from rewriter.artifact.saved_directory import GRAPH, INDEX
 from rewriter.artifact.saved_layers import PieceNames
-from rewriter.cache.slots import Slot
-from rewriter.cache.usage import Process, Usage
 from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.text import natural_order
 from rewriter.dump.processes import PieceOfModel, ProcessNames
+from rewriter.hook.server import Process
 
 _MODELS = "torch_aot_compile"
 _CACHES = ("fxgraph", "aotautograd")  # entries in these are not pieces
@@ -29,22 +28,24 @@ _RANK = re.compile(r"rank_?\d+(?:_\d+)?")
 _MOST_PIECES = 2000
 
 
-def of_usage(usage: Usage, hashes: Mapping[str, str]) -> dict[int, ProcessNames]:
+def of_processes(
+    processes: Mapping[int, Process], hashes: Mapping[str, str]
+) -> dict[int, ProcessNames]:
     """The facts about the processes of a program. `hashes` are those of its wrappers without
     probes, by their keys."""
     read = _Reader()
     return {
         process.pid: names
-        for process in usage.processes.values()
+        for process in processes.values()
         if (names := _of_process(process, hashes, read)) != ProcessNames()
     }
 
 
-def titles(usage: Usage, slots: Iterable[Slot]) -> dict[Path, str]:
+def titles(processes: Mapping[int, Process], wrappers: Iterable[Path]) -> dict[Path, str]:
     """The pieces of the model that wrappers are for, as far as known, by the wrappers' paths."""
-    paths = {slot.path.stem: slot.path for slot in slots}
+    paths = {path.stem: str(path) for path in wrappers}
     found: dict[Path, dict[str, None]] = {}
-    for names in of_usage(usage, {key: str(path) for key, path in paths.items()}).values():
+    for names in of_processes(processes, paths).values():
         for path, pieces in names.pieces.items():
             found.setdefault(Path(path), {}).update(dict.fromkeys(map(str, pieces)))
     return {path: "; ".join(pieces) for path, pieces in found.items()}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from container_files import data_of
 from rewriter.artifact.contained_wrappers import container_in
-from rewriter.cache import pieces
-from rewriter.cache.usage import Process, Usage
 from rewriter.dump.processes import PieceOfModel, ProcessNames
+from rewriter.hook import pieces
+from rewriter.hook.server import Process
 
 GRAPH = """
     class submod_0(torch.nn.Module):
@@ -28,8 +28,7 @@ def names_of(path: Path, name: str = "EngineCore") -> ProcessNames:
     assert artifact is not None
     stored = artifact.wrappers[0].stored
     assert stored is not None
-    usage = Usage((), {7: Process(7, name, (), (path,))})
-    return pieces.of_usage(usage, {stored.key: "W"})[7]
+    return pieces.of_processes({7: Process(7, name, (), (path,))}, {stored.key: "W"})[7]
 
 
 def test_the_model_of_vllm(tmp_path: Path) -> None:
@@ -71,5 +70,5 @@ def test_turns_and_sizes() -> None:
 
 def test_what_is_no_container_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"\x80\x04 no pickle")
-    usage = Usage((), {7: Process(7, "", (), (tmp_path / "weights.bin", tmp_path / "none"))})
-    assert pieces.of_usage(usage, {"k": "W"}) == {}
+    process = Process(7, "", (), (tmp_path / "weights.bin", tmp_path / "none"))
+    assert pieces.of_processes({7: process}, {"k": "W"}) == {}

@@ -1,0 +1,203 @@
+"""Restores the wrappers of a cache that were instrumented in place, as earlier versions did, and
+removes what they left beside these.
+
+Only what is provably ours is touched: a file with our header whose lines can be taken out, its
+backup if that has the recorded hash, builds and compiled graphs of a text with our header, and
+partial files of our own suffix. No link is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.cache.slots import TEMPORARY, Cache, Slot, is_file
+from rewriter.core import locks, markers
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.files import backup_path
+
+_JOURNALS = ".rewriter-run.json*"  # of runs that died; those that live hold a lock
+_LOCKS = "locks"  # of Inductor, held while it builds
+_GRAPHS = ("fxgraph", "aotautograd")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The result of a restore, as names in the cache.
+
+    `restored` are plain again; `stripped` had been edited, and keep the edits; `left` had been
+    edited and were not changed. `products` counts the builds of instrumented C++ that were removed,
+    `graphs` the compiled graphs with the text of an instrumented wrapper.
+    """
+
+    restored: tuple[str, ...] = ()
+    stripped: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    products: int = 0
+    graphs: int = 0
+
+
+def restore(cache: Cache, slots: Iterator[Slot], *, overwrite: bool = False) -> Restored:
+    """Make wrappers of a cache plain again; edited ones only with `overwrite`. Raises
+    `RewriterError` if a file cannot be written."""
+    restored: list[str] = []
+    stripped: list[str] = []
+    left: list[str] = []
+    for slot in slots:
+        if slot.state == "edited" and not overwrite:
+            left.append(slot.name)
+        elif slot.state != "plain":
+            with _reported(slot.path):
+                _restore(slot)
+            edited = slot.state == "edited" and slot.backup != "original"
+            (stripped if edited else restored).append(slot.name)
+    done = {*restored, *stripped}
+    keep = {x.wrapper.probes.sha256 for x in cache.slots if x.wrapper.probes and x.name not in done}
+    with _left_behind():
+        for path in (*cache.temporary, *cache.directory.glob(_JOURNALS)):
+            if _is_in(path, cache.directory):
+                _remove_dead(path)
+        return Restored(
+            tuple(restored),
+            tuple(stripped),
+            tuple(left),
+            _remove_products(cache.directory, keep),
+            _remove_graphs(cache.directory, keep),
+        )
+
+
+def _restore(slot: Slot) -> None:
+    backup = backup_path(slot.path)
+    if slot.backup == "original":
+        os.replace(backup, slot.path)
+        return
+    facts = os.lstat(slot.path)
+    handle, temporary = tempfile.mkstemp(
+        dir=slot.path.parent, prefix=f".{slot.path.name}.", suffix=TEMPORARY
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(slot.wrapper.restored.source)
+            with contextlib.suppress(PermissionError):
+                os.fchown(handle, facts.st_uid, facts.st_gid)
+            os.fchmod(handle, stat.S_IMODE(facts.st_mode))
+        os.replace(temporary, slot.path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove a file, unless a process holds a lock on it."""
+    with _free(path) as is_free:
+        if is_free:
+            path.unlink(missing_ok=True)
+
+
+def built(directory: Path, keep: Container[str] = ()) -> list[Path]:
+    """The sources that Inductor built from instrumented C++, except those of the originals in
+    `keep`, which are hashes. They are named by their text: only instrumented wrappers use them."""
+    return [
+        source
+        for source in sorted(directory.glob("[!.][!.]/*.cpp"))
+        if _is_in(source, directory)
+        and (header := markers.find_header(source.read_bytes())) is not None
+        and header.sha256 not in keep
+    ]
+
+
+def _remove_products(directory: Path, keep: Container[str]) -> int:
+    """Remove what was built from instrumented C++, except builds in progress."""
+    count = 0
+    for source in built(directory, keep):
+        lock = directory / _LOCKS / f"{source.name.partition('.')[0]}.lock"
+        locks_of = [lock] if _is_in(lock, directory) else []
+        with _free(lock) as is_free:
+            if is_free:
+                # The source last: while it exists, the next command finds the unfinished removal.
+                rest = [path for path in source.parent.iterdir() if _is_built(path, source)]
+                for path in [*rest, *locks_of, source]:
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)  # in which torch builds (`NAME.main_CxxBuild`)
+                    else:
+                        path.unlink(missing_ok=True)
+                count += 1
+    return count
+
+
+def _is_built(path: Path, source: Path) -> bool:
+    """Whether a file was built from a source, by its name: a wrapper or a backup is not."""
+    stem = source.name.partition(".")[0]
+    is_ours = path.name.startswith(f"{stem}.") and path.suffix not in (".py", ".orig")
+    return is_ours and path != source
+
+
+def _is_in(path: Path, cache: Path) -> bool:
+    """Whether a path is a file that is itself in a cache: no link leads to it."""
+    return is_file(path) and (path.parent == cache or not path.parent.is_symlink())
+
+
+def _remove_graphs(directory: Path, keep: Container[str]) -> int:
+    """Remove compiled graphs with the text of an instrumented wrapper: a program that compiled
+    while its wrapper was instrumented stored that. It compiles once more without them."""
+    count = 0
+    for folder in (directory / name for name in _GRAPHS):
+        for parent, _, names in os.walk(folder) if not folder.is_symlink() else ():
+            for path in (Path(parent, name) for name in sorted(names)):
+                header = markers.find_header(path.read_bytes()) if is_file(path) else None
+                if header is not None and header.sha256 not in keep:
+                    path.unlink(missing_ok=True)
+                    count += 1
+    return count
+
+
+@contextmanager
+def _free(lock: Path) -> Iterator[bool]:
+    """Try to take a lock, and hold it; yields whether it was free."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        try:
+            is_free = locks.take(descriptor)
+        except OSError as error:  # its file system has no locks
+            raise OSError(error.errno, error.strerror, str(lock)) from error
+        yield is_free
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Report an error of the file system as ours."""
+    try:
+        yield
+    except OSError as error:
+        raise RewriterError(
+            "unwritable",
+            f"cannot write {path}: {error.strerror}",
+            hint="The cache must be writable; what was not restored is as it was.",
+        ) from error
+
+
+@contextmanager
+def _left_behind() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RewriterError(
+            "left-behind",
+            f"the wrappers are as requested, but {error.filename} could not be removed: "
+            f"{error.strerror}",
+            hint="`rewriter cache restore` tries again.",
+            code=FAILED,
+        ) from error

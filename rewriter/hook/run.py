@@ -1,0 +1,245 @@
+"""Runs a program once, with probes in the wrappers that it loads."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewriter.artifact.naming import trace
+from rewriter.cache.location import VARIABLE
+from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.signals import Signals
+from rewriter.dump import graph_marks
+from rewriter.dump.directory import dump_directory
+from rewriter.dump.summary import DumpSummary, summarise
+from rewriter.execution import program
+from rewriter.execution.runner import blocking_environment
+from rewriter.execution.standard_input import StandardInput
+from rewriter.hook import STARTUP, naming
+from rewriter.hook.choice import Choice
+from rewriter.hook.server import Loaded, Process, Server
+from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET
+from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.types import Selection
+from rewriter.runtime import cache_directory
+
+Tell = Callable[[str], None]
+_NAMED = 12  # wrappers or kernels named in an error
+_ELSEWHERE = (
+    "its process did not import the start-up module: a Python with -I, -E or -S, or with an "
+    "environment of its own"
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run, and how. `quiet` are the probes, `redirected` is the program's output.
+
+    Without a `selection` nothing gets probes, and there is no dump. `directory` is the cache that
+    the program is told to use; without it, it finds its cache as always. `timeout` is in seconds.
+    `environment` is added to that of the program.
+    """
+
+    program: tuple[str, ...]
+    selection: Selection | None
+    choice: Choice = field(default_factory=Choice)
+    directory: Path | None = None
+    dump: str | None = None
+    overwrite: bool = False
+    timeout: float | None = None
+    blocking: bool = False
+    quiet: bool = True
+    redirected: bool = False
+    command: str = ""
+    stdin: StandardInput = field(default_factory=StandardInput)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unprobed:
+    """A wrapper that ran without probes although it was chosen, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class HookedRun:
+    """The result of a run: how it ended, the wrappers that the program loaded, those that ran
+    without probes, and what the processes read."""
+
+    ended: ExitStatus
+    interrupted: bool = False
+    loaded: tuple[Loaded, ...] = ()
+    unprobed: tuple[Unprobed, ...] = ()
+    processes: Mapping[int, Process] = field(default_factory=dict)
+    dump: Path | None = None
+    summary: DumpSummary = field(default_factory=DumpSummary)
+
+    @property
+    def probed(self) -> tuple[Loaded, ...]:
+        """The wrappers that had probes. The same file in several caches, such as those of ranks,
+        counts once: its name is a hash of its text, and calls are counted by name."""
+        placed = (one for one in reversed(self.loaded) if one.result is not None)
+        return tuple({one.path.name: one for one in placed}.values())[::-1]
+
+    @property
+    def refused(self) -> tuple[Loaded, ...]:
+        """The wrappers that could not have probes."""
+        return tuple(one for one in self.loaded if one.error is not None)
+
+
+def run(request: Request, tell: Tell) -> HookedRun:
+    """Run a program with probes. Raises `RewriterError` if there was nothing to put them into."""
+    program.require(request.program)
+    with Signals() as signals, tempfile.TemporaryDirectory(prefix="rewriter-run-") as place:
+        if request.selection is None:
+            return _start(request, Path(place), None, signals, tell)
+        dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
+        kept = False
+        try:
+            ran = _start(request, Path(place), dump, signals, tell)
+            _require_probed(request, ran)
+            graph_marks.keep(dump)
+            kept = (dump / "manifest.json").is_file()
+            summary = _read(dump, ran, Path(place), tell)
+        finally:
+            if not kept:
+                shutil.rmtree(dump)  # nothing was recorded, so it is not a dump
+        return replace(ran, summary=summary, dump=dump if kept else None)
+
+
+def _start(
+    request: Request, place: Path, dump: Path | None, signals: Signals, tell: Tell
+) -> HookedRun:
+    server = Server(request.selection, request.choice)
+    with server.listening(place) as address:
+        ended = program.run(
+            request.program,
+            _environment(request, place, dump) | {SOCKET: str(address)},
+            signals,
+            tell,
+            request.stdin,
+            timeout=request.timeout,
+            quiet=request.redirected,
+        )
+    unprobed = {one.path: one for one in (*_elsewhere(place, server), *_failed(place))}
+    return HookedRun(
+        ended,
+        bool(signals.received),
+        server.loaded,
+        tuple(unprobed.values()),
+        server.processes,
+    )
+
+
+def _environment(request: Request, place: Path, dump: Path | None) -> dict[str, str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("REWRITER_") or name in cache_directory.VARIABLES
+    }
+    environment |= {**naming.environment(place), **request.environment}
+    path = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *([path] if path else [])])
+    if dump is not None:
+        environment |= {"REWRITER_DUMP": str(dump), "REWRITER_COMMAND": request.command}
+    if request.quiet:
+        environment["REWRITER_QUIET"] = "1"
+    if request.directory is not None:
+        environment[VARIABLE] = str(request.directory)
+    if request.blocking:
+        environment |= blocking_environment()
+    return environment
+
+
+def _elsewhere(place: Path, server: Server) -> Iterator[Unprobed]:
+    """Wrappers that torch's trace has, and that no process asked about."""
+    known = {one.path.name for one in server.loaded}
+    for log in sorted(place.glob("*.log")):
+        for path in trace.wrapper_paths(log) if log.name != PLAIN else ():
+            if path.name not in known:
+                yield Unprobed(path, _ELSEWHERE)
+
+
+def _failed(place: Path) -> Iterator[Unprobed]:
+    """The wrappers for which asking failed."""
+    file = place / PLAIN
+    for line in file.read_text("ascii", "replace").splitlines() if file.exists() else ():
+        with suppress(ValueError, SyntaxError, KeyError, TypeError):
+            row = ast.literal_eval(line)
+            yield Unprobed(Path(row["path"]), row["reason"])
+
+
+def _require_probed(request: Request, ran: HookedRun) -> None:
+    """Raise if the program ended well, and nothing of it could be probed."""
+    if ran.probed or ran.interrupted or ran.ended.code != 0:
+        return
+    if ran.refused:
+        assert ran.refused[0].error is not None
+        raise ran.refused[0].error
+    if not ran.loaded:
+        raise nothing_compiled(ran)
+    globs, kernels = request.choice.globs, request.choice.kernels
+    if kernels is None:
+        message = f"the program loaded no wrapper with a name like {', '.join(globs)}"
+        there = list(dict.fromkeys(one.short for one in ran.loaded))
+    else:
+        message = f"the program loaded no wrapper that launches a kernel like {', '.join(kernels)}"
+        names = (x.kernel for one in ran.loaded for x in one.wrapper.located.launches)
+        there = list(dict.fromkeys(names))
+    more = ", …" if len(there) > _NAMED else ""
+    raise RewriterError(
+        "no-wrapper-matches", message, hint=f"There are {', '.join(there[:_NAMED])}{more}."
+    )
+
+
+def nothing_compiled(ran: HookedRun) -> RewriterError:
+    """The error if a program ran, and asked for the probes of no wrapper."""
+    reasons = ", ".join(dict.fromkeys(one.reason for one in ran.unprobed))
+    count = len(ran.unprobed)
+    return RewriterError(
+        "nothing-compiled",
+        "the program ran, and loaded no wrapper"
+        + (f" that could be probed; {count} ran as they are: {reasons}" if count else ""),
+        hint="It compiles nothing with Inductor, or does so where its PYTHONPATH is not heeded: "
+        "in a Python with -I, -E or -S, with an environment of its own, or on another machine. "
+        "Packages of AOTInductor are no wrappers that a program loads: `rewriter instrument "
+        "model.pt2` puts probes into one.",
+    )
+
+
+def _read(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSummary:
+    """Summarize the dump, after writing the called wrappers with their probes into it, to be read,
+    and their names in the model."""
+    try:
+        result = summarise(dump)
+    except RewriterError as error:
+        tell(f"warning: {error.message}")
+        return DumpSummary()
+    called = [one for one in ran.probed if one.path.name in result.calls]
+    try:
+        complete(dump, called, traces, ran.processes)
+    except OSError as error:
+        tell(f"warning: cannot copy the wrappers to {dump}: {error.strerror}")
+    return result
+
+
+def complete(
+    dump: Path, called: Sequence[Loaded], traces: Path, processes: Mapping[int, Process]
+) -> None:
+    """Add to a dump what the programs did not write: the wrappers that were called, with their
+    probes, and their names in the model. Raises `OSError`."""
+    for one in called:
+        if one.result is not None:
+            selection = one.result.selection
+            made = instrument_wrapper(one.wrapper, selection, replace=True, verified=False)
+            (dump / one.path.name).write_bytes(made.source)
+    naming.write(dump, called, traces, processes)

@@ -1,0 +1,95 @@
+"""A server of its own, for programs that somebody else starts: `rewriter run --print-env`.
+
+The variables name its socket, and the command by which the first process that needs it starts it.
+It completes the dump when nobody has asked for some seconds, and ends after some minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rewriter.core import json_text
+from rewriter.core.errors import RewriterError
+from rewriter.hook import STARTUP
+from rewriter.hook.choice import Choice
+from rewriter.hook.run import complete
+from rewriter.hook.server import SOCKET as NAME
+from rewriter.hook.server import Server
+from rewriter.hook.startup.sitecustomize import SOCKET, START
+from rewriter.instrumentation.types import Selection
+from rewriter.loaded.request import Request
+
+# Seconds without a question after which it ends, or completes the dump; and between looks.
+_IDLE, _SETTLED, _POLL = 300.0, 2.0, 0.5
+_LOCK = "lock"
+
+
+def variables(
+    selection: Selection, choice: Choice, dump: Path, *, quiet: bool, command: str
+) -> dict[str, str]:
+    """The variables that a program needs to be probed, except for `PYTHONPATH`, which is to begin
+    with `STARTUP`."""
+    key = hashlib.sha256(os.fsencode(dump)).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir(), f"rewriter-hook-{os.getuid()}-{key}")
+    request = Request.of(selection, str(dump), echo=not quiet, calls=0, seconds=0)
+    asked = msgspec.json.encode(request).decode()
+    start = [sys.executable, "-m", "rewriter.hook.serve", str(folder), asked, *choice.globs]
+    found = {
+        SOCKET: str(folder / NAME),
+        START: json_text.encode(start),
+        "REWRITER_DUMP": str(dump),
+        "REWRITER_COMMAND": command,
+    }
+    return found | ({"REWRITER_QUIET": "1"} if quiet else {})
+
+
+def exports(variables: Mapping[str, str]) -> list[str]:
+    """The lines of a shell that set variables, and put ours in front of `PYTHONPATH`."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    path = shlex.quote(str(STARTUP))
+    return [*lines, f'export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"']
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until nobody asks any more. Another server for the same dump is left to do it."""
+    folder = Path(arguments[0])
+    request = msgspec.json.decode(arguments[1], type=Request)
+    selection = request.selection()
+    choice = Choice(tuple(arguments[2:]), selection.kernels)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    about = folder.lstat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o077:
+        return 1  # somebody else made it
+    with (folder / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        (folder / NAME).unlink(missing_ok=True)
+        server = Server(selection, choice)
+        completed = 0
+        with server.listening(folder):
+            while server.idle < _IDLE:
+                if server.idle > _SETTLED and len(server.loaded) > completed:
+                    completed = len(server.loaded)
+                    with contextlib.suppress(RewriterError, OSError):  # the dump may be gone
+                        complete(Path(request.directory), server.loaded, folder, server.processes)
+                time.sleep(_POLL)
+        (folder / NAME).unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

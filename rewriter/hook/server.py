@@ -1,0 +1,194 @@
+"""Answers a program that asks for the probes of the wrappers that it loads."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.core import json_text, markers
+from rewriter.core.edit import Insertion
+from rewriter.core.errors import RewriterError
+from rewriter.core.labels import short
+from rewriter.core.source import Source
+from rewriter.core.types import Json
+from rewriter.hook.choice import Choice
+from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.types import Instrumented, Selection
+from rewriter.runtime.cache_directory import cache_directory
+
+SOCKET = "socket"
+_LIMIT = 1 << 30  # bytes of all C++ with probes that is kept
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A wrapper that a program loaded. `result` has its probes, or `error` says why it has none;
+    with neither it was not chosen."""
+
+    wrapper: OpenWrapper
+    result: Instrumented | None = None
+    error: RewriterError | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that it was loaded from, which may be gone by now."""
+        return self.wrapper.path
+
+    @property
+    def short(self) -> str:
+        """A name for tables and sentences: enough of the hash to identify the wrapper."""
+        return short(self.path)
+
+    @property
+    def directory(self) -> Path:
+        """The cache that it is in."""
+        return self.path.parents[1]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the program: `name` is that of `multiprocessing`, empty if there is none;
+    `wrappers` are those that it loaded, `files` other files it read that may have compiled code."""
+
+    pid: int
+    name: str = ""
+    wrappers: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()
+
+
+@dataclass
+class Server:
+    """What was asked for, and what was answered. Without a `selection`, nothing gets probes."""
+
+    selection: Selection | None
+    choice: Choice = field(default_factory=Choice)
+    processes: dict[int, Process] = field(default_factory=dict)
+    _loaded: dict[Path, Loaded] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _folder: Path = Path()
+    _asked: float = field(default_factory=time.monotonic)
+
+    @property
+    def loaded(self) -> tuple[Loaded, ...]:
+        """The wrappers that were loaded, in their order."""
+        return tuple(self._loaded.values())
+
+    @contextmanager
+    def listening(self, folder: Path) -> Iterator[Path]:
+        """Answer at a socket in a folder that only this user can enter. Yields its path."""
+        self._folder = folder
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / SOCKET))
+            listener.listen(128)
+            thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
+            thread.start()
+            try:
+                yield folder / SOCKET
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread up
+                thread.join()
+
+    @property
+    def idle(self) -> float:
+        """For how many seconds nobody has asked."""
+        return time.monotonic() - self._asked
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rwb") as stream:
+            try:
+                question = json_text.parse_object(stream.readline())
+                text = stream.read()
+                try:
+                    answer = self.answer(question, text)
+                except Exception as error:  # the wrapper runs as it is, and says why
+                    answer = {"error": f"{type(error).__name__}: {error}"}
+                stream.write(json_text.encode(answer).encode())
+            except (OSError, ValueError):
+                return  # the program ended meanwhile, or it is not one of ours that asks
+
+    def answer(self, question: Json, text: bytes) -> Json:
+        """The answer to a question: the text with probes, or nothing."""
+        path = Path(question["path"])
+        with self._lock:
+            self._asked = time.monotonic()
+            # Without a text, a process that ends says what else it read and wrote.
+            wrapper = read_wrapper(path, path.name, text) if text else None
+            self._note(question, None if wrapper is None else path)
+            if wrapper is None:
+                return {}
+            try:
+                if self.selection is None or not self.choice.wants(wrapper):
+                    self._loaded.setdefault(path, Loaded(wrapper))
+                    return {}
+                return self._probed(wrapper, self.selection)
+            except RewriterError as error:
+                self._loaded[path] = Loaded(wrapper, error=error)
+                return {}
+
+    def _probed(self, wrapper: OpenWrapper, selection: Selection) -> Json:
+        known = next((x for x in self._loaded.values() if x.wrapper.source == wrapper.source), None)
+        result = None if known is None else known.result
+        if result is None:
+            label = f"{wrapper.graph} {wrapper.path.stem[:6]}"
+            result = instrument_wrapper(
+                wrapper, selection, replace=True, standalone=True, label=label
+            )
+        self._loaded[wrapper.path] = Loaded(wrapper, result)
+        answer: Json = {
+            "text": result.source.decode(),
+            "lines": line_ranges(wrapper.plain, result.plan.insertions),
+        }
+        if wrapper.language == "cpp":
+            answer["build"] = str(self._build)
+        return answer
+
+    @cached_property
+    def _build(self) -> Path:
+        """Where C++ with probes is built: in a cache of ours, or for this run alone."""
+        from rewriter.rebuild.build_cache import remove_oldest
+
+        kept = cache_directory("wrappers")
+        if kept is None:
+            return self._folder / "wrappers"
+        files = [(path, path.stat()) for path in kept.glob("??/*") if path.is_file()]
+        remove_oldest(((path, x.st_size, x.st_mtime_ns) for path, x in files), _LIMIT)
+        return kept
+
+    def _note(self, question: Json, path: Path | None) -> None:
+        pid = question["pid"]
+        known = self.processes.get(pid, Process(pid))
+        wrappers = known.wrappers if path is None else (*known.wrappers, path)
+        files = (*known.files, *map(Path, question["files"]))
+        self.processes[pid] = Process(
+            pid, question["process"], tuple(dict.fromkeys(wrappers)), tuple(dict.fromkeys(files))
+        )
+
+
+def line_ranges(source: Source, insertions: Sequence[Insertion]) -> list[list[int]]:
+    """For each range of lines of a text with insertions: its first line, the number of that in the
+    source, and 1 if the next ones count on from there, or 0 where all lines were inserted, which
+    have the number of the line below them."""
+    ranges = [[1, 1, 1]]
+    inserted = 0
+    for one in sorted(insertions, key=lambda one: one.offset):
+        line, count = source.line_of(one.offset), len(markers.lines(one.text))
+        ranges += [[line + inserted, line, 0], [line + inserted + count, line, 1]]
+        inserted += count
+    starts = {first: one for one in ranges for first in one[:1]}  # the last one of a line counts
+    return list(starts.values())

@@ -1,0 +1,290 @@
+"""Has a program ask for probes when it loads a wrapper: Python imports this file when it starts.
+
+`rewriter run -- COMMAND` puts this folder at the front of `PYTHONPATH`, so that processes that the
+program spawns import it, too; forked ones have it from the process that they come from. It waits
+until the program imports Inductor. Then, whenever torch reads a wrapper's file and compiles its
+text, the text goes to the process that `REWRITER_HOOK` names, a socket, and what comes back is
+compiled in its place. No file is changed, nor is there anything to restore. If the answer is late
+or missing, the wrapper runs as it is, and standard error says so.
+
+This file needs the standard library only, whichever Python runs it, and hands over to the
+`sitecustomize` that it displaced. With `REWRITER_LIVE`, it also has the program listen for
+`rewriter attach`.
+"""
+
+import os
+import sys
+
+# Nothing else is imported here: the modules of a program that compiles nothing stay the same.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+NAME = "sitecustomize"  # Python imports the module of this name when it starts
+SOCKET, LIVE = "REWRITER_HOOK", "REWRITER_LIVE"
+START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
+PLAIN = "plain.log"  # beside the socket: the wrappers that run without probes, and why
+_TASKS = "torch._inductor.runtime.compile_tasks"  # reads, compiles and executes generated files
+_COMPILER = "torch._inductor.codecache"
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+# In the text of each wrapper, in Python or C++, and of no kernel's file.
+_WRAPPERS = ("AsyncCompile", "CppWrapperCodeCache")
+_PATIENCE = 120.0  # seconds that an answer may take
+_STARTS = 30.0  # seconds in which a server has to listen
+_MOST = 4096  # files of other kinds that are named in one question
+# What no container of compiled code is called; weights and data sets are not read, either.
+_OTHERS = (
+    *(".py", ".pyc", ".pyi", ".so", ".a", ".o", ".c", ".h", ".cpp", ".cu", ".ptx", ".cubin"),
+    *(".json", ".jsonl", ".toml", ".yaml", ".yml", ".xml", ".html", ".ini", ".cfg", ".txt", ".md"),
+    *(".log", ".jinja", ".gz", ".bz2", ".zip", ".png", ".jpg", ".npy", ".npz", ".safetensors"),
+    ".parquet",
+)
+
+
+class Waiting:
+    """An entry of `sys.meta_path` that finds a module as the others do, and acts once it is
+    imported."""
+
+    def __init__(self, acts: "dict[str, Callable[[ModuleType], None]]") -> None:
+        self._acts = acts
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        act = self._acts.pop(name, None)
+        if act is None:
+            return None
+        others = (one for one in list(sys.meta_path) if one is not self)
+        found = (one.find_spec(name, path, target) for one in others if hasattr(one, "find_spec"))
+        spec = next((one for one in found if one is not None), None)
+        if spec is not None and spec.loader is not None:
+            loader, plain = spec.loader, spec.loader.exec_module
+
+            def exec_module(module: "ModuleType") -> None:
+                del loader.exec_module
+                plain(module)
+                _try(act, module)
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+class Hook:
+    """What is exchanged in the modules of Inductor, and asks for probes."""
+
+    def __init__(self, socket: str) -> None:
+        from _thread import _local as local  # `threading` imports more
+
+        self._socket = socket
+        self._here = local()  # `build`: where this thread builds C++; empty: where torch does
+        self._files: dict[str, None] = {}
+
+    def tasks(self, module: "ModuleType") -> None:
+        """Shadow `compile` in the module that compiles what was generated."""
+        import atexit
+
+        atexit.register(self.tell_rest)
+        load = module._reload_python_module
+
+        def reload(*arguments: "Any", **options: "Any") -> "Any":
+            outer = getattr(self._here, "build", "")
+            self._here.build = ""
+            try:
+                return load(*arguments, **options)
+            finally:
+                self._here.build = outer
+
+        module.__dict__["compile"] = self._compile
+        module.__dict__["_reload_python_module"] = reload
+
+    def compiler(self, module: "ModuleType") -> None:
+        """Give C++ with probes a cache of its own: that of the program stays as it is."""
+        plain = module.cache_dir
+
+        def cache_dir() -> str:
+            build: str = getattr(self._here, "build", "")
+            return build or plain()
+
+        module.__dict__["cache_dir"] = cache_dir
+
+    def note(self, event: str, arguments: "tuple[Any, ...]") -> None:
+        """An audit hook: remembers which files were read or written, which may hold compiled code.
+        Their names tell which piece of a model a wrapper is for."""
+        if event == "open":
+            path = arguments[0]
+        elif event == "os.rename":
+            path = arguments[1]
+        else:
+            return
+        if len(self._files) < _MOST and not _is_other(path):
+            self._files[os.path.abspath(path)] = None
+
+    def tell_rest(self) -> None:
+        """At the end of the process: the files since the last question, such as those that a
+        serving engine wrote what it had compiled to."""
+        if self._files:
+            _try(self._ask, "", "")
+
+    def _compile(self, source: "Any", path: str, mode: str, **options: "Any") -> "Any":
+        """As the builtin: `compile(text, path, "exec")`."""
+        if isinstance(source, str) and any(name in source for name in _WRAPPERS):
+            code = _try(self._probed, source, path, of=path)
+            if code is not None:
+                return code
+        return compile(source, path, mode, **options)
+
+    def _probed(self, source: str, path: str) -> "Any":
+        """The code of a wrapper with probes; `None` if it is to have none."""
+        answer = self._ask(source, path)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        if "text" not in answer:
+            return None
+        self._here.build = answer.get("build", "")
+        return compile(_placed(answer["text"], answer["lines"]), path, "exec", dont_inherit=True)
+
+    def _ask(self, source: str, path: str) -> "dict[str, Any]":
+        import json
+        import socket
+
+        files, self._files = list(self._files), {}
+        question = {"path": path, "pid": os.getpid(), "process": _process_name(), "files": files}
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_PATIENCE)
+            self._connect(connection)
+            connection.sendall(json.dumps(question).encode() + b"\n" + source.encode())
+            connection.shutdown(socket.SHUT_WR)
+            parts = []
+            while part := connection.recv(1 << 20):
+                parts.append(part)
+        answer: dict[str, Any] = json.loads(b"".join(parts))
+        return answer
+
+    def _connect(self, connection: "Any") -> None:
+        """Connect to the server; start it where nobody listens, if the environment says how."""
+        import time
+
+        end = time.monotonic() + _STARTS
+        start = os.environ.get(START)
+        while True:
+            try:
+                if start and os.stat(os.path.dirname(self._socket)).st_uid != os.getuid():
+                    raise PermissionError(f"{self._socket} is another user's")
+                connection.connect(self._socket)
+                return
+            except (FileNotFoundError, ConnectionRefusedError):
+                if not os.environ.get(START) or time.monotonic() > end:
+                    raise
+            if start:
+                _start(start)
+                start = ""
+            time.sleep(0.05)
+
+
+def _start(command: str) -> None:
+    """Start the server, which outlives this process."""
+    import json
+    import subprocess
+
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    rest = os.pathsep.join(path for path in paths if os.path.abspath(path) != _FOLDER)
+    ours = (SOCKET, START, "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    subprocess.Popen(
+        json.loads(command),
+        env={**environment, **({"PYTHONPATH": rest} if rest else {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _placed(text: str, lines: "list[list[int]]") -> "Any":
+    """The syntax tree of a text with the numbers of lines that its statements have in the file.
+    `lines` has a range for each: its first line, the number of that in the file, and 1 if the next
+    ones count on from there, or 0 if all are lines of probes."""
+    import ast
+
+    numbers = [0]
+    for place, (first, number, step) in enumerate(lines):
+        end = lines[place + 1][0] if place + 1 < len(lines) else text.count("\n") + 2
+        numbers += [number + step * (line - first) for line in range(first, end)]
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.stmt, ast.expr, ast.keyword, ast.arg, ast.excepthandler)):
+            node.end_lineno = numbers[node.end_lineno or node.lineno]
+            node.lineno = numbers[node.lineno]
+            if node.lineno == node.end_lineno:  # lines of probes have one number
+                node.end_col_offset = max(node.col_offset, node.end_col_offset or 0)
+    return tree
+
+
+def _try(act: "Callable[..., Any]", *arguments: "Any", of: str = "") -> "Any":
+    """Do something that must not fail in the program; a failure is said, and noted."""
+    try:
+        return act(*arguments)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    row = ascii({"path": of, "pid": os.getpid(), "reason": reason})
+    try:
+        sys.stderr.write(f"rewriter: {of or 'this program'} runs without probes: {reason}\n")
+        with open(os.path.join(os.path.dirname(os.environ[SOCKET]), PLAIN), "a") as file:
+            file.write(row + "\n")
+    except Exception:
+        return None  # the command that would read it has ended, or standard error is closed
+    return None
+
+
+def _is_other(path: "Any") -> bool:
+    """Whether a file cannot hold compiled code of Inductor's, by its name."""
+    if not isinstance(path, str):
+        return True
+    return path.lower().endswith(_OTHERS) or path.startswith(("/proc/", "/sys/"))
+
+
+def _process_name() -> str:
+    """What the program calls this process, where `multiprocessing` started it."""
+    module = sys.modules.get("multiprocessing.process")
+    if module is None or module.parent_process() is None:
+        return ""
+    return str(module.current_process().name)
+
+
+def _listen(module: "ModuleType") -> None:
+    """Import `rewriter.live`, which may not be installed for this Python."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(_FOLDER)))
+    sys.path.append(package)
+    try:
+        import rewriter.live  # noqa: F401
+    finally:
+        sys.path[:] = [path for path in sys.path if path is not package]
+
+
+def begin() -> None:
+    """Wait for the compiler, and import the module that this file displaced."""
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _FOLDER]
+    sys.path_importer_cache.pop(_FOLDER, None)
+    acts: dict[str, Callable[[ModuleType], None]] = {}
+    if address := os.environ.get(SOCKET):
+        hook = Hook(address)
+        acts = {_TASKS: hook.tasks, _COMPILER: hook.compiler}
+        # Dynamo skips what is from such a file (`SKIP_DIRS` in torch/_dynamo/trace_rules.py): in
+        # eager code of a compiled function, it would trace the audit hook.
+        for function in (Hook.note, _is_other):
+            code = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
+            function.__code__ = code
+        sys.addaudithook(hook.note)
+    elif os.environ.get(LIVE):
+        acts = {_COMPILER: _listen}
+    for name in [name for name in acts if name in sys.modules]:
+        _try(acts.pop(name), sys.modules[name])  # a process that was forked from another program
+    if acts:
+        sys.meta_path.insert(0, Waiting(acts))
+    del sys.modules[NAME]
+    # If there is none, the error tells Python so, as without this file.
+    __import__(NAME)
+
+
+if __name__ == NAME:
+    begin()

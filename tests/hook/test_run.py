@@ -1,0 +1,147 @@
+"""A program that is run once, with probes in what it loads; without torch."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from caches import BACKWARD, CPP, CUDA, FORWARD, MLP, NAMES, content, make
+from loading import PROGRAM, write_torch
+from rewriter import cli
+
+Act = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return make(tmp_path / "cache")
+
+
+@pytest.fixture
+def act(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Act:
+    """`rewriter …` in a folder with a program that loads the files it is given."""
+    write_torch(tmp_path, executes=False)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = cli.main(list(map(str, words)))
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def program(directory: Path, *names: str) -> list[str]:
+    return ["--", sys.executable, "program.py", *(str(directory / name) for name in names)]
+
+
+@pytest.mark.parametrize(
+    ("words", "slug"),
+    [
+        ("run", "no-program"),
+        ("run -- no-such-program", "no-program"),
+        ("run --dir cache x.py -- true", "several-artifacts"),
+        ("run -d program.py -- true", "exists"),
+        ("run --probe pint -- true", "unknown-probe"),
+        ("run -- true", "nothing-compiled"),
+        ("run --dir cache -- true", "nothing-compiled"),
+        ("cache list -- true", "nothing-compiled"),
+        ("verify -- true", "nothing-compiled"),
+        ("run --since 10m -- true", "usage"),
+    ],
+)
+def test_refused_and_nothing_left(
+    words: str, slug: str, act: Act, directory: Path, tmp_path: Path
+) -> None:
+    before = content(tmp_path)
+    code, _, err = act(*shlex.split(words))
+    assert (code, f"error[{slug}]" in err) == (2, True), err
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--wrapper", "zz*"], "no wrapper with a name like zz*"),
+        (["--kernels", "nosuch*"], "no wrapper that launches a kernel like nosuch*"),
+    ],
+)
+def test_nothing_matches(options: list[str], says: str, act: Act, directory: Path) -> None:
+    code, _, err = act("run", *options, *program(directory, MLP, CPP))
+    assert code == 2
+    assert "error[no-wrapper-matches]" in err
+    assert says in err
+    assert ("extern_kernels.addmm" if "--kernels" in options else "cabmlp0000") in err
+
+
+def test_a_run_changes_nothing_but_the_dump(act: Act, directory: Path, tmp_path: Path) -> None:
+    before = content(tmp_path)
+    code, out, _ = act("run", "--json", *program(directory, MLP, FORWARD, BACKWARD, MLP))
+    document = json.loads(out)
+    assert code == 0
+    rows = {one["wrapper"]: one for one in document["wrappers"]}
+    assert list(rows) == [str(directory / name) for name in (MLP, FORWARD, BACKWARD)]
+    assert rows[str(directory / MLP)]["launches"] == 5
+    assert rows[str(directory / BACKWARD)]["graph"] == "backward"
+    assert document["refused"] == document["unprobed"] == []
+    assert document["dump"] is None  # nothing was called, so nothing was recorded
+    after = content(tmp_path)
+    assert {path: facts for path, facts in after.items() if not path.endswith(".pyc")} == before
+
+
+def test_wrappers_that_are_chosen(act: Act, directory: Path) -> None:
+    for options, names in (
+        (["--wrapper", "cabmlp*"], [MLP]),
+        (["--wrapper", "backward", "--wrapper", "cefcpp*"], [BACKWARD, CPP]),
+        (["--wrappers", "cabmlp*,cefcpp*"], [MLP, CPP]),
+        (["--kernels", "triton_*"], [CUDA]),
+    ):
+        _, out, _ = act("run", "--json", *options, *program(directory, *NAMES))
+        found = [one["wrapper"] for one in json.loads(out)["wrappers"]]
+        assert found == [str(directory / name) for name in names], options
+
+
+def test_a_wrapper_that_ran_as_it_is_is_named(act: Act, directory: Path, tmp_path: Path) -> None:
+    """In a process that cannot reach the command."""
+    text = f"import os\nos.environ['REWRITER_HOOK'] += 's'\nimport subprocess, sys\n\
+subprocess.run([sys.executable, 'program.py', {str(directory / CPP)!r}], check=True)\n"
+    (tmp_path / "parent.py").write_text(text + PROGRAM)
+    words = ["--", sys.executable, "parent.py", directory / MLP]
+    _, out, err = act("run", "--json", *words)
+    document = json.loads(out)
+    assert [one["wrapper"] for one in document["wrappers"]] == [str(directory / MLP)]
+    (one,) = document["unprobed"]
+    assert one["wrapper"] == str(directory / CPP)
+    assert one["reason"].startswith("FileNotFoundError")
+    assert "warning: not probed: cefcpp0000" in err
+
+
+def test_how_the_program_ends(act: Act, directory: Path, tmp_path: Path) -> None:
+    """It runs once, whatever happens."""
+    text = "open('runs', 'a').write('x')\n" + PROGRAM
+    for end, said in (("sys.exit(3)", "exit code 3"), ("os.kill(os.getpid(), 15)", "SIGTERM")):
+        (tmp_path / "program.py").write_text(f"import os\n{text}\n{end}\n")
+        code, _, err = act("run", *program(directory, MLP))
+        assert code == 1
+        assert said in err
+    assert (tmp_path / "runs").read_text() == "xx"
+
+
+def test_listing_what_a_program_loads(act: Act, directory: Path, tmp_path: Path) -> None:
+    before = content(directory)
+    other = make(tmp_path / "other", [CPP])
+    words = ["--", sys.executable, "program.py", directory / MLP, other / CPP]
+    code, out, err = act("cache", "list", *words)
+    assert code == 0, err
+    assert [row.split()[0] for row in out.splitlines()[1:]] == ["cefcpp0000", "cabmlp0000"]
+    code, out, _ = act("cache", "list", "--json", "--newest", "1", *words)
+    document = json.loads(out)
+    assert document["version"] == 2
+    assert [one["wrapper"] for one in document["wrappers"]] == [CPP]
+    assert {one["directory"] for one in document["others"]} == {str(directory), str(other)}
+    assert content(directory) == before

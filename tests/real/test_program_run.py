@@ -1,0 +1,523 @@
+"""`rewriter run -- COMMAND`: a program runs once, is probed from its first call, and its cache
+stays as it is, whatever becomes of the program and of the command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caches import ROOT, content, heed_interrupts
+from harness import events
+from loads import LOAD, LOADED, WRAPPER
+from rewriter.dump import reading
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+exhaustive = pytest.mark.exhaustive
+PYTHON = sys.executable  # starts cold: its options and `sitecustomize` count
+Done = subprocess.CompletedProcess[str]
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Callable[..., list[str]]:
+    """`words(text, *options)` are those of a command that runs a program of this text, which notes
+    each of its starts."""
+
+    def write(text: str, *options: object, python: str = "") -> list[str]:
+        note = f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\n"
+        is_main = "if __name__ == '__main__':\n    "
+        (tmp_path / "program.py").write_text(f"{LOAD}{is_main}{note}    {text}")
+        place = ["-d", tmp_path / "dump", "--overwrite"]
+        program = [python or sys.executable, tmp_path / "program.py"]
+        command = [sys.executable, "-m", "rewriter", "run", *place, *options, "--", *program]
+        return list(map(str, command))
+
+    return write
+
+
+@pytest.fixture
+def run(words: Callable[..., list[str]], tmp_path: Path) -> Run:
+    """`run(text, *options)` runs a program, which finds an empty cache; it started once."""
+
+    def start(text: str, *options: object, python: str = "", **added: str) -> Done:
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        (tmp_path / "starts").unlink(missing_ok=True)
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), **added}
+        done = subprocess.run(
+            words(text, *options, python=python),
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (tmp_path / "starts").read_text() == "x", done.stderr
+        return done
+
+    return start
+
+
+def launches(dump: Path) -> int:
+    """How many launches of matrix products were recorded."""
+    rows = (row for row in events(dump) if row.get("kernel", "").startswith("extern_kernels."))
+    return sum(row["phase"] == "after" for row in rows)
+
+
+def test_once_cold_and_warm(run: Run, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = run("load()")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split("\n")[:1] == [LOADED]
+        assert "cabwrapper  inference  1         1" in done.stderr
+        assert launches(tmp_path / "dump") == 1
+        files = [x for x in (tmp_path / "cache").rglob("*") if x.is_file()]
+        assert [x.name for x in files] == ["cabwrapper.py"]
+        assert files[0].read_text() == WRAPPER
+        before = content(tmp_path / "cache")
+    assert content(tmp_path / "cache") == before
+
+
+def test_the_wrapper_with_its_probes_is_in_the_dump(run: Run, tmp_path: Path) -> None:
+    run("load()", "--probe", "save")
+    text = (tmp_path / "dump" / "cabwrapper.py").read_text()
+    assert "Instrumented by inductor-rewriter" in text
+    assert len(text) < 10 * len(WRAPPER)  # to be read: the runtime is not in it
+    (call,) = reading.open_dump(tmp_path / "dump").runs
+    assert call.saves
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        pytest.param("raise SystemExit(7)", 1),
+        pytest.param("raise ValueError('no')", 1, marks=exhaustive),
+        pytest.param("os.abort()", 1, marks=exhaustive),
+        pytest.param("import signal; os.kill(os.getpid(), signal.SIGKILL)", 1, marks=exhaustive),
+    ],
+    ids=["code", "exception", "abort", "killed"],
+)
+def test_however_it_ends(text: str, code: int, run: Run, tmp_path: Path) -> None:
+    done = run(f"load()\n    {text}")
+    assert done.returncode == code, done.stderr
+    assert launches(tmp_path / "dump") == 1
+    assert (tmp_path / "cache/ab/cabwrapper.py").read_text() == WRAPPER
+
+
+def lives(process: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(process: int) -> bool:
+    """Whether a process ends soon."""
+    deadline = time.monotonic() + 20
+    while lives(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not lives(process)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=exhaustive),
+        pytest.param(signal.SIGKILL, marks=exhaustive),
+    ],
+    ids=str,
+)
+def test_stopped_in_the_middle(
+    number: int, words: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """Nothing is to be restored; what was recorded is there."""
+    text = "load()\n    print(os.getpid(), flush=True)\n    import time; time.sleep(60)"
+    command = [PYTHON, *words(text)[1:]]
+    process: Any = subprocess.Popen(
+        command,
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=heed_interrupts,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == f"{LOADED}\n"
+    program = int(process.stdout.readline())
+    process.send_signal(number)
+    if number == signal.SIGKILL:
+        process.wait()
+        os.kill(program, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if number != signal.SIGKILL else -9)
+    assert ends(program)
+    assert (tmp_path / "cache/ab/cabwrapper.py").read_text() == WRAPPER
+    assert launches(tmp_path / "dump") == 1
+
+
+def test_time_limit(run: Run, tmp_path: Path) -> None:
+    """The program and what it started."""
+    text = (
+        "import subprocess, time\n"
+        "    child = subprocess.Popen(['sleep', '60'])\n"
+        "    print(child.pid, flush=True)\n"
+        "    time.sleep(60)"
+    )
+    done = run(text, "--timeout", 3, python=PYTHON)
+    assert done.returncode == 1
+    assert "time limit of 3 s" in done.stderr
+    assert ends(int(done.stdout))
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_cache_of_its_own_that_may_be_removed(removed: bool, run: Run, tmp_path: Path) -> None:
+    then = "import shutil; shutil.rmtree(folder)" if removed else "pass"
+    done = run(f"import tempfile; folder = tempfile.mkdtemp(); load(folder)\n    {then}")
+    assert done.returncode == 0, done.stderr
+    assert launches(tmp_path / "dump") == 1
+
+
+PROCESSES = """
+import multiprocessing
+def engine(number):
+    load({folder!r} + f"/rank_{{number}}")
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    engines = [context.Process(target=engine, args=(n,), name=f"Engine-{{n}}") for n in range(2)]
+    for one in engines:
+        one.start()
+    for one in engines:
+        one.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_processes_that_it_starts(method: str, run: Run, tmp_path: Path) -> None:
+    text = "pass\n" + PROCESSES.format(folder=str(tmp_path), method=method)
+    done = run(text, "--json")
+    assert done.returncode == 0, done.stderr
+    # One wrapper, by its text, though each process has one.
+    assert [row["calls"] for row in json.loads(done.stdout)["wrappers"]] == [2]
+    assert launches(tmp_path / "dump") == 2
+
+
+def test_a_shell_script_and_another_program_below_it(run: Run, tmp_path: Path) -> None:
+    inner = tmp_path / "inner.py"
+    inner.write_text(f"{LOAD}\nload()")
+    done = run(f"import subprocess; subprocess.run(['sh', '-c', '{sys.executable} {inner}'])")
+    assert done.returncode == 0, done.stderr
+    assert launches(tmp_path / "dump") == 1
+
+
+def test_a_process_that_does_not_import_ours_is_named(run: Run, tmp_path: Path) -> None:
+    """An isolated one. Torch's own trace names the wrappers that it compiled."""
+    row = {"inductor_output_code": {"filename": str(tmp_path / "cache/zz/czzother.py")}}
+    entry = f"V1122 10:00:00.000000 1 torch/_inductor/graph.py:1] {json.dumps(row)}\n"
+    text = (
+        "load()\n"
+        "    log = pathlib.Path(os.environ['TORCH_TRACE'], 'dedicated_log_torch_trace_x.log')\n"
+        f"    log.write_text({entry!r})"
+    )
+    done = run(text, "--json")
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["unprobed"]
+    assert one["wrapper"].endswith("zz/czzother.py")
+    assert "-I, -E or -S" in one["reason"]
+    assert "warning: not probed: czzother" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["-I", "-E"])
+def test_an_isolated_program_is_said_to_be(how: str, run: Run, tmp_path: Path) -> None:
+    text = f"import subprocess; sys.exit(subprocess.call([{PYTHON!r}, {how!r}, '-c', 'print(1)']))"
+    done = run(text)
+    assert done.returncode == 2
+    assert "error[nothing-compiled]: the program ran, and loaded no wrapper" in done.stderr
+    assert "-I, -E or -S" in done.stderr
+    assert not (tmp_path / "dump").exists()
+
+
+def test_the_program_sees_what_it_always_sees(run: Run, tmp_path: Path) -> None:
+    """Its own `sitecustomize` runs, and modules and paths are the same before torch is imported."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys; sys.mine = __file__\n")
+    shown = "print(sys.path, getattr(sys, 'mine', None), sorted(sys.modules), file=sys.stderr)"
+    for added in ({}, {"PYTHONPATH": str(tmp_path / "site")}):
+        done = run(f"{shown}\n    load()", python=PYTHON, **added)
+        program = [PYTHON, str(tmp_path / "program.py")]
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), **added}
+        plain = subprocess.run(
+            program, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.splitlines()[0] == plain.stderr.splitlines()[0]
+        assert ("/site/sitecustomize.py" in plain.stderr) == bool(added)
+        assert launches(tmp_path / "dump") == 1
+
+
+def test_lines_of_tracebacks_are_those_of_the_file(run: Run, tmp_path: Path) -> None:
+    text = (
+        "import torch, traceback, linecache\n"
+        "    module = load(call=False)\n"
+        "    try:\n"
+        "        module.call([torch.ones(2, 3)])\n"
+        "    except RuntimeError as error:\n"
+        "        frame = traceback.extract_tb(error.__traceback__)[-1]\n"
+        "        print(frame.lineno, frame.line, linecache.getline(frame.filename, 15).strip())"
+    )
+    done = run(text)
+    line = "extern_kernels.mm(arg0_1, arg0_1, out=buf0)"
+    assert done.stdout == f"15 {line} {line}\n", done.stderr
+
+
+def test_only_what_was_asked_for(run: Run, tmp_path: Path) -> None:
+    text = "load()\n    load(name='cd/ccdother.py', text=OTHER)"
+    for option in (["--wrapper", "cabwra*"], ["--wrapper", "ab/*"], ["--kernels", "*.mm"]):
+        done = run(text, "--json", *option)
+        wrappers = [Path(row["wrapper"]).name for row in json.loads(done.stdout)["wrappers"]]
+        assert wrappers == ["cabwrapper.py"]
+    done = run(text, "--kernels", "*sofmax*")
+    assert done.returncode == 2
+    assert "error[no-wrapper-matches]" in done.stderr
+    assert "There are extern_kernels.mm, extern_kernels.addmm." in done.stderr
+    done = run(text, "--wrapper", "nosuch*")
+    assert "There are cabwrapper, ccdother." in done.stderr
+
+
+def test_a_program_that_compiles_nothing(run: Run, tmp_path: Path) -> None:
+    done = run("print('ran')")
+    assert (done.returncode, done.stdout) == (2, "ran\n")
+    assert "error[nothing-compiled]" in done.stderr
+    assert not (tmp_path / "dump").exists()
+
+
+def test_a_program_that_fails_before_it_compiles(run: Run, tmp_path: Path) -> None:
+    done = run("raise SystemExit(3)")
+    assert done.returncode == 1
+    assert "exit code 3" in done.stderr
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("echo ran")
+    (tmp_path / "script").chmod(0o755)
+    command = [sys.executable, "-m", "rewriter", "run", "-d", str(tmp_path / "dump"), "--"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "script")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error[no-program]" in done.stderr
+    assert not (tmp_path / "dump").exists()
+
+
+def test_what_it_was_told(run: Run, tmp_path: Path) -> None:
+    """The program finds its own environment, but for what the probes and the hook read."""
+    names = ["REWRITER_DUMP", "REWRITER_QUIET", "MINE", "REWRITER_PROBE"]
+    shown = f"load()\n    print(*[os.environ.get(x) for x in {names}], flush=True)\n    "
+    shown += "print(sorted(os.environ))"
+    done = run(shown, MINE="1", REWRITER_PROBE="off")
+    told, variables = done.stdout.splitlines()[1:]
+    assert told == f"{tmp_path / 'dump'} 1 1 None"
+    added = set(eval(variables)) - set(os.environ) - {"MINE", "TORCHINDUCTOR_CACHE_DIR"}
+    assert added - {"PYTHONPATH", "LC_CTYPE"} == {
+        *("REWRITER_COMMAND", "REWRITER_DUMP", "REWRITER_HOOK", "REWRITER_QUIET", "TORCH_TRACE"),
+    } - set(os.environ)
+
+
+def test_a_program_from_standard_input(words: Callable[..., list[str]], tmp_path: Path) -> None:
+    command = [*words("")[:-1], "-"]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        command,
+        env=environment,
+        input=f"{LOAD}\nload()",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{LOADED}\n"), done.stderr
+
+
+def test_a_wrapper_that_has_probes_already(run: Run, tmp_path: Path) -> None:
+    """Those are replaced for this run; the file keeps them."""
+    import rewriter
+
+    path = tmp_path / "cache/ab/cabwrapper.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(WRAPPER)
+    selection = rewriter.select(["names"])
+    path.write_bytes(rewriter.instrument(path, selection, standalone=True).source)
+    before = path.read_bytes()
+    done = run("load(call=False).call([__import__('torch').ones(2, 2)])", "--probe", "save")
+    assert done.returncode == 0, done.stderr
+    assert path.read_bytes() == before
+    (call,) = reading.open_dump(tmp_path / "dump").runs
+    assert call.saves
+
+
+TRAIN = """
+import torch, sys
+    for option in sys.argv[1:]:
+        exec(option)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = torch.compile(model)
+    for number, batch in enumerate([8, 8, 12, 16]):
+        loss = step(torch.randn(batch, 16)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(number, loss.item().hex(), flush=True)
+"""
+
+
+def wrappers_of(cache: Path) -> dict[str, tuple[object, ...]]:
+    return {name: facts for name, facts in content(cache).items() if name.endswith(".py")}
+
+
+@pytest.mark.parametrize("cpp", [False, pytest.param(True, marks=exhaustive)])
+def test_training(cpp: bool, run: Run, words: Callable[..., list[str]], tmp_path: Path) -> None:
+    """Forward and backward, and the same again with dynamic shapes: cold, and from a warm cache,
+    which stays as it is; the losses are those of the plain program."""
+    text = TRAIN.strip().replace(
+        "torch.manual_seed(0)\n",
+        "torch.manual_seed(0)\n    import torch._inductor.config as c; c.cpp_wrapper = True\n" * cpp
+        or "torch.manual_seed(0)\n",
+    )
+    cold = run(text, "--json")
+    found = json.loads(cold.stdout)
+    assert cold.returncode == 0, cold.stderr
+    graphs = sorted((row["graph"], row["calls"]) for row in found["wrappers"])
+    assert graphs == [("backward", 2), ("backward", 2), ("forward", 2), ("forward", 2)]
+    assert found["unprobed"] == []
+    before = content(tmp_path / "cache")
+    warm = run(text, "--json")
+    assert content(tmp_path / "cache") == before
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "plain")}
+    program = words(text)[-2:]
+    plain = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    losses = plain.stdout.splitlines()
+    for done in (cold, warm):
+        assert [x for x in done.stderr.splitlines() if "0x" in x] == losses
+    # The same names and bytes of wrappers as a plain run makes.
+    names = {name: facts[0] for name, facts in wrappers_of(tmp_path / "cache").items()}
+    assert names == {name: facts[0] for name, facts in wrappers_of(tmp_path / "plain").items()}
+    built = {x.name for x in (tmp_path / "cache").rglob("*.so")}
+    others = {x.name for x in (tmp_path / "plain").rglob("*.so")}
+    assert (built < others) if cpp else (built == others)
+    if not cpp:
+        opened = reading.open_dump(tmp_path / "dump")
+        assert len(opened.runs) == 8
+        assert not any(row.get("nan") or row.get("inf") for row in events(tmp_path / "dump"))
+
+
+@exhaustive
+def test_torchrun_and_workers(run: Run, tmp_path: Path) -> None:
+    """Two ranks, each with a loader of data in two worker processes."""
+    inner = tmp_path / "inner.py"
+    inner.write_text(
+        f"{LOAD}\n"
+        "import torch\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, at): return at\n"
+        "if __name__ == '__main__':\n"
+        "    list(torch.utils.data.DataLoader(Data(), num_workers=2))\n"
+        "    load(os.path.join(os.environ['TORCHINDUCTOR_CACHE_DIR'], os.environ['RANK']))\n"
+    )
+    start = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29571"]
+    words = [PYTHON, *start, str(inner)]
+    done = run(f"import subprocess; sys.exit(subprocess.call({words}))", "--json")
+    assert done.returncode == 0, done.stderr
+    opened = reading.open_dump(tmp_path / "dump")
+    assert sorted(one.rank for one in opened.runs) == [0, 1]
+
+
+def test_list_of_a_program(words: Callable[..., list[str]], tmp_path: Path) -> None:
+    """The wrappers that it used, and not the others in the same cache; nothing has probes."""
+    (tmp_path / "cache/cd").mkdir(parents=True)
+    (tmp_path / "cache/cd/ccdother.py").write_text(WRAPPER)
+    program = words("load()")[-2:]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    rewriter = [sys.executable, "-m", "rewriter", "cache", "list"]
+
+    def listed(*more: str) -> Done:
+        return subprocess.run(
+            [*rewriter, *more], env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = listed("--json", "--", *program)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["path"] for row in found["wrappers"]] == [str(tmp_path / "cache/ab/cabwrapper.py")]
+    assert found["others"] == [{"directory": str(tmp_path / "cache"), "engine": "", "wrappers": 1}]
+    assert (tmp_path / "starts").read_text() == "x"
+    assert "error[nothing-compiled]" in listed("--", "true").stderr
+    assert listed("--", "false").returncode == 1
+
+
+def test_triage_starts_it_as_often_as_it_says(
+    words: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    program = words("load()\n    os.abort()")[-2:]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "rewriter", "triage", "-d", str(tmp_path / "dump"), "--json"]
+    done = subprocess.run(
+        [*command, "--", *program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"]["ended"]["signal"] == "SIGABRT"
+    assert len((tmp_path / "starts").read_text()) == len(found["steps"]) + 1
+
+
+def command_lines() -> Iterator[tuple[int, str]]:
+    """The processes of this machine, with their command lines."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended
+            yield int(path.name), (path / "cmdline").read_text("utf-8", "replace")
+
+
+def test_variables_for_a_program_that_others_start(tmp_path: Path) -> None:
+    """Two processes at once, which one server answers; the dump is completed meanwhile."""
+    (tmp_path / "program.py").write_text(f"{LOAD}\nload()")
+    words = [sys.executable, "-m", "rewriter", "run", "--print-env", "--probe", "save", "--quiet"]
+    printed = subprocess.run(
+        [*words, "-d", "x.dump"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    (tmp_path / "env.sh").write_text(printed.stdout)
+    program = f"{sys.executable} program.py"
+    done = subprocess.run(
+        ["sh", "-c", f". ./env.sh; {program} & {program}; wait"],
+        cwd=tmp_path,
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [LOADED, LOADED], done.stderr
+    dump = tmp_path / "x.dump"
+    deadline = time.monotonic() + 30
+    while not (dump / "cabwrapper.py").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "Instrumented by" in (dump / "cabwrapper.py").read_text()
+    assert launches(dump) == 2
+    assert len(reading.open_dump(dump).runs) == 2
+    folder = re.search(r"REWRITER_HOOK=(\S+)/socket", printed.stdout)
+    assert folder is not None
+    servers = [number for number, line in command_lines() if folder[1] in line]
+    for server in servers:
+        os.kill(server, signal.SIGKILL)
+    assert len(servers) == 1

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ class Restored:
     graphs: int = 0
 
 
-def restore(cache: Cache, slots: Iterator[Slot], *, overwrite: bool = False) -> Restored:
+def restore(cache: Cache, slots: Iterable[Slot], *, overwrite: bool = False) -> Restored:
     """Make wrappers of a cache plain again; edited ones only with `overwrite`. Raises
     `RewriterError` if a file cannot be written."""
     restored: list[str] = []

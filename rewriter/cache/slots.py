@@ -30,11 +30,6 @@ _FOLDERS = "[!.][!.]"  # Inductor names them after two characters of a hash
 _KERNEL = b"@triton.jit"
 
 
-def path_in(cache: Path, name: str) -> Path:
-    """Where a wrapper with this file name lies in a cache."""
-    return cache / name[1:3] / name
-
-
 @dataclass(frozen=True)
 class Slot:
     """The place of one wrapper. `name` is its path in the cache, `modified` the time of the plain

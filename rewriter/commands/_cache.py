@@ -17,7 +17,7 @@ from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
 
 _FEW = 3  # kernels and source nodes in a line of a table
-_NAMED = 8  # wrappers in a message
+_NAMED = 8  # caches in a message
 
 
 @dataclass(frozen=True)

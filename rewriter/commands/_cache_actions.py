@@ -115,7 +115,7 @@ def act_restore(arguments: argparse.Namespace) -> int:
     wanted = [slot for slot in cache.slots if is_named(slot.path, tuple(arguments.globs))]
     if arguments.globs and not wanted:
         raise _none_chosen(cache)
-    done = restore.restore(cache, iter(wanted), overwrite=arguments.overwrite)
+    done = restore.restore(cache, wanted, overwrite=arguments.overwrite)
     if arguments.json:
         emit(documents.restore_document(cache.directory, done))
     else:

@@ -70,7 +70,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Diagnose a program, with probes in the wrappers that it loads."""
-    _program.refuse_options_of_artifacts(arguments)
+    _program.refuse_options_of_artifacts(arguments, ())
     program.require(command)
     right = _right(arguments)
     _require_dump(right, "a program", "-- COMMAND")

@@ -66,7 +66,7 @@ def refuse_options_of_artifacts(
 
 
 def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
-    """Refuse options that choose wrappers in a cache, which mean nothing for an artifact."""
+    """Refuse options of how a program is run, which mean nothing for an artifact."""
     _refuse(
         arguments,
         {"dir"},
@@ -99,21 +99,21 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 
 def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     """Print the variables with which a program is probed that somebody else starts."""
-    if words:
-        raise RewriterError(
-            "idle-options",
-            f"{shlex.join(words)} given, but --print-env starts nothing",
-            hint="Set the printed variables where the program is started.",
-        )
+    given = {
+        "--json": arguments.json,
+        "--blocking": arguments.blocking,
+        "--timeout": arguments.timeout,
+        "--dir": arguments.dir,
+        shlex.join(words): words,
+    }
+    refuse_idle(given, "--print-env starts nothing", "Set the printed variables in its place.")
     from rewriter.hook import serve
 
-    request = request_of(arguments, (), probes_of(arguments))
-    assert request.selection is not None
-    dump = dump_directory(Path("cache"), arguments.dump, overwrite=arguments.overwrite)
+    selection = probes_of(arguments)
     found = serve.variables(
-        request.selection,
-        request.choice,
-        dump,
+        selection,
+        Choice(_globs(arguments), selection.kernels),
+        dump_directory(Path("cache"), arguments.dump, overwrite=arguments.overwrite),
         quiet=arguments.quiet or not names_probes(arguments),
         command=arguments.command_line,
     )
@@ -126,11 +126,10 @@ def request_of(
     arguments: argparse.Namespace, command: Sequence[str], selection: Selection
 ) -> Request:
     """A run of a program with these probes, as the options say; what probes print is dropped."""
-    globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
     return Request(
         program=tuple(command),
         selection=selection,
-        choice=Choice(globs, selection.kernels),
+        choice=Choice(_globs(arguments), selection.kernels),
         directory=None if arguments.dir is None else location.directory(arguments.dir),
         dump=arguments.dump,
         overwrite=arguments.overwrite,
@@ -138,6 +137,10 @@ def request_of(
         redirected=arguments.json,
         command=arguments.command_line,
     )
+
+
+def _globs(arguments: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(x for word in arguments.wrappers for x in word.split(",") if x)
 
 
 def run_probed(request: Request) -> ProgramRun:

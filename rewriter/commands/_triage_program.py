@@ -36,7 +36,7 @@ _NOT_CAPTURED = ("capturing", "during capture", "not allocated in pool")
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    _program.refuse_options_of_artifacts(arguments, ["wrappers"])
+    _program.refuse_options_of_artifacts(arguments, ["imports", "wrappers"])
     program.require(command)
     taken = Steps(quiet=arguments.json)
     given = StandardInput()

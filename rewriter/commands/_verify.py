@@ -68,7 +68,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Run a program with probes in the wrappers that it loads, and check their launches."""
     if hasattr(arguments, "args"):
-        _program.refuse_options_of_artifacts(arguments)
+        _program.refuse_options_of_artifacts(arguments, ())
     program.require(command)
     claims = _given(arguments)
     probed = _program.run_probed(_program.request_of(arguments, command, _selection(arguments)))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-_REQUESTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_BY_SIGNAL = 128  # plus the signal: a shell's exit code if a signal ended its command
-
 
 @dataclass(frozen=True)
 class ExitStatus:
@@ -34,13 +31,6 @@ class ExitStatus:
     def stopped(self) -> bool:
         """Whether this command ended the program."""
         return self.timed_out or self.interrupted != 0
-
-    @property
-    def requested_by(self) -> int:
-        """The signal with which somebody asked the program to end, 0 if nobody did. A shell turns
-        such a signal to its command into an exit code."""
-        number = self.interrupted or self.signal or (self.code or 0) - _BY_SIGNAL
-        return number if number in _REQUESTS else 0
 
     def __str__(self) -> str:
         """As one line of text."""

@@ -37,7 +37,7 @@ def run(
     environment: Mapping[str, str],
     signals: Signals,
     tell: Callable[[str], None],
-    stdin: StandardInput,
+    stdin: StandardInput | None = None,
     *,
     timeout: float | None = None,
     quiet: bool = False,
@@ -46,11 +46,11 @@ def run(
 
     Signals are passed on to it. After a signal, or after `timeout` seconds, it has a grace period
     before it is killed; on a signal, `tell` gets a message about that. `quiet` sends its standard
-    output to standard error; `stdin` is its standard input.
+    output to standard error. Without `stdin`, the program has the standard input of this process.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    with stdin.feed() as feed:
+    with stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
         try:
             process = Process.start(
                 program,

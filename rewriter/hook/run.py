@@ -58,7 +58,7 @@ class Request:
     quiet: bool = True
     redirected: bool = False
     command: str = ""
-    stdin: StandardInput = field(default_factory=StandardInput)
+    stdin: StandardInput | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -107,9 +107,8 @@ def run(request: Request, tell: Tell) -> HookedRun:
         try:
             ran = _start(request, Path(place), dump, signals, tell)
             _require_probed(request, ran)
-            graph_marks.keep(dump)
+            summary = _complete(dump, ran, Path(place), tell)
             kept = (dump / "manifest.json").is_file()
-            summary = _read(dump, ran, Path(place), tell)
         finally:
             if not kept:
                 shutil.rmtree(dump)  # nothing was recorded, so it is not a dump
@@ -164,7 +163,7 @@ def _elsewhere(place: Path, server: Server) -> Iterator[Unprobed]:
     """Wrappers that torch's trace has, and that no process asked about."""
     known = {one.path.name for one in server.loaded}
     for log in sorted(place.glob("*.log")):
-        for path in trace.wrapper_paths(log) if log.name != PLAIN else ():
+        for path in trace.wrapper_paths(log):
             if path.name not in known:
                 yield Unprobed(path, _ELSEWHERE)
 
@@ -216,30 +215,30 @@ def nothing_compiled(ran: HookedRun) -> RewriterError:
     )
 
 
-def _read(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSummary:
-    """Summarize the dump, after writing the called wrappers with their probes into it, to be read,
-    and their names in the model."""
+def _complete(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSummary:
     try:
-        result = summarise(dump)
+        return complete(dump, ran.probed, traces, ran.processes)
     except RewriterError as error:
         tell(f"warning: {error.message}")
-        return DumpSummary()
-    called = [one for one in ran.probed if one.path.name in result.calls]
-    try:
-        complete(dump, called, traces, ran.processes)
     except OSError as error:
         tell(f"warning: cannot copy the wrappers to {dump}: {error.strerror}")
-    return result
+        return summarise(dump)
+    return DumpSummary()
 
 
 def complete(
-    dump: Path, called: Sequence[Loaded], traces: Path, processes: Mapping[int, Process]
-) -> None:
+    dump: Path, loaded: Sequence[Loaded], traces: Path, processes: Mapping[int, Process]
+) -> DumpSummary:
     """Add to a dump what the programs did not write: the wrappers that were called, with their
-    probes, and their names in the model. Raises `OSError`."""
+    probes, to be read, and their names in the model. Raises `RewriterError`, `OSError`."""
+    graph_marks.keep(dump)
+    result = summarise(dump)
+    called = [one for one in loaded if one.path.name in result.calls]
     for one in called:
         if one.result is not None:
+            # Not the text that ran: that has the runtime in it, and a label in what it prints.
             selection = one.result.selection
             made = instrument_wrapper(one.wrapper, selection, replace=True, verified=False)
             (dump / one.path.name).write_bytes(made.source)
     naming.write(dump, called, traces, processes)
+    return result

@@ -7,7 +7,6 @@ It completes the dump when nobody has asked for some seconds, and ends after som
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shlex
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from rewriter.core import json_text
+from rewriter.core import json_text, locks
 from rewriter.core.errors import RewriterError
 from rewriter.hook import STARTUP
 from rewriter.hook.choice import Choice
@@ -28,7 +27,6 @@ from rewriter.hook.server import SOCKET as NAME
 from rewriter.hook.server import Server
 from rewriter.hook.startup.sitecustomize import SOCKET, START
 from rewriter.instrumentation.types import Selection
-from rewriter.loaded.request import Request
 
 # Seconds without a question after which it ends, or completes the dump; and between looks.
 _IDLE, _SETTLED, _POLL = 300.0, 2.0, 0.5
@@ -42,12 +40,11 @@ def variables(
     with `STARTUP`."""
     key = hashlib.sha256(os.fsencode(dump)).hexdigest()[:12]
     folder = Path(tempfile.gettempdir(), f"rewriter-hook-{os.getuid()}-{key}")
-    request = Request.of(selection, str(dump), echo=not quiet, calls=0, seconds=0)
-    asked = msgspec.json.encode(request).decode()
-    start = [sys.executable, "-m", "rewriter.hook.serve", str(folder), asked, *choice.globs]
+    asked = msgspec.json.encode(selection, enc_hook=_ends).decode()
+    words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *choice.globs]
     found = {
         SOCKET: str(folder / NAME),
-        START: json_text.encode(start),
+        START: json_text.encode([sys.executable, *words]),
         "REWRITER_DUMP": str(dump),
         "REWRITER_COMMAND": command,
     }
@@ -61,31 +58,36 @@ def exports(variables: Mapping[str, str]) -> list[str]:
     return [*lines, f'export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"']
 
 
+def _ends(selected: range) -> list[int]:
+    return [selected.start, selected.stop]
+
+
+def _range(_: type, ends: list[int]) -> range:
+    return range(*ends)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Serve until nobody asks any more. Another server for the same dump is left to do it."""
-    folder = Path(arguments[0])
-    request = msgspec.json.decode(arguments[1], type=Request)
-    selection = request.selection()
-    choice = Choice(tuple(arguments[2:]), selection.kernels)
+    folder, dump = Path(arguments[0]), Path(arguments[1])
+    selection = msgspec.json.decode(arguments[2], type=Selection, dec_hook=_range)
+    choice = Choice(tuple(arguments[3:]), selection.kernels)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     about = folder.lstat()
     if about.st_uid != os.getuid() or about.st_mode & 0o077:
         return 1  # somebody else made it
     with (folder / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locks.take(lock.fileno()):
             return 0
         (folder / NAME).unlink(missing_ok=True)
         server = Server(selection, choice)
-        completed = 0
+        completed = 0.0
         with server.listening(folder):
             while server.idle < _IDLE:
-                if server.idle > _SETTLED and len(server.loaded) > completed:
-                    completed = len(server.loaded)
+                if server.idle > _SETTLED and server.asked > completed:
                     with contextlib.suppress(RewriterError, OSError):  # the dump may be gone
-                        complete(Path(request.directory), server.loaded, folder, server.processes)
+                        complete(dump, server.loaded, folder, server.processes)
+                        completed = server.asked
                 time.sleep(_POLL)
         (folder / NAME).unlink(missing_ok=True)
     return 0

@@ -47,11 +47,6 @@ class Loaded:
         """A name for tables and sentences: enough of the hash to identify the wrapper."""
         return short(self.path)
 
-    @property
-    def directory(self) -> Path:
-        """The cache that it is in."""
-        return self.path.parents[1]
-
 
 @dataclass(frozen=True)
 class Process:
@@ -71,10 +66,10 @@ class Server:
     selection: Selection | None
     choice: Choice = field(default_factory=Choice)
     processes: dict[int, Process] = field(default_factory=dict)
+    asked: float = field(default_factory=time.monotonic)  # when somebody asked last
     _loaded: dict[Path, Loaded] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _folder: Path = Path()
-    _asked: float = field(default_factory=time.monotonic)
 
     @property
     def loaded(self) -> tuple[Loaded, ...]:
@@ -99,7 +94,7 @@ class Server:
     @property
     def idle(self) -> float:
         """For how many seconds nobody has asked."""
-        return time.monotonic() - self._asked
+        return time.monotonic() - self.asked
 
     def _serve(self, listener: socket.socket) -> None:
         while True:
@@ -126,7 +121,7 @@ class Server:
         """The answer to a question: the text with probes, or nothing."""
         path = Path(question["path"])
         with self._lock:
-            self._asked = time.monotonic()
+            self.asked = time.monotonic()
             # Without a text, a process that ends says what else it read and wrote.
             wrapper = read_wrapper(path, path.name, text) if text else None
             self._note(question, None if wrapper is None else path)

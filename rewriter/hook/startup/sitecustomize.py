@@ -8,8 +8,8 @@ compiled in its place. No file is changed, nor is there anything to restore. If 
 or missing, the wrapper runs as it is, and standard error says so.
 
 This file needs the standard library only, whichever Python runs it, and hands over to the
-`sitecustomize` that it displaced. With `REWRITER_LIVE`, it also has the program listen for
-`rewriter attach`.
+`sitecustomize` that it displaced. Where `REWRITER_LIVE` is set instead, it has the program
+listen for `rewriter attach`.
 """
 
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "sitecustomize"  # Python imports the module of this name when it starts
 SOCKET, LIVE = "REWRITER_HOOK", "REWRITER_LIVE"
 START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
-PLAIN = "plain.log"  # beside the socket: the wrappers that run without probes, and why
+PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
 _TASKS = "torch._inductor.runtime.compile_tasks"  # reads, compiles and executes generated files
 _COMPILER = "torch._inductor.codecache"
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -78,6 +78,7 @@ class Hook:
         self._socket = socket
         self._here = local()  # `build`: where this thread builds C++; empty: where torch does
         self._files: dict[str, None] = {}
+        self._has_asked = False
 
     def tasks(self, module: "ModuleType") -> None:
         """Shadow `compile` in the module that compiles what was generated."""
@@ -122,8 +123,11 @@ class Hook:
     def tell_rest(self) -> None:
         """At the end of the process: the files since the last question, such as those that a
         serving engine wrote what it had compiled to."""
-        if self._files:
-            _try(self._ask, "", "")
+        if self._files and self._has_asked:
+            try:
+                self._ask("", "")
+            except Exception:
+                return  # only names of files are lost
 
     def _compile(self, source: "Any", path: str, mode: str, **options: "Any") -> "Any":
         """As the builtin: `compile(text, path, "exec")`."""
@@ -147,7 +151,7 @@ class Hook:
         import json
         import socket
 
-        files, self._files = list(self._files), {}
+        files, self._files, self._has_asked = list(self._files), {}, True
         question = {"path": path, "pid": os.getpid(), "process": _process_name(), "files": files}
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_PATIENCE)
@@ -226,11 +230,11 @@ def _try(act: "Callable[..., Any]", *arguments: "Any", of: str = "") -> "Any":
         return act(*arguments)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-    row = ascii({"path": of, "pid": os.getpid(), "reason": reason})
     try:
         sys.stderr.write(f"rewriter: {of or 'this program'} runs without probes: {reason}\n")
-        with open(os.path.join(os.path.dirname(os.environ[SOCKET]), PLAIN), "a") as file:
-            file.write(row + "\n")
+        if of:
+            with open(os.path.join(os.path.dirname(os.environ[SOCKET]), PLAIN), "a") as file:
+                file.write(ascii({"path": of, "reason": reason}) + "\n")
     except Exception:
         return None  # the command that would read it has ended, or standard error is closed
     return None

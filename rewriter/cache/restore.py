@@ -26,6 +26,9 @@ from rewriter.core.files import backup_path
 _JOURNALS = ".rewriter-run.json*"  # of runs that died; those that live hold a lock
 _LOCKS = "locks"  # of Inductor, held while it builds
 _GRAPHS = ("fxgraph", "aotautograd")
+# What torch makes of a C++ source, and where.
+_BUILT, _BUILDING = (".so", ".o", ".h", ".cpp", ".lock", ".sha256"), "_CxxBuild"
+_QUOTED = 2  # marked lines: a header alone has two
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,7 @@ def built(directory: Path, keep: Container[str] = ()) -> list[Path]:
     return [
         source
         for source in sorted(directory.glob("[!.][!.]/*.cpp"))
-        if _is_in(source, directory)
-        and (header := markers.find_header(source.read_bytes())) is not None
-        and header.sha256 not in keep
+        if _is_in(source, directory) and _has_probes(source, keep)
     ]
 
 
@@ -125,7 +126,7 @@ def _remove_products(directory: Path, keep: Container[str]) -> int:
                 rest = [path for path in source.parent.iterdir() if _is_built(path, source)]
                 for path in [*rest, *locks_of, source]:
                     if path.is_dir() and not path.is_symlink():
-                        shutil.rmtree(path)  # in which torch builds (`NAME.main_CxxBuild`)
+                        shutil.rmtree(path)
                     else:
                         path.unlink(missing_ok=True)
                 count += 1
@@ -133,10 +134,20 @@ def _remove_products(directory: Path, keep: Container[str]) -> int:
 
 
 def _is_built(path: Path, source: Path) -> bool:
-    """Whether a file was built from a source, by its name: a wrapper or a backup is not."""
+    """Whether torch built a file from a source, or builds in a folder, by the name."""
     stem = source.name.partition(".")[0]
-    is_ours = path.name.startswith(f"{stem}.") and path.suffix not in (".py", ".orig")
-    return is_ours and path != source
+    if path == source or not path.name.startswith(f"{stem}."):
+        return False
+    return path.name.endswith(_BUILT if is_file(path) else _BUILDING)
+
+
+def _has_probes(path: Path, keep: Container[str]) -> bool:
+    """Whether a file has the lines of our probes, and not only a header that somebody quotes."""
+    data = path.read_bytes()
+    header = markers.find_header(data)
+    if header is None or header.sha256 in keep:
+        return False
+    return len(markers.marked_lines(data, header.tag)) > _QUOTED
 
 
 def _is_in(path: Path, cache: Path) -> bool:
@@ -151,8 +162,7 @@ def _remove_graphs(directory: Path, keep: Container[str]) -> int:
     for folder in (directory / name for name in _GRAPHS):
         for parent, _, names in os.walk(folder) if not folder.is_symlink() else ():
             for path in (Path(parent, name) for name in sorted(names)):
-                header = markers.find_header(path.read_bytes()) if is_file(path) else None
-                if header is not None and header.sha256 not in keep:
+                if is_file(path) and _has_probes(path, keep):
                     path.unlink(missing_ok=True)
                     count += 1
     return count

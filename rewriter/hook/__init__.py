@@ -5,7 +5,17 @@ command, and answers: it locates, plans and verifies as `instrument` does. `run.
 program, and keeps what was asked.
 """
 
+import os
+import tempfile
 from pathlib import Path
+
+_LONGEST = 60  # bytes of a directory for sockets, whose whole path has at most 107
 
 # At the front of `PYTHONPATH`, it has a program ask for probes, or listen for `rewriter attach`.
 STARTUP = Path(__file__).parent / "startup"
+
+
+def place_for_sockets() -> str:
+    """The directory for temporary files, or one that is not too long for the path of a socket."""
+    place = tempfile.gettempdir()
+    return place if len(os.fsencode(place)) <= _LONGEST else "/tmp"

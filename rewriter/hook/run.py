@@ -22,7 +22,7 @@ from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_input import StandardInput
-from rewriter.hook import STARTUP, naming
+from rewriter.hook import STARTUP, naming, place_for_sockets
 from rewriter.hook.choice import Choice
 from rewriter.hook.server import Loaded, Process, Server
 from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET
@@ -99,7 +99,12 @@ class HookedRun:
 def run(request: Request, tell: Tell) -> HookedRun:
     """Run a program with probes. Raises `RewriterError` if there was nothing to put them into."""
     program.require(request.program)
-    with Signals() as signals, tempfile.TemporaryDirectory(prefix="rewriter-run-") as place:
+    with (
+        Signals() as signals,
+        tempfile.TemporaryDirectory(
+            prefix="rewriter-run-", dir=place_for_sockets(), ignore_cleanup_errors=True
+        ) as place,
+    ):
         if request.selection is None:
             return _start(request, Path(place), None, signals, tell)
         dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
@@ -111,7 +116,8 @@ def run(request: Request, tell: Tell) -> HookedRun:
             kept = (dump / "manifest.json").is_file()
         finally:
             if not kept:
-                shutil.rmtree(dump)  # nothing was recorded, so it is not a dump
+                # Nothing was recorded, so it is not a dump; the program may have removed it.
+                shutil.rmtree(dump, ignore_errors=True)
         return replace(ran, summary=summary, dump=dump if kept else None)
 
 

@@ -11,7 +11,6 @@ import hashlib
 import os
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import msgspec
 
 from rewriter.core import json_text, locks
 from rewriter.core.errors import RewriterError
-from rewriter.hook import STARTUP
+from rewriter.hook import STARTUP, place_for_sockets
 from rewriter.hook.choice import Choice
 from rewriter.hook.run import complete
 from rewriter.hook.server import SOCKET as NAME
@@ -38,9 +37,10 @@ def variables(
 ) -> dict[str, str]:
     """The variables that a program needs to be probed, except for `PYTHONPATH`, which is to begin
     with `STARTUP`."""
-    key = hashlib.sha256(os.fsencode(dump)).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir(), f"rewriter-hook-{os.getuid()}-{key}")
     asked = msgspec.json.encode(selection, enc_hook=_ends).decode()
+    about = "\0".join([str(dump), asked, *choice.globs])
+    key = hashlib.sha256(os.fsencode(about)).hexdigest()[:12]
+    folder = Path(place_for_sockets(), f"rewriter-hook-{os.getuid()}-{key}")
     words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *choice.globs]
     found = {
         SOCKET: str(folder / NAME),

@@ -36,7 +36,7 @@ from examples import examples
 from rewriter import cli
 from rewriter.cache import location
 from rewriter.cache.slots import TEMPORARY, scan
-from rewriter.core import locks
+from rewriter.core import locks, markers
 
 pytestmark = pytest.mark.properties
 
@@ -534,3 +534,16 @@ def test_what_cannot_be_removed_is_named(
     assert "removed: No locks available" in err
     journal.unlink()
     assert bytes_of(directory) == before
+
+
+def test_restore_removes_nothing_that_only_quotes_a_header(directory: Path, act: Act) -> None:
+    """Notes of a user, with a line of ours in them, and what lies beside them."""
+    quoted = "// " + markers.header_line("0.1.0", ("names",), "0" * 64) + "  // rewriter:0123abcd\n"
+    (directory / "ab/cabnotes.cpp").write_text(quoted)
+    (directory / "ab/cabnotes.backup").mkdir()
+    (directory / "ab/cabnotes.backup/notes").write_text("mine")
+    (directory / "ab/cabnotes.txt").write_text("mine")
+    (directory / "fxgraph/readme.txt").write_text(quoted)
+    before = content(directory)
+    assert act("restore")[0] == 0
+    assert content(directory) == before

@@ -207,3 +207,58 @@ def test_live_without_this_package_says_so(folder: Path) -> None:
     done = python(folder, blocked + LOAD, "wrapper.py", REWRITER_LIVE=1)
     assert done.stdout.split() == ["1"]
     assert done.stderr.startswith("rewriter: this program runs without probes: ModuleNotFound")
+
+
+def test_a_folder_that_is_gone_disturbs_no_call(folder: Path) -> None:
+    """The audit hook sees every file that is opened, also where names cannot be resolved."""
+    (folder / "gone").mkdir()
+    code = (
+        "import os, shutil\n"
+        f"os.makedirs({str(folder / 'data/x')!r})\n"
+        f"open({str(folder / 'data/x/model.bin')!r}, 'w').close()\n"
+        f"os.chdir({str(folder / 'gone')!r}); os.rmdir({str(folder / 'gone')!r})\n"
+        f"shutil.rmtree({str(folder / 'data')!r}); print('ran')"
+    )
+    done = python(folder, code, REWRITER_HOOK=folder / "socket")
+    assert (done.stdout, done.stderr) == ("ran\n", "")
+
+
+def test_a_module_that_is_only_looked_for_is_found_again(folder: Path) -> None:
+    server = Asked(json.dumps({"text": "x = 2\n", "lines": [[1, 1, 1]]}).encode())
+    looks = "import importlib.util as u; u.find_spec('torch._inductor.runtime.compile_tasks')\n"
+    with server.listening(folder / "socket"):
+        done = python(folder, looks + LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    assert done.stdout == "2\n", done.stderr
+
+
+def test_after_a_failure_nothing_waits_again(folder: Path) -> None:
+    (folder / "second.py").write_text(WRAPPER)
+    done = python(folder, LOAD, "wrapper.py", "second.py", REWRITER_HOOK=folder / "socket")
+    assert done.stdout.split() == ["1", "1"]
+    first, second = done.stderr.splitlines()
+    assert "FileNotFoundError" in first
+    assert second.endswith("of an earlier wrapper")
+
+
+def test_an_exception_of_a_signal_handler_is_the_program_s(folder: Path) -> None:
+    code = (
+        "import signal\n"
+        "class Mine(Exception): pass\n"
+        "def handle(*_): raise Mine('mine')\n"
+        "signal.signal(signal.SIGALRM, handle); signal.setitimer(signal.ITIMER_REAL, 0.5)\n"
+    )
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folder / "socket"))
+        silent.listen()
+        done = python(folder, code + LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    assert "Mine: mine" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_failure_is_noted_through_no_link(folder: Path) -> None:
+    victim = folder / "victim"
+    victim.write_text("as it was")
+    (folder / sitecustomize.PLAIN).symlink_to(victim)
+    done = python(folder, LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    assert done.stdout.split() == ["1"]
+    assert victim.read_text() == "as it was"

@@ -43,6 +43,10 @@ _OTHERS = (
 )
 
 
+_FAILURES = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, OSError,
+             RuntimeError, SyntaxError, TypeError, ValueError)  # fmt: skip
+
+
 class Waiting:
     """An entry of `sys.meta_path` that finds a module as the others do, and acts once it is
     imported."""
@@ -51,8 +55,7 @@ class Waiting:
         self._acts = acts
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        act = self._acts.pop(name, None)
-        if act is None:
+        if name not in self._acts:
             return None
         others = (one for one in list(sys.meta_path) if one is not self)
         found = (one.find_spec(name, path, target) for one in others if hasattr(one, "find_spec"))
@@ -63,7 +66,9 @@ class Waiting:
             def exec_module(module: "ModuleType") -> None:
                 del loader.exec_module
                 plain(module)
-                _try(act, module)
+                act = self._acts.pop(name, None)
+                if act is not None:
+                    _act(act, module)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -79,6 +84,7 @@ class Hook:
         self._here = local()  # `build`: where this thread builds C++; empty: where torch does
         self._files: dict[str, None] = {}
         self._has_asked = False
+        self._failed = ""  # why nobody answers
 
     def tasks(self, module: "ModuleType") -> None:
         """Shadow `compile` in the module that compiles what was generated."""
@@ -117,13 +123,16 @@ class Hook:
             path = arguments[1]
         else:
             return
-        if len(self._files) < _MOST and not _is_other(path):
-            self._files[os.path.abspath(path)] = None
+        try:
+            if len(self._files) < _MOST and not _is_other(path):
+                self._files[os.path.abspath(path)] = None
+        except (OSError, AttributeError, TypeError):
+            return  # the working directory is gone, or the interpreter ends
 
     def tell_rest(self) -> None:
         """At the end of the process: the files since the last question, such as those that a
         serving engine wrote what it had compiled to."""
-        if self._files and self._has_asked:
+        if self._files and self._has_asked and not self._failed:
             try:
                 self._ask("", "")
             except Exception:
@@ -132,25 +141,39 @@ class Hook:
     def _compile(self, source: "Any", path: str, mode: str, **options: "Any") -> "Any":
         """As the builtin: `compile(text, path, "exec")`."""
         if isinstance(source, str) and any(name in source for name in _WRAPPERS):
-            code = _try(self._probed, source, path, of=path)
+            # Not every exception: one of a signal handler is the program's.
+            try:
+                code = self._probed(source, path)
+            except _FAILURES as error:
+                _say(f"{type(error).__name__}: {error}", path, os.path.dirname(self._socket))
+                code = None
             if code is not None:
                 return code
         return compile(source, path, mode, **options)
 
     def _probed(self, source: str, path: str) -> "Any":
         """The code of a wrapper with probes; `None` if it is to have none."""
-        answer = self._ask(source, path)
+        if self._failed:
+            raise OSError(self._failed)
+        try:
+            answer = self._ask(source, path)
+        except OSError as error:  # the next one would wait as long
+            self._failed = f"{type(error).__name__}: {error}, of an earlier wrapper"
+            raise
         if "error" in answer:
             raise RuntimeError(answer["error"])
         if "text" not in answer:
             return None
         self._here.build = answer.get("build", "")
-        return compile(_placed(answer["text"], answer["lines"]), path, "exec", dont_inherit=True)
+        tree = _placed(answer["text"], answer["lines"], path)
+        return compile(tree, path, "exec", dont_inherit=True)
 
     def _ask(self, source: str, path: str) -> "dict[str, Any]":
         import json
         import socket
+        import time
 
+        end = time.monotonic() + _PATIENCE
         files, self._files, self._has_asked = list(self._files), {}, True
         question = {"path": path, "pid": os.getpid(), "process": _process_name(), "files": files}
         with socket.socket(socket.AF_UNIX) as connection:
@@ -158,31 +181,37 @@ class Hook:
             self._connect(connection)
             connection.sendall(json.dumps(question).encode() + b"\n" + source.encode())
             connection.shutdown(socket.SHUT_WR)
-            parts = []
-            while part := connection.recv(1 << 20):
-                parts.append(part)
+            parts = [connection.recv(1 << 20)]
+            while parts[-1]:
+                connection.settimeout(max(0.01, end - time.monotonic()))
+                parts.append(connection.recv(1 << 20))
         answer: dict[str, Any] = json.loads(b"".join(parts))
         return answer
 
     def _connect(self, connection: "Any") -> None:
-        """Connect to the server; start it where nobody listens, if the environment says how."""
+        """Connect to the server of this user; start it where nobody listens, if the environment
+        says how."""
+        import struct
         import time
+        from socket import SO_PEERCRED, SOL_SOCKET
 
         end = time.monotonic() + _STARTS
-        start = os.environ.get(START)
+        command, is_started = os.environ.get(START), False
         while True:
             try:
-                if start and os.stat(os.path.dirname(self._socket)).st_uid != os.getuid():
-                    raise PermissionError(f"{self._socket} is another user's")
                 connection.connect(self._socket)
-                return
+                break
             except (FileNotFoundError, ConnectionRefusedError):
-                if not os.environ.get(START) or time.monotonic() > end:
+                if not command or time.monotonic() > end:
                     raise
-            if start:
-                _start(start)
-                start = ""
+            if not is_started:
+                _start(command)
+                is_started = True
             time.sleep(0.05)
+        # Its folder may be gone, and made again by somebody else: the listener itself is asked.
+        peer = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] not in (0, os.getuid()):
+            raise PermissionError(f"{self._socket} is another user's")
 
 
 def _start(command: str) -> None:
@@ -194,8 +223,10 @@ def _start(command: str) -> None:
     rest = os.pathsep.join(path for path in paths if os.path.abspath(path) != _FOLDER)
     ours = (SOCKET, START, "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
-    subprocess.Popen(
-        json.loads(command),
+    # By a shell, which ends at once: the server is no child of the program, which may wait for all
+    # that it has.
+    subprocess.call(
+        ["/bin/sh", "-c", '"$@" &', "sh", *json.loads(command)],
         env={**environment, **({"PYTHONPATH": rest} if rest else {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -204,7 +235,7 @@ def _start(command: str) -> None:
     )
 
 
-def _placed(text: str, lines: "list[list[int]]") -> "Any":
+def _placed(text: str, lines: "list[list[int]]", path: str = "<unknown>") -> "Any":
     """The syntax tree of a text with the numbers of lines that its statements have in the file.
     `lines` has a range for each: its first line, the number of that in the file, and 1 if the next
     ones count on from there, or 0 if all are lines of probes."""
@@ -214,7 +245,7 @@ def _placed(text: str, lines: "list[list[int]]") -> "Any":
     for place, (first, number, step) in enumerate(lines):
         end = lines[place + 1][0] if place + 1 < len(lines) else text.count("\n") + 2
         numbers += [number + step * (line - first) for line in range(first, end)]
-    tree = ast.parse(text)
+    tree = ast.parse(text, path)  # the name is for warnings
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr, ast.keyword, ast.arg, ast.excepthandler)):
             node.end_lineno = numbers[node.end_lineno or node.lineno]
@@ -224,20 +255,28 @@ def _placed(text: str, lines: "list[list[int]]") -> "Any":
     return tree
 
 
-def _try(act: "Callable[..., Any]", *arguments: "Any", of: str = "") -> "Any":
-    """Do something that must not fail in the program; a failure is said, and noted."""
+def _act(act: "Callable[[ModuleType], None]", module: "ModuleType") -> None:
+    """Exchange something in a module, which may be that of another release."""
     try:
-        return act(*arguments)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        act(module)
+    except _FAILURES as error:
+        _say(f"{type(error).__name__}: {error}")
+
+
+def _say(reason: str, path: str = "", folder: str = "") -> None:
+    """Say that a wrapper, or all of this program, runs without probes, and note it for the command
+    that started the program, in a folder that is ours."""
     try:
-        sys.stderr.write(f"rewriter: {of or 'this program'} runs without probes: {reason}\n")
-        if of:
-            with open(os.path.join(os.path.dirname(os.environ[SOCKET]), PLAIN), "a") as file:
-                file.write(ascii({"path": of, "reason": reason}) + "\n")
-    except Exception:
-        return None  # the command that would read it has ended, or standard error is closed
-    return None
+        sys.stderr.write(f"rewriter: {path or 'this program'} runs without probes: {reason}\n")
+        if path and folder and os.lstat(folder).st_uid == os.getuid():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(os.path.join(folder, PLAIN), flags, 0o600)
+            try:
+                os.write(descriptor, ascii({"path": path, "reason": reason}).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+    except (OSError, ValueError, AttributeError):
+        return  # the command has ended, or standard error is closed
 
 
 def _is_other(path: "Any") -> bool:
@@ -282,7 +321,7 @@ def begin() -> None:
     elif os.environ.get(LIVE):
         acts = {_COMPILER: _listen}
     for name in [name for name in acts if name in sys.modules]:
-        _try(acts.pop(name), sys.modules[name])  # a process that was forked from another program
+        _act(acts.pop(name), sys.modules[name])  # a process that was forked from another program
     if acts:
         sys.meta_path.insert(0, Waiting(acts))
     del sys.modules[NAME]

@@ -30,6 +30,7 @@ _READS = frozenset(
     | {"parenthesized_expression", "alias_declaration", "using_declaration", "type_definition"}
 )
 _HANDLE = "_handle"
+_OUTPUTS = re.compile(rb"output_handles\[\d+\]")  # what is returned is not written by that
 
 
 class OtherUses:
@@ -61,7 +62,7 @@ class OtherUses:
             inside = statement.named_children[0]
             if inside.type == "assignment_expression":
                 left = inside.child_by_field_name("left")
-                if left is not None and left.type == "identifier":
+                if left is not None and (left.type == "identifier" or _is_output(left)):
                     return
             elif inside.type == "call_expression":
                 return
@@ -114,3 +115,7 @@ class OtherUses:
         for member in self._names.lists.get(name, ()):
             owners |= self._owners(member, flow, seen)
         return owners | {flow.get(owner).root for owner in owners}
+
+
+def _is_output(node: tree_sitter.Node) -> bool:
+    return node.text is not None and _OUTPUTS.fullmatch(node.text) is not None

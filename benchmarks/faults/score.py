@@ -44,9 +44,10 @@ def _is_scratch(fault: Fault, one: Changed) -> bool:
 def _names_what_is_missing(fault: Fault, answer: Answer) -> bool:
     """Whether the verdict names the kernel of a missing launch, or a buffer it should have written.
 
-    This is for faults that remove or move a launch, which cannot be named by its index.
+    This is for faults that remove or move a launch, which cannot be named by its index, and for
+    those of which no launch is the culprit.
     """
-    if not fault.change.order:
+    if fault.change.culprits and not fault.change.order:
         return False
     words = set(re.findall(r"\bbuf\d+\b", answer.verdict))
     kernel = fault.source.launches[fault.launch].kernel

@@ -396,17 +396,19 @@ def test_training(cpp: bool, run: Run, words: Callable[..., list[str]], tmp_path
         "torch.manual_seed(0)\n    import torch._inductor.config as c; c.cpp_wrapper = True\n" * cpp
         or "torch.manual_seed(0)\n",
     )
-    cold = run(text, "--json")
+    # The settings of C++ wrappers are read when torch is imported: not by a Python that has it.
+    python = PYTHON if cpp else sys.executable
+    cold = run(text, "--json", python=python)
     found = json.loads(cold.stdout)
     assert cold.returncode == 0, cold.stderr
     graphs = sorted((row["graph"], row["calls"]) for row in found["wrappers"])
     assert graphs == [("backward", 2), ("backward", 2), ("forward", 2), ("forward", 2)]
     assert found["unprobed"] == []
     before = content(tmp_path / "cache")
-    warm = run(text, "--json")
+    warm = run(text, "--json", python=python)
     assert content(tmp_path / "cache") == before
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "plain")}
-    program = words(text)[-2:]
+    program = words(text, python=python)[-2:]
     plain = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
     losses = plain.stdout.splitlines()
     for done in (cold, warm):

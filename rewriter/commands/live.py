@@ -21,7 +21,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.hook import STARTUP
+    from rewriter.hook import search_path
     from rewriter.hook.startup.sitecustomize import LIVE
 
     command = behind_dashes(arguments)
@@ -30,8 +30,7 @@ def act(arguments: argparse.Namespace) -> int:
 
         raise no_program(arguments.words[1:], "live")
     program.require(command)
-    rest = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(STARTUP), *([rest] if rest else [])])
+    path = search_path(os.environ)
     message(
         f"when the program has imported Inductor, attach to it: rewriter attach {os.getpid()}"
         " (its child processes have their own IDs)"

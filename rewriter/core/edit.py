@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rewriter.core import markers
+from rewriter.core.source import Source
 
 
 @dataclass(frozen=True, order=True)
@@ -29,6 +30,22 @@ def apply(data: bytes, insertions: Iterable[Insertion]) -> bytes:
         pieces += [data[position : insertion.offset], insertion.text]
         position = insertion.offset
     return b"".join([*pieces, data[position:]])
+
+
+def line_origins(
+    source: Source, insertions: Iterable[Insertion]
+) -> list[tuple[int, Insertion | None]]:
+    """For each line of a source with insertions, its number without them, and what inserted it: an
+    inserted line has the number of the line below it."""
+    lines: list[tuple[int, Insertion | None]] = []
+    following = 1
+    for one in sorted(insertions, key=lambda one: one.offset):
+        line = source.line_of(one.offset)
+        lines += [(number, None) for number in range(following, line)]
+        lines += [(line, one)] * len(markers.lines(one.text))
+        following = line
+    end = source.line_of(len(source.data))
+    return lines + [(number, None) for number in range(following, end + 1)]
 
 
 class Restored(NamedTuple):

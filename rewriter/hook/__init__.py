@@ -7,6 +7,7 @@ program, and keeps what was asked.
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 _LONGEST = 60  # bytes of a directory for sockets, whose whole path has at most 107
@@ -19,3 +20,15 @@ def place_for_sockets() -> str:
     """The directory for temporary files, or one that is not too long for the path of a socket."""
     place = tempfile.gettempdir()
     return place if len(os.fsencode(place)) <= _LONGEST else "/tmp"
+
+
+def search_path(environment: Mapping[str, str]) -> str:
+    """The `PYTHONPATH` of an environment, with the start-up module in front."""
+    rest = environment.get("PYTHONPATH")
+    return os.pathsep.join([str(STARTUP), *([rest] if rest else [])])
+
+
+def of_probes(dump: Path, command: str, *, quiet: bool) -> dict[str, str]:
+    """The variables that the probes themselves read."""
+    found = {"REWRITER_DUMP": str(dump), "REWRITER_COMMAND": command}
+    return found | ({"REWRITER_QUIET": "1"} if quiet else {})

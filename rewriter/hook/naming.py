@@ -7,19 +7,18 @@ by torch in the entries of the cache.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_wrappers
-from rewriter.core.errors import RewriterError
+from rewriter.artifact.types import OpenWrapper
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
 from rewriter.hook import pieces
-from rewriter.hook.server import Loaded, Process
+from rewriter.hook.server import Process
 
 _VARIABLE = "TORCH_TRACE"
 
@@ -29,18 +28,14 @@ def environment(folder: Path) -> dict[str, str]:
     return {} if os.environ.get(_VARIABLE) else {_VARIABLE: str(folder)}
 
 
-def write(dump: Path, loaded: Iterable[Loaded], folder: Path, used: Mapping[int, Process]) -> None:
+def write(
+    dump: Path, wrappers: Sequence[OpenWrapper], folder: Path, used: Mapping[int, Process]
+) -> None:
     """Add the names of wrappers to a dump, from the logs in a folder and from the cache; and for
     processes, their pieces of the model, by the files that they loaded.
 
     Raises `OSError`.
     """
-    wrappers = []
-    for one in loaded:
-        with contextlib.suppress(RewriterError):
-            # A wrapper that was instrumented before cannot be located as it is.
-            if one.wrapper.located:
-                wrappers.append(one.wrapper)
     hashes = {Path(x.name).stem: trace.digest(x.restored.source) for x in wrappers}
     if known := pieces.of_processes(used, hashes):
         processes.write(dump, known)

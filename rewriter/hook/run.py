@@ -22,7 +22,7 @@ from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_input import StandardInput
-from rewriter.hook import STARTUP, naming, place_for_sockets
+from rewriter.hook import naming, of_probes, place_for_sockets, search_path
 from rewriter.hook.choice import Choice
 from rewriter.hook.server import Loaded, Process, Server
 from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET
@@ -76,12 +76,16 @@ class HookedRun:
     without probes, and what the processes read."""
 
     ended: ExitStatus
-    interrupted: bool = False
     loaded: tuple[Loaded, ...] = ()
     unprobed: tuple[Unprobed, ...] = ()
     processes: Mapping[int, Process] = field(default_factory=dict)
     dump: Path | None = None
     summary: DumpSummary = field(default_factory=DumpSummary)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal to this command ended it."""
+        return self.ended.interrupted != 0
 
     @property
     def probed(self) -> tuple[Loaded, ...]:
@@ -138,7 +142,6 @@ def _start(
     unprobed = {one.path: one for one in (*_elsewhere(place, server), *_failed(place))}
     return HookedRun(
         ended,
-        bool(signals.received),
         server.loaded,
         tuple(unprobed.values()),
         server.processes,
@@ -152,12 +155,9 @@ def _environment(request: Request, place: Path, dump: Path | None) -> dict[str, 
         if not name.startswith("REWRITER_") or name in cache_directory.VARIABLES
     }
     environment |= {**naming.environment(place), **request.environment}
-    path = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *([path] if path else [])])
+    environment["PYTHONPATH"] = search_path(environment)
     if dump is not None:
-        environment |= {"REWRITER_DUMP": str(dump), "REWRITER_COMMAND": request.command}
-    if request.quiet:
-        environment["REWRITER_QUIET"] = "1"
+        environment |= of_probes(dump, request.command, quiet=request.quiet)
     if request.directory is not None:
         environment[VARIABLE] = str(request.directory)
     if request.blocking:
@@ -239,12 +239,12 @@ def complete(
     probes, to be read, and their names in the model. Raises `RewriterError`, `OSError`."""
     graph_marks.keep(dump)
     result = summarise(dump)
-    called = [one for one in loaded if one.path.name in result.calls]
-    for one in called:
-        if one.result is not None:
+    called = [(x.wrapper, x.result) for x in loaded if x.result and x.path.name in result.calls]
+    for wrapper, made in called:
+        copy = dump / wrapper.path.name
+        if not copy.is_file():  # a server completes a dump several times
             # Not the text that ran: that has the runtime in it, and a label in what it prints.
-            selection = one.result.selection
-            made = instrument_wrapper(one.wrapper, selection, replace=True, verified=False)
-            (dump / one.path.name).write_bytes(made.source)
-    naming.write(dump, called, traces, processes)
+            again = instrument_wrapper(wrapper, made.selection, replace=True, verified=False)
+            copy.write_bytes(again.source)
+    naming.write(dump, [wrapper for wrapper, _ in called], traces, processes)
     return result

@@ -19,7 +19,7 @@ import msgspec
 
 from rewriter.core import json_text, locks
 from rewriter.core.errors import RewriterError
-from rewriter.hook import STARTUP, place_for_sockets
+from rewriter.hook import STARTUP, of_probes, place_for_sockets
 from rewriter.hook.choice import Choice
 from rewriter.hook.run import complete
 from rewriter.hook.server import SOCKET as NAME
@@ -42,13 +42,8 @@ def variables(
     key = hashlib.sha256(os.fsencode(about)).hexdigest()[:12]
     folder = Path(place_for_sockets(), f"rewriter-hook-{os.getuid()}-{key}")
     words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *choice.globs]
-    found = {
-        SOCKET: str(folder / NAME),
-        START: json_text.encode([sys.executable, *words]),
-        "REWRITER_DUMP": str(dump),
-        "REWRITER_COMMAND": command,
-    }
-    return found | ({"REWRITER_QUIET": "1"} if quiet else {})
+    start = json_text.encode([sys.executable, *words])
+    return {SOCKET: str(folder / NAME), START: start, **of_probes(dump, command, quiet=quiet)}
 
 
 def exports(variables: Mapping[str, str]) -> list[str]:

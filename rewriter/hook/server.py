@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,11 +13,9 @@ from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import read_wrapper
-from rewriter.core import json_text, markers
-from rewriter.core.edit import Insertion
+from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
-from rewriter.core.source import Source
 from rewriter.core.types import Json
 from rewriter.hook.choice import Choice
 from rewriter.instrumentation.instrument import instrument_wrapper
@@ -147,7 +145,7 @@ class Server:
         self._loaded[wrapper.path] = Loaded(wrapper, result)
         answer: Json = {
             "text": result.source.decode(),
-            "lines": line_ranges(wrapper.plain, result.plan.insertions),
+            "lines": [x for x, _ in edit.line_origins(wrapper.plain, result.plan.insertions)],
         }
         if wrapper.language == "cpp":
             answer["build"] = str(self._build)
@@ -173,17 +171,3 @@ class Server:
         self.processes[pid] = Process(
             pid, question["process"], tuple(dict.fromkeys(wrappers)), tuple(dict.fromkeys(files))
         )
-
-
-def line_ranges(source: Source, insertions: Sequence[Insertion]) -> list[list[int]]:
-    """For each range of lines of a text with insertions: its first line, the number of that in the
-    source, and 1 if the next ones count on from there, or 0 where all lines were inserted, which
-    have the number of the line below them."""
-    ranges = [[1, 1, 1]]
-    inserted = 0
-    for one in sorted(insertions, key=lambda one: one.offset):
-        line, count = source.line_of(one.offset), len(markers.lines(one.text))
-        ranges += [[line + inserted, line, 0], [line + inserted + count, line, 1]]
-        inserted += count
-    starts = {first: one for one in ranges for first in one[:1]}  # the last one of a line counts
-    return list(starts.values())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from rewriter.core import garbage, markers
+from rewriter.core import edit, garbage
 from rewriter.core.source import Source
 from rewriter.core.types import Json
 from rewriter.instrumentation.lines import HEADER
@@ -80,26 +80,14 @@ class _Line:
 
 def _merged(source: Source, plans: Sequence[Plan]) -> tuple[bytes, list[_Line]]:
     """A source with the lines of all plans except their headers, and the origin of each line."""
-    inserted = sorted(
-        (
-            (one.offset, number, one.text)
-            for number, plan in enumerate(plans)
-            for one in plan.insertions
-            if one.origin != HEADER
-        ),
-        key=lambda one: one[0],
-    )
-    pieces: list[bytes] = []
-    lines: list[_Line] = []
-    position, next_line = 0, 1
-    for offset, plan, text in inserted:
-        line = source.line_of(offset)
-        pieces += [source.data[position:offset], text]
-        lines += map(_Line, range(next_line, line))
-        lines += [_Line(line, plan)] * len(markers.lines(text))
-        position, next_line = offset, line
-    lines += map(_Line, range(next_line, source.line_of(len(source.data)) + 1))
-    return b"".join([*pieces, source.data[position:]]), lines
+    own = {id(x): (n, x) for n, plan in enumerate(plans) for x in plan.insertions
+           if x.origin != HEADER}  # fmt: skip
+    inserted = [one for _, one in own.values()]
+    lines = [
+        _Line(number, None if one is None else own[id(one)][0])
+        for number, one in edit.line_origins(source, inserted)
+    ]
+    return edit.apply(source.data, inserted), lines
 
 
 class _Placer(ast.NodeVisitor):

@@ -99,9 +99,10 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         return found
     first, of = _first(run, graph, evaluator, checks)
     if results is not None:
+        of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
         if first is None:
-            first, of = _left_alone(run, results, found.wrong, checks)
-        fed = _fed_unwritten(run, results, checks)
+            first, of = _left_alone(run, results, found.wrong, of_call)
+        fed = _fed_unwritten(results, of_call)
         if fed is not None and (first is None or fed[0].launch <= first.launch):
             first, of = fed
     return CallCheck(run.name, run.artifact, tuple(outputs), reason, first, of)
@@ -221,11 +222,10 @@ def _left_alone(
     run: RunDump,
     results: CallResults,
     wrong: Sequence[OutputCheck],
-    checks: Sequence[LaunchCheck],
+    known: Mapping[tuple[int, int], LaunchCheck],
 ) -> tuple[LaunchCheck | None, OutputCheck | None]:
     """The launch that wrote a wrong result last, if it could not be checked, and all that it read
     was checked: it computes something else, or it was given something else."""
-    known = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
     for output in wrong:
         node = results.writers.get(output.name)
         if node is None or node.step.launch is None:
@@ -240,18 +240,17 @@ def _left_alone(
 
 
 def _fed_unwritten(
-    run: RunDump, results: CallResults, checks: Sequence[LaunchCheck]
+    results: CallResults, known: Mapping[tuple[int, int], LaunchCheck]
 ) -> tuple[LaunchCheck, OutputCheck] | None:
     """The first launch that is given a buffer of which no launch wrote a part. It need not read
     that part, so this is only asked of a call that leaves something wrong."""
-    known = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
     for node in results.nodes:
-        check = known.get((node.step.launch or 0, node.step.iteration))
-        for left in results.unwritten_inputs(node) if check is not None else ():
-            assert check is not None
-            assert left.unwritten is not None
-            problem = _unwritten(left.unwritten)
-            return check, OutputCheck(left.row.arg, "", Comparison(0, 0), problem)
+        launch = node.step.launch
+        check = None if launch is None else known.get((launch, node.step.iteration))
+        if check is None:
+            continue
+        for name, unwritten in results.unwritten_inputs(node, check.launch):
+            return check, OutputCheck(name, "", Comparison(0, 0), _unwritten(unwritten))
     return None
 
 

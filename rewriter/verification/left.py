@@ -87,11 +87,10 @@ class CallResults:
         whole = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(whole, parts, None)
 
-    def unwritten_inputs(self, node: FlowNode) -> Iterator[Left]:
-        """The inputs of a launch that are buffers of the call, of which no launch wrote a part."""
-        if node.step.launch is None:
-            return
-        facts = self._run.launch_row(node.step.launch)
+    def unwritten_inputs(self, node: FlowNode, launch: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """The inputs of a launch that are buffers of the call, of which no launch wrote a part, and
+        where that is."""
+        facts = self._run.launch_row(launch)
         for name, row in received.given(self._run.rows(node.step)).items():
             parts = self._parts.get(dataflow.buffer_of(facts, name), [])
             is_whole = any(part.size >= row.size for part, _ in parts)
@@ -102,7 +101,7 @@ class CallResults:
             except UncheckedError:
                 continue  # how its parts lie in it is not known
             if left.unwritten is not None:
-                yield left
+                yield name, left.unwritten
 
     def _assembled(
         self,

@@ -24,7 +24,6 @@ from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import names as dumped
 from rewriter.dump.reading import open_dump
 from rewriter.hook import naming
-from rewriter.hook.server import Loaded
 
 TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 NAMED = TRACES / "log-names"
@@ -231,7 +230,7 @@ def named_dump(tmp_path: Path) -> Path:
     run = dump / "rank0" / "run0" / "run.json"
     digest = hashlib.sha256(source).hexdigest()
     run.write_text(json.dumps({**json.loads(run.read_text()), "sha256": digest}))
-    naming.write(dump, [Loaded(rewriter.open(path).only)], NAMED, {})
+    naming.write(dump, [rewriter.open(path).only], NAMED, {})
     return dump
 
 

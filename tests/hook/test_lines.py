@@ -11,9 +11,8 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture
-from rewriter.core.edit import Insertion, apply
+from rewriter.core.edit import Insertion, apply, line_origins
 from rewriter.core.source import Source
-from rewriter.hook.server import line_ranges
 from rewriter.hook.startup.sitecustomize import _placed
 from sampling import one_in
 
@@ -22,7 +21,8 @@ WRAPPERS = [*FIXTURES, *(one for one in CPP_FIXTURES if one.path.suffix == ".py"
 
 def placed(plain: bytes, insertions: list[Insertion]) -> ast.Module:
     text = apply(plain, insertions).decode()
-    tree = _placed(text, line_ranges(Source(Path("x.py"), plain), insertions))
+    origins = line_origins(Source(Path("x.py"), plain), insertions)
+    tree = _placed(text, [number for number, _ in origins])
     assert isinstance(tree, ast.Module)
     return tree
 

@@ -11,9 +11,10 @@ import pytest
 import rewriter
 from artifacts import get
 from caches import BACKWARD, CPP, CUDA, MLP, NAMES, content, make
+from rewriter.core.edit import line_origins
 from rewriter.hook import server as module
 from rewriter.hook.choice import Choice
-from rewriter.hook.server import Process, Server, line_ranges
+from rewriter.hook.server import Process, Server
 from rewriter.hook.startup.sitecustomize import Hook
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.select import select
@@ -47,7 +48,8 @@ def test_a_wrapper_gets_probes(directory: Path, tmp_path: Path) -> None:
     assert one.error is None
     assert one.result is not None
     assert len(one.result.plan.probed) == 5
-    assert answer["lines"] == line_ranges(one.wrapper.plain, one.result.plan.insertions)
+    lines = line_origins(one.wrapper.plain, one.result.plan.insertions)
+    assert answer["lines"] == [number for number, _ in lines]
     read = (Path("/m/model.bin"),)
     assert server.processes == {7: Process(7, "Worker", (directory / MLP,), read)}
     assert content(directory) == before

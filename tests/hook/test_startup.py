@@ -117,7 +117,7 @@ def test_without_a_variable_nothing_is_changed(folder: Path) -> None:
 
 def test_what_a_wrapper_is_compiled_from(folder: Path) -> None:
     """The text with probes, of a wrapper alone; the file stays as it is."""
-    answer = {"text": "p = 0\n" + WRAPPER.replace("1", "2"), "lines": [[1, 1, 0], [2, 1, 1]]}
+    answer = {"text": "p = 0\n" + WRAPPER.replace("1", "2"), "lines": [1, 1, 2, 3]}
     server = Asked(json.dumps(answer).encode())
     (folder / "model.bin").touch()
     (folder / "notes.txt").touch()
@@ -132,7 +132,7 @@ def test_what_a_wrapper_is_compiled_from(folder: Path) -> None:
     assert question["process"] == ""
     assert str(folder / "model.bin") in question["files"]
     assert str(folder / "notes.txt") not in question["files"]
-    assert not (folder / "plain.log").exists()
+    assert not (folder / sitecustomize.PLAIN).exists()
 
 
 def test_a_wrapper_that_is_to_have_no_probes(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_wrapper_that_is_to_have_no_probes(folder: Path) -> None:
 def test_cpp_with_probes_is_built_elsewhere(folder: Path) -> None:
     """While that wrapper is executed, and no longer."""
     text = "from torch._inductor import codecache\nx = codecache.cache_dir()\n"
-    server = Asked(json.dumps({"text": text, "lines": [[1, 1, 1]], "build": "ours"}).encode())
+    server = Asked(json.dumps({"text": text, "lines": [1, 2, 3], "build": "ours"}).encode())
     code = LOAD + "print(codecache.cache_dir())"
     with server.listening(folder / "socket"):
         done = python(folder, code, "wrapper.py", REWRITER_HOOK=folder / "socket")
@@ -156,7 +156,7 @@ def test_cpp_with_probes_is_built_elsewhere(folder: Path) -> None:
 def test_tracebacks_have_the_lines_of_the_file(folder: Path) -> None:
     (folder / "wrapper.py").write_text("# AsyncCompile\n\nx = 1 / 0\n")
     text = "# AsyncCompile\np = 0\nq = 0\n\nx = 1 / 0\n"
-    answer = {"text": text, "lines": [[1, 1, 1], [2, 2, 0], [4, 2, 1]]}
+    answer = {"text": text, "lines": [1, 2, 2, 2, 3, 4]}
     with Asked(json.dumps(answer).encode()).listening(folder / "socket"):
         done = python(folder, LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
     assert 'File "wrapper.py", line 3, in <module>\n    x = 1 / 0\n' in done.stderr
@@ -177,7 +177,7 @@ def test_nobody_answers(also: str, folder: Path) -> None:
         assert row["reason"].startswith("FileNotFoundError: ")
 
 
-@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"text": "x = (", "lines": [[1, 1, 1]]}'])
+@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"text": "x = (", "lines": [1, 2, 3]}'])
 def test_an_answer_that_cannot_be_used(answer: bytes, folder: Path) -> None:
     with Asked(answer).listening(folder / "socket"):
         done = python(folder, LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
@@ -190,7 +190,7 @@ def test_an_answer_that_cannot_be_used(answer: bytes, folder: Path) -> None:
 
 def test_a_process_that_has_imported_the_compiler_already(folder: Path) -> None:
     """One that was forked from a server, such as that of `multiprocessing`."""
-    server = Asked(json.dumps({"text": "x = 2\n", "lines": [[1, 1, 1]]}).encode())
+    server = Asked(json.dumps({"text": "x = 2\n", "lines": [1, 2, 3]}).encode())
     code = (
         "import sys\nfrom torch._inductor.runtime import compile_tasks\n"
         f"sys.path.insert(0, {str(STARTUP)!r})\n"
@@ -224,7 +224,7 @@ def test_a_folder_that_is_gone_disturbs_no_call(folder: Path) -> None:
 
 
 def test_a_module_that_is_only_looked_for_is_found_again(folder: Path) -> None:
-    server = Asked(json.dumps({"text": "x = 2\n", "lines": [[1, 1, 1]]}).encode())
+    server = Asked(json.dumps({"text": "x = 2\n", "lines": [1, 2, 3]}).encode())
     looks = "import importlib.util as u; u.find_spec('torch._inductor.runtime.compile_tasks')\n"
     with server.listening(folder / "socket"):
         done = python(folder, looks + LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")

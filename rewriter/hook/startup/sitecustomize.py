@@ -41,8 +41,7 @@ _OTHERS = (
     *(".log", ".jinja", ".gz", ".bz2", ".zip", ".png", ".jpg", ".npy", ".npz", ".safetensors"),
     ".parquet",
 )
-
-
+# What may fail in asking; anything else is the program's, such as what a signal handler raises.
 _FAILURES = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, OSError,
              RuntimeError, SyntaxError, TypeError, ValueError)  # fmt: skip
 
@@ -141,7 +140,6 @@ class Hook:
     def _compile(self, source: "Any", path: str, mode: str, **options: "Any") -> "Any":
         """As the builtin: `compile(text, path, "exec")`."""
         if isinstance(source, str) and any(name in source for name in _WRAPPERS):
-            # Not every exception: one of a signal handler is the program's.
             try:
                 code = self._probed(source, path)
             except _FAILURES as error:
@@ -235,21 +233,15 @@ def _start(command: str) -> None:
     )
 
 
-def _placed(text: str, lines: "list[list[int]]", path: str = "<unknown>") -> "Any":
-    """The syntax tree of a text with the numbers of lines that its statements have in the file.
-    `lines` has a range for each: its first line, the number of that in the file, and 1 if the next
-    ones count on from there, or 0 if all are lines of probes."""
+def _placed(text: str, lines: "list[int]", path: str = "<unknown>") -> "Any":
+    """The syntax tree of a text, in which `lines` are the numbers of lines in the file."""
     import ast
 
-    numbers = [0]
-    for place, (first, number, step) in enumerate(lines):
-        end = lines[place + 1][0] if place + 1 < len(lines) else text.count("\n") + 2
-        numbers += [number + step * (line - first) for line in range(first, end)]
     tree = ast.parse(text, path)  # the name is for warnings
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr, ast.keyword, ast.arg, ast.excepthandler)):
-            node.end_lineno = numbers[node.end_lineno or node.lineno]
-            node.lineno = numbers[node.lineno]
+            node.end_lineno = lines[(node.end_lineno or node.lineno) - 1]
+            node.lineno = lines[node.lineno - 1]
             if node.lineno == node.end_lineno:  # lines of probes have one number
                 node.end_col_offset = max(node.col_offset, node.end_col_offset or 0)
     return tree

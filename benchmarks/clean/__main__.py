@@ -105,11 +105,14 @@ def _read(ended: Ended) -> dict[str, Any]:
     findings = document.get("findings") or (
         [document["finding"]] if document.get("finding") else []
     )
+    said = str(document.get("headline") or document.get("verdict") or "")
+    accuses = bool(findings) or (ended.code == 1 and bool(said))
+    answered = document and (ended.code == 0 or accuses)  # else the program itself failed
     return {
         "code": ended.code,
-        "accuses": bool(findings) or ended.code == 1,
-        "failed": "" if document and ended.code in (0, 1) else ended.errors[-600:] or "no answer",
-        "said": str(document.get("headline") or document.get("verdict") or "")[:400],
+        "accuses": accuses,
+        "failed": "" if answered else ended.errors[-600:] or "no answer",
+        "said": said[:400],
         "launches": total,
         "checked": checked,
     }

@@ -249,3 +249,23 @@ def test_gradients_of_a_convolution_are_bounded_each_by_what_it_is_made_of(
         assert not compare(got * 1.001, tight[place]).agrees
         rounded = (got.double() * (1 + 2**-12)).float()  # as TF32 may be off
         assert compare(rounded, loose[place]).agrees == (place < 2)
+
+
+def test_what_moves_complex_numbers_keeps_the_precision_of_the_program() -> None:
+    x = torch.randn(6, 8, dtype=torch.complex64, generator=torch.Generator().manual_seed(0)) * 15
+    moves: list[tuple[str, tuple[Any, ...]]] = [
+        ("view.dtype", (torch.complex64,)),
+        ("reshape.default", ([8, 6],)),
+        ("select.int", (0, 1)),
+    ]
+    transform = operator_named(["aten", "_fft_c2c", "default"])
+    for name, rest in moves:
+        operator = operator_named(["aten", *name.split(".")])
+        wrote = transform(operator(x, *rest), [0], 2, False)
+        moved = run(operator, (exact(x), *rest), {}, torch.complex64)
+        assert moved.dtype is torch.complex64
+        expected = run(transform, (moved, [0], 2, False), {}, torch.complex64)
+        off = wrote * (1 + 2 * torch.finfo(torch.float32).eps)  # as another library may round
+        assert compare(wrote, expected).agrees
+        assert compare(off, expected).agrees
+        assert not compare(wrote * 1.001, expected).agrees

@@ -34,7 +34,8 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
     errors = None if exact else call(bound_of)
 
     def made(value: torch.Tensor, error: torch.Tensor | None) -> Bounded:
-        dtype = kind if value.is_floating_point() else value.dtype
+        rounds = value.is_floating_point() or value.is_complex()
+        dtype = kind if rounds else value.dtype
         last = max(given, key=lambda one: one.steps, default=Bounded(value))
         return Bounded(value, error, dtype, last.terms, last.steps, last.through)
 

@@ -198,7 +198,7 @@ class WholeGraph:
                     continue
                 source = whole  # the launch reads a part of it
             tensor = received.load(self._run, source)
-            viewed = source is row and not argument.expr.isidentifier()
+            viewed = source is row and (not argument.expr.isidentifier() or _relaid(row, whole))
             if viewed and whole is not None and whole.stride and whole.size == row.size:
                 # Its memory, as the launch wrote it that made it.
                 made = TensorType(tensor.dtype, tuple(whole.shape), tuple(whole.stride))
@@ -354,6 +354,14 @@ class WholeGraph:
 def _variable(argument: Argument) -> str:
     """The variable of the wrapper that an argument is, or is a view of."""
     return argument.expr if argument.expr.isidentifier() else argument.buffer
+
+
+def _relaid(row: TensorRow, whole: TensorRow | None) -> bool:
+    """Whether a variable has memory that was written as something else: `buf8 =
+    reinterpret_tensor(buf7, (5, 5), (1, 5), 0)  # reuse` is the transpose of what `buf7` was."""
+    if whole is None or row.size != whole.size or not whole.stride:
+        return False
+    return row.shape != whole.shape or row.stride != whole.stride
 
 
 def _is_sharp(expected: Bounded) -> bool:

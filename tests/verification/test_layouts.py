@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import torch
 
 from rewriter.dump.rows import TensorRow
+from rewriter.locate.types import Argument, Launch
 from rewriter.verification import functional
 from rewriter.verification.bounded import exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.judge import compare_node
+from rewriter.verification.whole_graph import WholeGraph
 
 _GRAPH = """\
 class GraphModule(torch.nn.Module):
@@ -44,3 +48,50 @@ def test_a_square_value_may_be_itself_or_its_transpose() -> None:
     # One that lies as the graph says is what the graph says.
     assert evaluator.held_as("mul", _row(2 * X)) == ["mul"]
     assert not compare_node(transposed.contiguous(), _row(2 * X), "mul", evaluator).agrees
+
+
+_AGAIN = """\
+class GraphModule(torch.nn.Module):
+    def forward(self, x: "f32[4, 4][4, 1]cpu"):
+        mul: "f32[4, 4][4, 1]cpu" = torch.ops.aten.mul.Tensor(x, 2)
+        permute: "f32[4, 4][1, 4]cpu" = torch.ops.aten.permute.default(mul, [1, 0])
+        add: "f32[4, 4][4, 1]cpu" = torch.ops.aten.add.Tensor(permute, x)
+        gt: "b8[4, 4][4, 1]cpu" = torch.ops.aten.gt.Scalar(add, 20)
+        return (add, gt)
+"""
+
+
+class _Call:
+    """A call whose launches wrote tensors, as a dump has it."""
+
+    def __init__(self, run: Path) -> None:
+        graph = functional.read(SimpleNamespace(table={}), _AGAIN)  # type: ignore[arg-type]
+        assert graph is not None
+        self._path = run
+        row = self.row("x", X)
+        self._whole = WholeGraph(graph, {}, SimpleNamespace(path=run), {"x": row}, {})  # type: ignore[arg-type]
+
+    def row(self, name: str, tensor: torch.Tensor) -> TensorRow:
+        torch.save(tensor, self._path / f"{name}.pt")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return msgspec.structs.replace(_row(tensor), arg=name, dtype=dtype, file=f"{name}.pt")
+
+    def launch(
+        self, index: int, given: dict[str, torch.Tensor], written: dict[str, torch.Tensor]
+    ) -> list[tuple[str, bool]]:
+        """The claims of what a launch wrote. `buf1` is the memory of `buf0`."""
+        args = [
+            Argument(x, x, "buf0" if x == "buf1" else x, "in" if x in given else "out", "tensor")
+            for x in (*given, *written)
+        ]
+        launch = Launch(index, "", "cpp_fused_0", "cpp", 1, tuple(args), (), (), None)  # type: ignore[arg-type]
+        rows = [{name: self.row(name, x) for name, x in side.items()} for side in (given, written)]
+        outcome = self._whole.check(launch, *rows)
+        return [(x.claim.partition(" ")[0], x.comparison.agrees) for x in outcome.results]
+
+
+def test_a_variable_with_the_memory_of_a_square_one_may_be_its_transpose(tmp_path: Path) -> None:
+    call = _Call(tmp_path)
+    assert call.launch(0, {"x": X}, {"buf0": 2 * X}) == [("mul", True)]
+    buf1 = (2 * X).t()  # reinterpret_tensor(buf0, (4, 4), (1, 4), 0); del buf0  # reuse
+    assert call.launch(1, {"buf1": buf1, "x": X}, {"buf2": buf1 + X}) == [("add", True)]

@@ -368,5 +368,6 @@ def _is_sharp(expected: Bounded) -> bool:
     """Whether a value is known well enough to tell it from others: what rounding decides is not."""
     if not expected.value.numel():
         return True
-    bound, size = expected.bound(), expected.value.abs().double().nan_to_num(0.0, 0.0, 0.0)
+    value = expected.value if expected.value.is_complex() else expected.value.double()
+    bound, size = expected.bound(), value.abs().nan_to_num(0.0, 0.0, 0.0)
     return bool((bound <= _SHARP * size.max() + 1e-30).double().mean() > _MANY)

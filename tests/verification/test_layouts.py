@@ -95,3 +95,8 @@ def test_a_variable_with_the_memory_of_a_square_one_may_be_its_transpose(tmp_pat
     assert call.launch(0, {"x": X}, {"buf0": 2 * X}) == [("mul", True)]
     buf1 = (2 * X).t()  # reinterpret_tensor(buf0, (4, 4), (1, 4), 0); del buf0  # reuse
     assert call.launch(1, {"buf1": buf1, "x": X}, {"buf2": buf1 + X}) == [("add", True)]
+
+
+def test_a_condition_is_told_by_its_values(tmp_path: Path) -> None:
+    call = _Call(tmp_path)
+    assert call.launch(0, {"x": X}, {"buf2": (2 * X).t() + X > 20}) == [("gt", True)]

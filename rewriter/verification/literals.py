@@ -54,12 +54,12 @@ class Literals:
         try:
             left, right = self._number(one.left), self._number(one.right)
             return _ARITHMETIC[type(one.op)](left, right)
-        except (ZeroDivisionError, OverflowError) as error:
+        except (ZeroDivisionError, OverflowError, TypeError) as error:
             raise UncheckedError(f"{ast.unparse(one)[:80]}: {error}") from error
 
     def _number(self, one: ast.expr) -> Any:
         value = self.of(one)
-        if isinstance(value, Bounded) or not isinstance(value, (int, float)):
+        if isinstance(value, Bounded) or not isinstance(value, (int, float, complex)):
             raise UncheckedError(f"{ast.unparse(one)[:80]} is no number")
         return value
 

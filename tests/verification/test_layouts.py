@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 import torch
 
 from rewriter.dump.rows import TensorRow
@@ -14,6 +16,7 @@ from rewriter.verification import functional
 from rewriter.verification.bounded import exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.judge import compare_node
+from rewriter.verification.literals import Literals
 from rewriter.verification.whole_graph import WholeGraph
 
 _GRAPH = """\
@@ -100,3 +103,8 @@ def test_a_variable_with_the_memory_of_a_square_one_may_be_its_transpose(tmp_pat
 def test_a_condition_is_told_by_its_values(tmp_path: Path) -> None:
     call = _Call(tmp_path)
     assert call.launch(0, {"x": X}, {"buf2": (2 * X).t() + X > 20}) == [("gt", True)]
+
+
+@pytest.mark.parametrize(("text", "value"), [("1 + 2j", 1 + 2j), ("-2j * 3", -6j)])
+def test_complex_numbers_are_numbers(text: str, value: complex) -> None:
+    assert Literals({}).of(ast.parse(text, mode="eval").body) == value

@@ -61,7 +61,9 @@ def act(arguments: argparse.Namespace) -> int:
     seconds = arguments.seconds or 0.0
     dump = dump_directory(Path(f"{pid}"), arguments.dump, overwrite=arguments.overwrite)
     calls = arguments.first or 0
-    request = Request.of(chosen, str(dump), echo=arguments.echo, calls=calls, seconds=seconds)
+    request = Request(
+        directory=str(dump), selection=chosen, echo=arguments.echo, calls=calls, seconds=seconds
+    )
     try:
         attached = attach(pid, request, message)
     finally:

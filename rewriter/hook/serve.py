@@ -15,8 +15,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from rewriter.core import json_text, locks
 from rewriter.core.errors import RewriterError
 from rewriter.hook import STARTUP, of_probes, place_for_sockets
@@ -25,6 +23,7 @@ from rewriter.hook.run import complete
 from rewriter.hook.server import SOCKET as NAME
 from rewriter.hook.server import Server
 from rewriter.hook.startup.sitecustomize import SOCKET, START
+from rewriter.instrumentation import selection_json
 from rewriter.instrumentation.types import Selection
 
 # Seconds without a question after which it ends, or completes the dump; and between looks.
@@ -37,7 +36,7 @@ def variables(
 ) -> dict[str, str]:
     """The variables that a program needs to be probed, except for `PYTHONPATH`, which is to begin
     with `STARTUP`."""
-    asked = msgspec.json.encode(selection, enc_hook=_ends).decode()
+    asked = selection_json.encode(selection).decode()
     about = "\0".join([str(dump), asked, *choice.globs])
     key = hashlib.sha256(os.fsencode(about)).hexdigest()[:12]
     folder = Path(place_for_sockets(), f"rewriter-hook-{os.getuid()}-{key}")
@@ -53,18 +52,10 @@ def exports(variables: Mapping[str, str]) -> list[str]:
     return [*lines, f'export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"']
 
 
-def _ends(selected: range) -> list[int]:
-    return [selected.start, selected.stop]
-
-
-def _range(_: type, ends: list[int]) -> range:
-    return range(*ends)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Serve until nobody asks any more. Another server for the same dump is left to do it."""
     folder, dump = Path(arguments[0]), Path(arguments[1])
-    selection = msgspec.json.decode(arguments[2], type=Selection, dec_hook=_range)
+    selection = selection_json.decode(arguments[2].encode(), Selection)
     choice = Choice(tuple(arguments[3:]), selection.kernels)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -17,6 +17,7 @@ from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.types import Json
+from rewriter.hook import accept_all
 from rewriter.hook.choice import Choice
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection
@@ -81,8 +82,7 @@ class Server:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / SOCKET))
             listener.listen(128)
-            thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
-            thread.start()
+            thread = accept_all(listener, self._talk)
             try:
                 yield folder / SOCKET
             finally:
@@ -93,14 +93,6 @@ class Server:
     def idle(self) -> float:
         """For how many seconds nobody has asked."""
         return time.monotonic() - self.asked
-
-    def _serve(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream:

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import msgspec
+from typing import BinaryIO
 
 from rewriter.core import json_text
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.types import Json
-from rewriter.loaded import protocol
+from rewriter.hook.startup.sitecustomize import peer
+from rewriter.instrumentation import selection_json
+from rewriter.loaded.listener import address
 from rewriter.loaded.request import Request
 
 _STARTS = 10.0  # seconds in which a program has to start listening after it was asked to
 _SILENT = 10.0  # seconds without a recorded call until the user is told
-_PACKAGE = Path(__file__).parents[2]
+_SCRIPT = f"""\
+import sys
+package = {str(Path(__file__).parents[2])!r}
+sys.path.append(package)
+try:
+    import rewriter.loaded.listener
+    rewriter.loaded.listener.start()
+finally:
+    sys.path[:] = [path for path in sys.path if path is not package]
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ def attach(pid: int, request: Request, tell: Callable[[str], None]) -> Attached:
         answers = stack.enter_context(connection.makefile("rb"))
         interrupted = False
         try:
-            connection.sendall(msgspec.json.encode(request) + b"\n")
+            connection.sendall(selection_json.encode(request) + b"\n")
         except ConnectionError as error:
             raise _ended(pid) from error
         while True:
@@ -78,34 +86,35 @@ def attach(pid: int, request: Request, tell: Callable[[str], None]) -> Attached:
 
 
 @contextlib.contextmanager
-def _connected(pid: int) -> Any:
-    path = protocol.socket_path(pid)
-    try:
-        if not path.exists() and not _have_it_listen(pid, path):
+def _connected(pid: int) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        if not _connects(connection, pid) and not _asked_to_listen(connection, pid):
             raise _no_listener(pid)
-        protocol.require_ours(path)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(str(path))
-            yield connection
-    except protocol.NotOursError as error:
-        raise RewriterError(
-            "not-your-process",
-            f"cannot attach to process {pid}: {error}",
-            hint="Only the user of a program can attach to it.",
-        ) from error
-    except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise _no_listener(pid) from error
+        if peer(connection) != (pid, os.getuid()):
+            raise RewriterError(
+                "not-your-process",
+                f"cannot attach to process {pid}: it is another user's",
+                hint="Only the user of a program can attach to it.",
+            )
+        yield connection
 
 
-def _have_it_listen(pid: int, path: Path) -> bool:
-    """Make a program import `rewriter.live`, if its Python allows that from outside (3.14)."""
+def _connects(connection: socket.socket, pid: int) -> bool:
+    try:
+        connection.connect(address(pid))
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def _asked_to_listen(connection: socket.socket, pid: int) -> bool:
+    """Make a program listen, if its Python allows that from outside (3.14), and connect to it."""
     remote_exec = getattr(sys, "remote_exec", None)
     if remote_exec is None or not _exists(pid):
         return False
-    folder = tempfile.mkdtemp(prefix="rewriter-attach-")
-    try:
+    with tempfile.TemporaryDirectory(prefix="rewriter-attach-") as folder:
         script = Path(folder) / "listen.py"
-        script.write_text(_script(), encoding="utf-8")
+        script.write_text(_SCRIPT, encoding="utf-8")
         try:
             remote_exec(pid, str(script))
         except (OSError, RuntimeError, ValueError) as error:
@@ -116,24 +125,9 @@ def _have_it_listen(pid: int, path: Path) -> bool:
                 "PYTHON_DISABLE_REMOTE_DEBUG is set. Otherwise start it with `rewriter live -- …`.",
             ) from error
         end = time.monotonic() + _STARTS
-        while not path.exists() and time.monotonic() < end:
+        while not (connects := _connects(connection, pid)) and time.monotonic() < end:
             time.sleep(0.02)  # its main thread does so between two instructions
-        return path.exists()
-    finally:
-        shutil.rmtree(folder)
-
-
-def _script() -> str:
-    return (
-        "import sys\n"
-        f"package = {str(_PACKAGE)!r}\n"
-        "sys.path.append(package)\n"
-        "try:\n"
-        "    import rewriter.loaded.listener\n"
-        "    rewriter.loaded.listener.start()\n"
-        "finally:\n"
-        "    sys.path[:] = [path for path in sys.path if path is not package]\n"
-    )
+        return connects
 
 
 def _exists(pid: int) -> bool:
@@ -164,7 +158,7 @@ def _no_listener(pid: int) -> RewriterError:
 
 def _answer(answers: BinaryIO, pid: int) -> Json:
     try:
-        line = answers.readline(protocol.LONGEST)
+        line = answers.readline()
     except ConnectionError as error:
         raise _ended(pid) from error
     if not line:

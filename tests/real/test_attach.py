@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -21,12 +20,13 @@ import pytest
 from rewriter import cli
 from rewriter.dump.reading import open_dump
 from rewriter.hook import STARTUP
-from rewriter.loaded import listener, protocol
+from rewriter.loaded import client, listener
 from rewriter.loaded.find import loaded_entries
 from test_probing import Model
 
 ROOT = Path(__file__).parents[2]
 HERE = str(os.getpid())
+PRINT = {"selection": {"probes": ["print"]}, "directory": "dump"}
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +35,25 @@ def model() -> Model:
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of sockets."""
-    # The path of a socket has at most 107 bytes.
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where dumps go."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(protocol, "directory", lambda: Path("sockets"))
-    return tmp_path / "sockets"
 
 
 @pytest.fixture
-def listening(place: Path) -> Iterator[Path]:
-    """This process listens; afterwards it does not, and nothing of it is left."""
-    path = listener.start()
-    assert listener.start() == path
-    yield path
+def listening() -> Iterator[None]:
+    """This process listens; afterwards it does not."""
+    listener.start()
+    listener.start()
+    yield
     listener.stop()
-    assert not path.exists()
+    assert not is_heard(os.getpid())
+
+
+def is_heard(pid: int) -> bool:
+    """Whether a process listens."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(listener.address(pid)) == 0
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ def calling(model: Model) -> Iterator[list[Any]]:
 
 
 def test_the_first_calls(
-    model: Model, listening: Path, codes: dict[FunctionType, CodeType],
+    model: Model, listening: None, codes: dict[FunctionType, CodeType],
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     with calling(model) as wrong:
@@ -100,7 +103,7 @@ def test_the_first_calls(
     assert "24 launches recorded\ndump: dump; see it with" in captured.err
 
 
-def test_some_seconds(model: Model, listening: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_some_seconds(model: Model, listening: None, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["attach", HERE, "--kernels", "*gelu_0", "--seconds", "0.2", "-d", "dump", "--echo"]
     with calling(model) as wrong:
         assert cli.main(words) == 0
@@ -112,7 +115,7 @@ def test_some_seconds(model: Model, listening: Path, capfd: pytest.CaptureFixtur
 
 
 def test_nothing_was_called(
-    model: Model, listening: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    model: Model, listening: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert cli.main(["attach", HERE, "--seconds", "0.1", "-d", "dump"]) == 0
     assert "nothing was recorded" in capsys.readouterr().err
@@ -120,78 +123,97 @@ def test_nothing_was_called(
 
 
 def test_a_client_that_goes_away(
-    model: Model, listening: Path, codes: dict[FunctionType, CodeType]
+    model: Model, listening: None, codes: dict[FunctionType, CodeType]
 ) -> None:
-    client = ask({"probes": ["print"], "directory": "dump"})
-    answer = json.loads(client.recv(4096))
+    asking = ask(PRINT)
+    answer = json.loads(asking.recv(4096))
     assert answer == {"state": "probing", "pid": os.getpid()}
     assert not are_back(codes)
-    client.close()
+    asking.close()
     end = time.monotonic() + 10
     while not are_back(codes) and time.monotonic() < end:
         time.sleep(0.01)
     assert are_back(codes)
 
 
-def test_a_client_that_has_enough(model: Model, listening: Path) -> None:
-    with ask({"probes": ["print"], "directory": "dump"}) as client, client.makefile() as answers:
+def test_a_client_that_has_enough(model: Model, listening: None) -> None:
+    with ask(PRINT) as asking, asking.makefile() as answers:
         answers.readline()
         model.step()
-        client.shutdown(socket.SHUT_WR)
+        asking.shutdown(socket.SHUT_WR)
         answer = json.loads(answers.readline())
     assert answer["state"] == "done"
     assert sorted(answer["calls"].values()) == [1, 1]
 
 
 def ask(request: object) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    client.settimeout(30)
-    client.connect(str(protocol.socket_path(os.getpid())))
-    client.sendall(json.dumps(request).encode() + b"\n")
-    return client
+    asking = socket.socket(socket.AF_UNIX)
+    asking.settimeout(30)
+    asking.connect(listener.address(os.getpid()))
+    asking.sendall(json.dumps(request).encode() + b"\n")
+    return asking
 
 
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        ({"directory": "dump"}, "probes"),
-        ({"probes": ["prnt"], "directory": "dump"}, "unknown probe"),
-        ({"probes": ["print"], "directory": "dump", "version": 2}, "version 1"),
-        ({"probes": ["print"], "directory": "dump", "code": "import os"}, "unknown field"),
+        ({"directory": "dump"}, "selection"),
+        ({"selection": {"probes": ["prnt"]}, "directory": "dump"}, "unknown probe"),
+        ({**PRINT, "version": "0.0.1"}, "it has version"),
+        ({**PRINT, "code": "import os"}, "unknown field"),
         ([], "Expected `object`"),
     ],
 )
 def test_requests_that_are_refused(
-    model: Model, listening: Path, request_: object, why: str
+    model: Model, listening: None, request_: object, why: str
 ) -> None:
-    with ask(request_) as client:
-        answer = json.loads(client.recv(4096))
+    with ask(request_) as asking:
+        answer = json.loads(asking.recv(4096))
     assert answer["state"] == "refused"
     assert why in answer["message"]
 
 
-def test_only_the_user_gets_to_the_socket(
-    listening: Path, place: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    assert stat.S_IMODE(listening.stat().st_mode) == 0o600
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    one, other = socket.socketpair()
-    with one, other:
-        assert listener._is_of_the_user(one)
+def test_both_sides_ask_whose_the_other_one_is(
+    listening: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(listener, "peer", lambda connection: (os.getpid(), 12345))
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(30)
+            asking.connect(listener.address(os.getpid()))
+            assert asking.recv(1) == b""
+    # Another process listens at the name, of this user and of another one.
+    for process, user in ((1, os.getuid()), (os.getpid(), 12345)):
         with monkeypatch.context() as patch:
-            patch.setattr(os, "getuid", lambda: 12345)
-            assert not listener._is_of_the_user(one)
-    place.chmod(0o755)
-    assert cli.main(["attach", HERE, "-d", "dump"]) == 2
-    assert "error[not-your-process]" in capsys.readouterr().err
-    with pytest.raises(protocol.NotOursError):
-        listener.Listener()
-    place.chmod(0o700)
+            patch.setattr(client, "peer", lambda connection, it=(process, user): it)
+            assert cli.main(["attach", HERE, "-d", "dump"]) == 2
+        assert "error[not-your-process]" in capsys.readouterr().err
+
+
+def test_a_fork_does_not_listen(listening: None) -> None:
+    code = (
+        "import os\n"
+        "from rewriter.loaded import listener\n"
+        "listener.start()\n"
+        "if (pid := os.fork()) == 0:\n"
+        "    print(os.getppid(), os.getpid(), flush=True)\n"
+        "    input()\n"
+        "    os._exit(0)\n"
+    )
+    command = [sys.executable, "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        parent, child = map(int, process.stdout.readline().split())
+        process.wait(30)
+        assert not is_heard(parent)
+        assert not is_heard(child)
+        process.stdin.write("\n")
 
 
 def test_processes_that_cannot_be_attached_to(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(sys, "remote_exec", raising=False)
     assert cli.main(["attach", "train.py"]) == 2
@@ -201,10 +223,8 @@ def test_processes_that_cannot_be_attached_to(
     assert cli.main(["attach", HERE]) == 2
     assert "error[no-listener]" in capsys.readouterr().err
     # A process that ended without a word, and one that ends while it is probed.
-    protocol.make_directory()
-    path = protocol.socket_path(os.getpid())
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind(str(path))
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(listener.address(os.getpid()))
     assert cli.main(["attach", HERE]) == 2
     assert "error[no-listener]" in capsys.readouterr().err
     server.listen()
@@ -225,7 +245,7 @@ def test_processes_that_cannot_be_attached_to(
 
 
 def test_a_program_that_python_asks_to_listen(
-    model: Model, place: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `sys.remote_exec` of Python 3.14 does: the script runs in the program."""
 
@@ -258,8 +278,9 @@ def test_live_starts_a_program_that_listens(tmp_path: Path) -> None:
         "print('rewriter.live' in sys.modules)\n"
         "import torch._inductor.codecache\n"
         "print('rewriter.live' in sys.modules, os.getpid())\n"
-        "from rewriter.loaded import protocol\n"
-        "print(protocol.socket_path(os.getpid()).exists())\n"
+        "import socket\n"
+        "from rewriter.loaded import listener\n"
+        "print(socket.socket(socket.AF_UNIX).connect_ex(listener.address(os.getpid())))\n"
         "print(any('startup' in one for one in sys.path))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])}
@@ -272,7 +293,7 @@ def test_live_starts_a_program_that_listens(tmp_path: Path) -> None:
     )
     output, errors = process.communicate(timeout=60)
     lines = output.splitlines()
-    assert lines[-4:] == ["False", f"True {process.pid}", "True", "False"]
+    assert lines[-4:] == ["False", f"True {process.pid}", "0", "False"]
     assert lines[0] == "mine"
     assert f"rewriter attach {process.pid}" in errors
     assert STARTUP.is_dir()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rewriter.instrumentation.select import select
 from rewriter.loaded import client
 from rewriter.loaded.request import Request
 
@@ -38,7 +39,7 @@ def test_that_nothing_is_recorded_is_said(
     if recorded:
         (tmp_path / "manifest.json").touch()
         program.sendall(b'{"state": "done", "calls": {}, "notes": []}\n')
-    client.attach(1, Request(directory=str(tmp_path), probes=("print",)), tell)
+    client.attach(1, Request(directory=str(tmp_path), selection=select("print")), tell)
     time.sleep(0.05 * recorded)  # it would be said by now
     assert any(text.startswith("nothing recorded yet") for text in said) != recorded
     program.close()

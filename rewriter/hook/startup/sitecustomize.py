@@ -189,9 +189,7 @@ class Hook:
     def _connect(self, connection: "Any") -> None:
         """Connect to the server of this user; start it where nobody listens, if the environment
         says how."""
-        import struct
         import time
-        from socket import SO_PEERCRED, SOL_SOCKET
 
         end = time.monotonic() + _STARTS
         command, is_started = os.environ.get(START), False
@@ -207,9 +205,17 @@ class Hook:
                 is_started = True
             time.sleep(0.05)
         # Its folder may be gone, and made again by somebody else: the listener itself is asked.
-        peer = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, struct.calcsize("3i"))
-        if struct.unpack("3i", peer)[1] not in (0, os.getuid()):
+        if peer(connection)[1] not in (0, os.getuid()):
             raise PermissionError(f"{self._socket} is another user's")
+
+
+def peer(connection: "Any") -> "tuple[int, int]":
+    """The process at the other end of a socket, and its user."""
+    from socket import SO_PEERCRED, SOL_SOCKET
+    from struct import unpack
+
+    pid, user, _ = unpack("3i", connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
+    return pid, user
 
 
 def _start(command: str) -> None:

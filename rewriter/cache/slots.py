@@ -91,23 +91,29 @@ def _scan(directory: Path) -> Cache:
     for path in sorted(directory.glob(f"{_FOLDERS}/*.py")):
         if path.parent.is_symlink():
             continue
-        name = str(path.relative_to(directory))
         data = _read(path)
         if data is None:
             continue
-        if (slot := _slot(path, name, data)) is not None:
+        if (slot := _slot(path, data)) is not None:
             slots.append(slot)
         elif _KERNEL in data:
             kernels += 1
         else:
-            foreign.append(name)
+            foreign.append(str(path.relative_to(directory)))
     slots.sort(key=lambda slot: (-slot.modified, slot.name))
     partial = sorted(directory.glob(f"{_FOLDERS}/.*{TEMPORARY}"))
     temporary = (path for path in partial if not path.parent.is_symlink())
     return Cache(directory, tuple(slots), kernels, tuple(foreign), tuple(temporary))
 
 
-def _slot(path: Path, name: str, data: bytes) -> Slot | None:
+def read(path: Path) -> Slot | None:
+    """The wrapper at a path, if there is one. Raises `RewriterError` if it cannot be read."""
+    data = _read(path)
+    return None if data is None else _slot(path, data)
+
+
+def _slot(path: Path, data: bytes) -> Slot | None:
+    name = f"{path.parent.name}/{path.name}"
     wrapper = read_wrapper(path, name, data)
     if wrapper is None:
         return None

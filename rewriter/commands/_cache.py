@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.cache.restore import Restored
@@ -17,36 +16,12 @@ from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
 
 _FEW = 3  # kernels and source nodes in a line of a table
-_NAMED = 8  # caches in a message
-
-
-@dataclass(frozen=True)
-class OtherCache:
-    """A cache in another place than torch's own: of a serving engine, or, if `engine` is empty, of
-    a program."""
-
-    engine: str
-    cache: Cache
-
-
-def show_others(others: Sequence[OtherCache]) -> None:
-    """List the caches of serving engines, one per line."""
-    for one in others[:_NAMED]:
-        newest = one.cache.slots[0].modified
-        message(
-            f"{one.engine}: {counted(len(one.cache.slots), 'wrapper')} in {one.cache.directory}, "
-            f"the newest of {_when(newest)}"
-        )
-    if others:
-        rest = len(others) - _NAMED
-        more = f"{counted(rest, 'more cache')} of serving engines; " if rest > 0 else ""
-        message(f"{more}`rewriter cache list --dir DIRECTORY` lists one of them")
 
 
 def show_used(
     chosen: Chosen,
     parts: Mapping[str, Names],
-    used: Sequence[OtherCache],
+    used: Mapping[Path, int],
     gone: Sequence[Path],
     titles: Mapping[Path, str],
 ) -> None:
@@ -59,8 +34,8 @@ def show_used(
         say(*table([head, *rows]))
     for name, reason in chosen.broken:
         message(f"warning: {name} cannot be read: {reason}")
-    for one in used:
-        message(f"{counted(len(one.cache.slots), 'wrapper')} used in {one.cache.directory}")
+    for directory, number in used.items():
+        message(f"{counted(number, 'wrapper')} used in {directory}")
     for directory in gone:
         message(f"the program used a cache that is gone by now: {directory}")
 

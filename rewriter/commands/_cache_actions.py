@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
 
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import parts_of
-from rewriter.cache import layouts, location, restore
+from rewriter.cache import location, restore
 from rewriter.cache.select import Choice, choose, is_named, seconds
-from rewriter.cache.slots import Cache, scan
+from rewriter.cache.slots import Cache, read, scan
 from rewriter.commands import _cache as text
-from rewriter.commands._cache import OtherCache
 from rewriter.commands._documents import cache as documents
 from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
@@ -27,40 +25,25 @@ from rewriter.hook.run import Request, nothing_compiled, run
 
 
 def act_list(arguments: argparse.Namespace) -> int:
-    if (command := behind_dashes(arguments)) is not None:
-        globs = tuple(arguments.globs[: len(arguments.globs) - len(command)])
-        return _list_used(arguments, command, _choice(arguments, globs))
-    others = _others() if arguments.dir is None else ()
-    directory = location.directory(arguments.dir)
-    if others and not directory.is_dir():
-        cache = Cache(directory, (), 0, (), ())
-    else:
-        cache = scan(location.existing(arguments.dir))
-    wanted = _choice(arguments, tuple(arguments.globs))
+    command = behind_dashes(arguments)
+    if command is not None:
+        return _list_used(arguments, command)
+    cache = scan(location.existing(arguments.dir))
+    wanted = _choice(arguments, arguments.globs)
     chosen = choose(cache, wanted, now=time.time())
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
     if arguments.json:
-        emit(documents.list_document(cache, chosen, parts, others))
+        emit(documents.list_document(cache, chosen, parts))
         return OK
     text.show_listing(cache, chosen, parts)
-    text.show_others(others)
     if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
         raise _none_chosen(cache)
     return OK
 
 
-def _others() -> tuple[OtherCache, ...]:
-    """The caches of serving engines, newest first, except for those that cannot be read."""
-    found = []
-    for engine, directory in layouts.known():
-        with suppress(RewriterError):
-            found.append(OtherCache(engine, scan(directory)))
-    filled = (one for one in found if one.cache.slots)
-    return tuple(sorted(filled, key=lambda one: -one.cache.slots[0].modified))
-
-
-def _list_used(arguments: argparse.Namespace, command: Sequence[str], wanted: Choice) -> int:
+def _list_used(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """List the wrappers that a program uses, in all of its caches, by running it once unchanged."""
+    wanted = _choice(arguments, arguments.globs[: len(arguments.globs) - len(command)])
     pinned = None if arguments.dir is None else location.directory(arguments.dir)
     ran = run(
         Request(tuple(command), None, directory=pinned, quiet=False, redirected=arguments.json),
@@ -68,32 +51,21 @@ def _list_used(arguments: argparse.Namespace, command: Sequence[str], wanted: Ch
     )
     if ran.interrupted:
         return INTERRUPTED
-    paths = {one.path for one in ran.loaded} | {one.path for one in ran.unprobed}
-    directories = dict.fromkeys(path.parents[1] for path in sorted(paths))
-    caches = [scan(path) for path in directories if path.is_dir()]
-    slots = tuple(slot for cache in caches for slot in cache.slots if slot.path in paths)
-    gone = [path for path in directories if not path.exists()]
+    paths = sorted({*(one.path for one in ran.loaded), *(one.path for one in ran.unprobed)})
+    slots = [slot for path in paths if (slot := read(path)) is not None]
+    gone = [path for path in dict.fromkeys(x.parents[1] for x in paths) if not path.exists()]
     if not slots and not gone and ran.ended.code == 0:
         raise nothing_compiled(ran)
-    merged = Cache(
-        location.directory(arguments.dir),
-        tuple(sorted(slots, key=lambda slot: -slot.modified)),
-        0,
-        (),
-        (),
-    )
-    chosen = choose(merged, wanted, now=time.time())
+    newest = tuple(sorted(slots, key=lambda slot: -slot.modified))
+    cache = Cache(location.directory(arguments.dir), newest, 0, (), ())
+    used = Counter(slot.directory for slot in slots)
+    chosen = choose(cache, wanted, now=time.time())
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
-    others = tuple(
-        OtherCache("", replace(cache, slots=mine))
-        for cache in caches
-        if (mine := tuple(slot for slot in slots if slot.directory == cache.directory))
-    )
     if arguments.json:
-        emit(documents.list_document(merged, chosen, parts, others))
+        emit(documents.list_document(cache, chosen, parts, used))
     else:
         titles = pieces.titles(ran.processes, [slot.path for slot in chosen.slots])
-        text.show_used(chosen, parts, others, gone, titles)
+        text.show_used(chosen, parts, used, gone, titles)
     if ran.ended.code != 0:
         message(f"{shlex.join(command)}: {ran.ended}")
     return OK if ran.ended.code == 0 else DIFFERS
@@ -125,7 +97,7 @@ def act_restore(arguments: argparse.Namespace) -> int:
     return DIFFERS if done.left else OK
 
 
-def _choice(arguments: argparse.Namespace, globs: tuple[str, ...]) -> Choice:
+def _choice(arguments: argparse.Namespace, globs: Sequence[str]) -> Choice:
     kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
     since = None if arguments.since is None else seconds(arguments.since)
     if arguments.newest is not None and arguments.newest < 1:
@@ -134,7 +106,7 @@ def _choice(arguments: argparse.Namespace, globs: tuple[str, ...]) -> Choice:
             f"--newest is {arguments.newest}",
             hint="Expected a number greater than 0.",
         )
-    return Choice(globs, kernels, since, arguments.newest)
+    return Choice(tuple(globs), kernels, since, arguments.newest)
 
 
 def _none_chosen(cache: Cache) -> RewriterError:

@@ -19,7 +19,6 @@ from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.dump.directory import dump_directory
-from rewriter.hook.choice import Choice
 from rewriter.hook.run import Request, run
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
@@ -112,7 +111,7 @@ def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> in
     selection = probes_of(arguments)
     found = serve.variables(
         selection,
-        Choice(_globs(arguments), selection.kernels),
+        _globs(arguments),
         dump_directory(Path("cache"), arguments.dump, overwrite=arguments.overwrite),
         quiet=arguments.quiet or not names_probes(arguments),
         command=arguments.command_line,
@@ -129,7 +128,7 @@ def request_of(
     return Request(
         program=tuple(command),
         selection=selection,
-        choice=Choice(_globs(arguments), selection.kernels),
+        globs=_globs(arguments),
         directory=None if arguments.dir is None else location.directory(arguments.dir),
         dump=arguments.dump,
         overwrite=arguments.overwrite,

@@ -26,7 +26,6 @@ from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
-from rewriter.hook.choice import Choice
 from rewriter.hook.run import Request
 from rewriter.instrumentation.select import select
 
@@ -86,7 +85,6 @@ def _probed(
             Request(
                 program=tuple(command),
                 selection=selection,
-                choice=Choice(kernels=selection.kernels),
                 dump=arguments.dump,
                 overwrite=arguments.overwrite,
                 timeout=arguments.timeout,

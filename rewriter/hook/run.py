@@ -23,7 +23,6 @@ from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_input import StandardInput
 from rewriter.hook import naming, of_probes, place_for_sockets, search_path
-from rewriter.hook.choice import Choice
 from rewriter.hook.server import Loaded, Process, Server
 from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET
 from rewriter.instrumentation.instrument import instrument_wrapper
@@ -42,14 +41,15 @@ _ELSEWHERE = (
 class Request:
     """What to run, and how. `quiet` are the probes, `redirected` is the program's output.
 
-    Without a `selection` nothing gets probes, and there is no dump. `directory` is the cache that
+    Without a `selection` nothing gets probes, and there is no dump; with `globs`, only wrappers
+    that match one of them. `directory` is the cache that
     the program is told to use; without it, it finds its cache as always. `timeout` is in seconds.
     `environment` is added to that of the program.
     """
 
     program: tuple[str, ...]
     selection: Selection | None
-    choice: Choice = field(default_factory=Choice)
+    globs: tuple[str, ...] = ()
     directory: Path | None = None
     dump: str | None = None
     overwrite: bool = False
@@ -89,10 +89,10 @@ class HookedRun:
 
     @property
     def probed(self) -> tuple[Loaded, ...]:
-        """The wrappers that had probes. The same file in several caches, such as those of ranks,
-        counts once: its name is a hash of its text, and calls are counted by name."""
+        """The wrappers that had probes. Files of the same text, such as those in the caches of
+        ranks, count once: calls are counted by the name of the first."""
         placed = (one for one in reversed(self.loaded) if one.result is not None)
-        return tuple({one.path.name: one for one in placed}.values())[::-1]
+        return tuple({one.wrapper.source: one for one in placed}.values())[::-1]
 
     @property
     def refused(self) -> tuple[Loaded, ...]:
@@ -128,7 +128,7 @@ def run(request: Request, tell: Tell) -> HookedRun:
 def _start(
     request: Request, place: Path, dump: Path | None, signals: Signals, tell: Tell
 ) -> HookedRun:
-    server = Server(request.selection, request.choice)
+    server = Server(request.selection, request.globs)
     with server.listening(place) as address:
         ended = program.run(
             request.program,
@@ -192,9 +192,9 @@ def _require_probed(request: Request, ran: HookedRun) -> None:
         raise ran.refused[0].error
     if not ran.loaded:
         raise nothing_compiled(ran)
-    globs, kernels = request.choice.globs, request.choice.kernels
+    kernels = request.selection.kernels if request.selection else None
     if kernels is None:
-        message = f"the program loaded no wrapper with a name like {', '.join(globs)}"
+        message = f"the program loaded no wrapper with a name like {', '.join(request.globs)}"
         there = list(dict.fromkeys(one.short for one in ran.loaded))
     else:
         message = f"the program loaded no wrapper that launches a kernel like {', '.join(kernels)}"

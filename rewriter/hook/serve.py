@@ -18,7 +18,6 @@ from pathlib import Path
 from rewriter.core import json_text, locks
 from rewriter.core.errors import RewriterError
 from rewriter.hook import STARTUP, of_probes, place_for_sockets
-from rewriter.hook.choice import Choice
 from rewriter.hook.run import complete
 from rewriter.hook.server import SOCKET as NAME
 from rewriter.hook.server import Server
@@ -32,15 +31,15 @@ _LOCK = "lock"
 
 
 def variables(
-    selection: Selection, choice: Choice, dump: Path, *, quiet: bool, command: str
+    selection: Selection, globs: Sequence[str], dump: Path, *, quiet: bool, command: str
 ) -> dict[str, str]:
     """The variables that a program needs to be probed, except for `PYTHONPATH`, which is to begin
     with `STARTUP`."""
     asked = selection_json.encode(selection).decode()
-    about = "\0".join([str(dump), asked, *choice.globs])
+    about = "\0".join([str(dump), asked, *globs])
     key = hashlib.sha256(os.fsencode(about)).hexdigest()[:12]
     folder = Path(place_for_sockets(), f"rewriter-hook-{os.getuid()}-{key}")
-    words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *choice.globs]
+    words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *globs]
     start = json_text.encode([sys.executable, *words])
     return {SOCKET: str(folder / NAME), START: start, **of_probes(dump, command, quiet=quiet)}
 
@@ -56,7 +55,6 @@ def main(arguments: Sequence[str]) -> int:
     """Serve until nobody asks any more. Another server for the same dump is left to do it."""
     folder, dump = Path(arguments[0]), Path(arguments[1])
     selection = selection_json.decode(arguments[2].encode(), Selection)
-    choice = Choice(tuple(arguments[3:]), selection.kernels)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     about = folder.lstat()
@@ -66,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         if not locks.take(lock.fileno()):
             return 0
         (folder / NAME).unlink(missing_ok=True)
-        server = Server(selection, choice)
+        server = Server(selection, tuple(arguments[3:]))
         completed = 0.0
         with server.listening(folder):
             while server.idle < _IDLE:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.cache.select import is_named
 from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.types import Json
 from rewriter.hook import accept_all
-from rewriter.hook.choice import Choice
 from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.matching import matches
 from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.runtime.cache_directory import cache_directory
 
@@ -60,10 +61,11 @@ class Process:
 
 @dataclass
 class Server:
-    """What was asked for, and what was answered. Without a `selection`, nothing gets probes."""
+    """What was asked for, and what was answered. Without a `selection`, nothing gets probes; with
+    `globs`, only wrappers that match one of them, by name or kind of graph."""
 
     selection: Selection | None
-    choice: Choice = field(default_factory=Choice)
+    globs: tuple[str, ...] = ()
     processes: dict[int, Process] = field(default_factory=dict)
     asked: float = field(default_factory=time.monotonic)  # when somebody asked last
     _loaded: dict[Path, Loaded] = field(default_factory=dict)
@@ -118,13 +120,19 @@ class Server:
             if wrapper is None:
                 return {}
             try:
-                if self.selection is None or not self.choice.wants(wrapper):
-                    self._loaded.setdefault(path, Loaded(wrapper))
-                    return {}
-                return self._probed(wrapper, self.selection)
+                if self.selection is not None and self._is_chosen(wrapper, self.selection):
+                    return self._probed(wrapper, self.selection)
+                self._loaded.setdefault(path, Loaded(wrapper))
+                return {}
             except RewriterError as error:
                 self._loaded[path] = Loaded(wrapper, error=error)
                 return {}
+
+    def _is_chosen(self, wrapper: OpenWrapper, selection: Selection) -> bool:
+        if not is_named(wrapper.path, self.globs) and wrapper.graph not in self.globs:
+            return False
+        wanted = selection.kernels
+        return wanted is None or any(matches(x.kernel, wanted) for x in wrapper.located.launches)
 
     def _probed(self, wrapper: OpenWrapper, selection: Selection) -> Json:
         known = next((x for x in self._loaded.values() if x.wrapper.source == wrapper.source), None)

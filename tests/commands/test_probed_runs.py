@@ -49,7 +49,7 @@ def test_each_run_probes_what_the_user_chose(
         )
         assert ran.dump is None
         assert ran.template.startswith("rewriter run --wrapper ")
-    assert [one.choice.globs for one in asked] == [expected] * 2
+    assert [one.globs for one in asked] == [expected] * 2
     assert {one.timeout for one in asked} == {limit or 5.0}
     assert {one.directory for one in asked} == {None}
     assert [one.dump for one in asked] == [str(tmp_path / "0"), str(tmp_path / "1")]

@@ -143,5 +143,15 @@ def test_listing_what_a_program_loads(act: Act, directory: Path, tmp_path: Path)
     document = json.loads(out)
     assert document["version"] == 2
     assert [one["wrapper"] for one in document["wrappers"]] == [CPP]
-    assert {one["directory"] for one in document["others"]} == {str(directory), str(other)}
+    assert {one["directory"] for one in document["used"]} == {str(directory), str(other)}
     assert content(directory) == before
+
+
+def test_files_of_one_text_are_one_wrapper(act: Act, directory: Path, tmp_path: Path) -> None:
+    """Whatever they are called: what they record has the name of the first."""
+    same = tmp_path / "other" / "ab" / "cabsame.py"
+    same.parent.mkdir(parents=True)
+    same.write_bytes((directory / MLP).read_bytes())
+    _, out, _ = act("run", "--json", *program(directory, MLP), same)
+    document = json.loads(out)
+    assert [one["wrapper"] for one in document["wrappers"]] == [str(directory / MLP)]

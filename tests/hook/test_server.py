@@ -13,7 +13,6 @@ from artifacts import get
 from caches import BACKWARD, CPP, CUDA, MLP, NAMES, content, make
 from rewriter.core.edit import line_origins
 from rewriter.hook import server as module
-from rewriter.hook.choice import Choice
 from rewriter.hook.server import Process, Server
 from rewriter.hook.startup.sitecustomize import Hook
 from rewriter.instrumentation.instrument import instrument_wrapper
@@ -67,22 +66,22 @@ def test_cpp_is_built_in_a_folder_of_ours(
 
 
 @pytest.mark.parametrize(
-    ("choice", "chosen"),
+    ("options", "globs", "chosen"),
     [
-        pytest.param(Choice(("nosuch*",)), [], id="no name"),
-        pytest.param(Choice(("cab",)), [], id="too short to stand for a hash"),
-        pytest.param(Choice(kernels=("nosuch*",)), [], id="no kernel"),
-        pytest.param(Choice(("cabmlp*",), ("triton_*",)), [], id="one of two"),
-        pytest.param(Choice(), list(NAMES), id="all"),
-        pytest.param(Choice(("cabmlp*",)), [MLP], id="a name"),
-        pytest.param(Choice(("backward", "cabmlp0")), [MLP, BACKWARD], id="a kind of graph"),
-        pytest.param(Choice(kernels=("triton_*",)), [CUDA], id="a kernel"),
+        pytest.param({}, ("nosuch*",), [], id="no name"),
+        pytest.param({}, ("cab",), [], id="too short to stand for a hash"),
+        pytest.param({"kernels": "nosuch*"}, (), [], id="no kernel"),
+        pytest.param({"kernels": "triton_*"}, ("cabmlp*",), [], id="one of two"),
+        pytest.param({}, (), list(NAMES), id="all"),
+        pytest.param({}, ("cabmlp*",), [MLP], id="a name"),
+        pytest.param({}, ("backward", "cabmlp0"), [MLP, BACKWARD], id="a kind of graph"),
+        pytest.param({"kernels": "triton_*"}, (), [CUDA], id="a kernel"),
     ],
 )
 def test_what_is_not_chosen_runs_as_it_is(
-    choice: Choice, chosen: list[str], directory: Path
+    options: dict[str, str], globs: tuple[str, ...], chosen: list[str], directory: Path
 ) -> None:
-    server = Server(select("names"), choice)
+    server = Server(select("names", **options), globs)
     answered = [name for name in NAMES if ask(server, directory / name)]
     assert answered == chosen
     loaded = {str(one.path.relative_to(directory)): one for one in server.loaded}
@@ -107,10 +106,10 @@ def test_what_is_no_wrapper(directory: Path) -> None:
     assert server.processes == {7: Process(7, "", (), (Path("/m/a"), Path("/m/b")))}
 
 
-@pytest.mark.parametrize("choice", [Choice(), Choice(kernels=("*",))])
-def test_what_cannot_have_probes_is_refused(choice: Choice, directory: Path) -> None:
+@pytest.mark.parametrize("kernels", [None, "*"])
+def test_what_cannot_have_probes_is_refused(kernels: str | None, directory: Path) -> None:
     broken = PLAIN.replace(b"def call(", b"def call((", 1)
-    server = Server(select("names"), choice)
+    server = Server(select("names", kernels=kernels))
     assert ask(server, directory / MLP, broken) == {}
     assert [one.error.slug if one.error else "" for one in server.loaded] == ["syntax-error"]
     other = Server(select("names", launches=[4711]))

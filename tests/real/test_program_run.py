@@ -464,7 +464,7 @@ def test_list_of_a_program(words: Callable[..., list[str]], tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["path"] for row in found["wrappers"]] == [str(tmp_path / "cache/ab/cabwrapper.py")]
-    assert found["others"] == [{"directory": str(tmp_path / "cache"), "engine": "", "wrappers": 1}]
+    assert found["used"] == [{"directory": str(tmp_path / "cache"), "wrappers": 1}]
     assert (tmp_path / "starts").read_text() == "x"
     assert "error[nothing-compiled]" in listed("--", "true").stderr
     assert listed("--", "false").returncode == 1

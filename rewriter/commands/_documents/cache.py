@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +12,6 @@ from rewriter.artifact.graph_kind import GraphKind
 from rewriter.cache.restore import Restored
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import BackupKind, Cache, Slot, SlotState
-from rewriter.commands._cache import OtherCache
 from rewriter.core.documents import Count, Document, Entry
 from rewriter.core.types import Language
 from rewriter.dump.names import NO_NAMES, Names
@@ -55,11 +54,10 @@ class BrokenSlotEntry(Entry, frozen=True, kw_only=True):
     reason: str
 
 
-class OtherCacheEntry(Entry, frozen=True, kw_only=True):
-    """A cache that is not where torch puts it."""
+class UsedCacheEntry(Entry, frozen=True, kw_only=True):
+    """A cache that a program used."""
 
     directory: str
-    engine: Annotated[str, Meta(description="vLLM, SGLang, or empty")]
     wrappers: Count
 
 
@@ -72,10 +70,7 @@ class CacheListDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache
     broken: tuple[BrokenSlotEntry, ...]
     foreign: Annotated[tuple[str, ...], Meta(description="Files that are no wrappers")]
     kernel_files: Count
-    others: Annotated[
-        tuple[OtherCacheEntry, ...],
-        Meta(description="Of serving engines, or with COMMAND, those that it used"),
-    ]
+    used: Annotated[tuple[UsedCacheEntry, ...], Meta(description="With COMMAND, by it")]
 
 
 class CacheStatusDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-status"):
@@ -105,7 +100,7 @@ def list_document(
     cache: Cache,
     chosen: Chosen,
     parts: Mapping[str, Names],
-    others: Sequence[OtherCache] = (),
+    used: Mapping[Path, int] = {},
 ) -> CacheListDocument:
     """The wrappers of a cache; `parts` says which part of the model each is."""
     return CacheListDocument(
@@ -116,14 +111,7 @@ def list_document(
         broken=tuple(BrokenSlotEntry(wrapper=name, reason=why) for name, why in chosen.broken),
         foreign=tuple(cache.foreign),
         kernel_files=cache.kernels,
-        others=tuple(
-            OtherCacheEntry(
-                directory=str(one.cache.directory),
-                engine=one.engine,
-                wrappers=len(one.cache.slots),
-            )
-            for one in others
-        ),
+        used=tuple(UsedCacheEntry(directory=str(x), wrappers=n) for x, n in used.items()),
     )
 
 

@@ -11,6 +11,12 @@ from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.core.text import counted
 
+# The options of `set`, by the names of their fields in a request.
+_SETTINGS = (
+    *("kernels", "launches", "calls", "every", "until", "ranks", "dump", "keep", "max_bytes"),
+    "quiet",
+)
+
 
 def add(parser: Parser) -> None:
     parser.add_argument(
@@ -35,7 +41,7 @@ def add(parser: Parser) -> None:
     )
     group.add_argument(
         "--for",
-        dest="span",
+        dest="until",
         metavar="SPAN",
         help="how long probes stay on: 500ms, 30s, 10m, 2h",
     )
@@ -89,22 +95,8 @@ def act(arguments: argparse.Namespace) -> int:
                 hint="Name the probes to switch on, such as: "
                 f"rewriter control {arguments.target} set print",
             )
-        control.write(
-            path,
-            control.request(
-                arguments.probes,
-                kernels=arguments.kernels,
-                launches=arguments.launches,
-                ranks=arguments.ranks,
-                calls=arguments.calls,
-                every=arguments.every,
-                span=arguments.span,
-                dump=arguments.dump,
-                keep=arguments.keep,
-                max_bytes=arguments.max_bytes,
-                quiet=arguments.quiet,
-            ),
-        )
+        settings = {name: getattr(arguments, name) for name in _SETTINGS}
+        control.write(path, control.request(arguments.probes, **settings))
     else:
         _refuse_idle(arguments)
         if arguments.action == "off":
@@ -125,7 +117,7 @@ def _dump(arguments: argparse.Namespace) -> int:
     from rewriter.dump.directory import dump_directory
     from rewriter.execution import control
 
-    _refuse_idle(arguments, but=("--dump",))
+    _refuse_idle(arguments, but="dump")
     rings = control.rings(arguments.target)
     folder = dump_directory(Path(Path(arguments.target).name), arguments.dump, overwrite=False)
     control.copy(rings, folder)
@@ -140,21 +132,10 @@ def _dump(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _refuse_idle(arguments: argparse.Namespace, *, but: tuple[str, ...] = ()) -> None:
+def _refuse_idle(arguments: argparse.Namespace, *, but: str = "") -> None:
     from rewriter.commands._options import refuse_idle
 
-    given = {
-        "PROBES": arguments.probes,
-        "--kernels": arguments.kernels,
-        "--launches": arguments.launches,
-        "--calls": arguments.calls,
-        "--every": arguments.every,
-        "--for": arguments.span,
-        "--ranks": arguments.ranks,
-        "--dump": arguments.dump,
-        "--keep": arguments.keep,
-        "--max-bytes": arguments.max_bytes,
-        "--quiet": arguments.quiet,
-    }
-    given = {name: value for name, value in given.items() if name not in but}
+    options = {name: f"--{name.replace('_', '-')}" for name in _SETTINGS if name != but}
+    options |= {"until": "--for", "probes": "PROBES"}
+    given = {option: getattr(arguments, name) for name, option in options.items()}
     refuse_idle(given, f"`{arguments.action}` takes no more", "They belong to `set`.")

@@ -12,9 +12,12 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
@@ -83,22 +86,10 @@ def _no_control(message: str) -> RewriterError:
     )
 
 
-def request(
-    names: str,
-    *,
-    kernels: str | None = None,
-    launches: str | None = None,
-    ranks: str | None = None,
-    calls: int | None = None,
-    every: int | None = None,
-    span: str | None = None,
-    dump: str | None = None,
-    keep: int | None = None,
-    max_bytes: str | None = None,
-    quiet: bool = False,
-) -> Control:
-    """A new request from the command line. Raises `RewriterError` if it is invalid."""
-    probes = known_probes.check(filter(None, map(str.strip, names.split(","))))
+def request(names: str, **options: Any) -> Control:
+    """A new request from the command line, by the names of its options. Raises `RewriterError` if
+    it is invalid."""
+    probes = known_probes.check(_listed(names))
     if not probes:
         raise RewriterError("no-probes", "no probe was asked for", hint="Name one, such as print.")
     if fixed := sorted({*probes} - {*known_probes.SWITCHED, "inputs", "record"}):
@@ -107,23 +98,14 @@ def request(
             f"{', '.join(fixed)} given, but no wrapper has such a probe dormant",
             hint="To use it, put it into the wrapper itself: rewriter run --probe.",
         )
-    made = Control(
-        id=secrets.token_hex(8),
-        probes=probes,
-        kernels=tuple(filter(None, map(str.strip, (kernels or "").split(",")))),
-        launches=_numbers("--launches", launches),
-        ranks=_numbers("--ranks", ranks),
-        calls=0 if calls is None else check_number("--calls", calls),
-        every=1 if every is None else check_number("--every", every),
-        until=0 if span is None else int(time.time() * 1000) + _milliseconds(span),
-        # The process may have another working directory.
-        dump="" if dump is None else os.path.abspath(dump),
-        keep=0 if keep is None else check_number("--keep", keep),
-        max_bytes="" if max_bytes is None else check_bytes(max_bytes),
-        quiet=quiet,
+    given = {name: value for name, value in options.items() if value is not None}
+    control = Control(
+        secrets.token_hex(8),
+        probes,
+        **{name: _READ[name](f"--{name.replace('_', '-')}", x) for name, x in given.items()},
     )
     try:
-        data = made.text().encode()
+        data = control.text().encode()
         if len(data) > runtime.LARGEST:
             raise ControlError(f"it has {len(data):,} bytes; at most {runtime.LARGEST:,} are read")
         return parse(data)
@@ -135,16 +117,19 @@ def request(
         ) from problem
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
 def off() -> Control:
     """The request that switches everything off."""
     return Control(id=secrets.token_hex(8))
 
 
-def _numbers(option: str, text: str | None) -> str:
-    numbers = "".join((text or "").split())
+def _numbers(option: str, text: str) -> str:
+    numbers = "".join(text.split())
     try:
-        if text is not None:
-            Calls(numbers)
+        Calls(numbers)
     except ValueError as error:
         raise RewriterError(
             "bad-calls",
@@ -154,7 +139,8 @@ def _numbers(option: str, text: str | None) -> str:
     return numbers
 
 
-def _milliseconds(text: str) -> int:
+def _end(option: str, text: str) -> int:
+    """The time when a span of it is over, in milliseconds since 1970."""
     match = _SPAN.fullmatch(text.strip())
     if match is None or not float(match[1]):
         raise RewriterError(
@@ -162,12 +148,27 @@ def _milliseconds(text: str) -> int:
             f"--for is {text!r}",
             hint="Expected a time such as 500ms, 30s, 10m or 2h.",
         )
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(time.time() * 1000) + int(float(match[1]) * _UNITS[match[2]])
+
+
+# What each field of a request is, by its option and what was given for it.
+_READ: dict[str, Callable[[str, Any], Any]] = {
+    "kernels": lambda _, text: _listed(text),
+    "launches": _numbers,
+    "ranks": _numbers,
+    "calls": check_number,
+    "every": check_number,
+    "until": _end,
+    "dump": lambda _, path: os.path.abspath(path),  # the process may be in another directory
+    "keep": check_number,
+    "max_bytes": lambda _, size: check_bytes(size),
+    "quiet": lambda _, value: value,
+}
 
 
 def write(path: Path, control: Control) -> None:
     """Replace the file atomically; only its owner can read and write it."""
-    _require_control(path)
+    _current(path)
     folder = Path(f"{path}.d")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -191,37 +192,23 @@ def write(path: Path, control: Control) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _require_control(path: Path) -> None:
-    """Refuse to overwrite another file."""
+def _current(path: Path) -> Control | None:
+    """The request in the file, if there is one. Raises `RewriterError` for another file."""
     try:
-        runtime.read(os.fspath(path))
+        return runtime.read(os.fspath(path))
     except ControlError as problem:
         if not os.path.lexists(path):
-            return
-        raise _bad(path, problem) from problem
-
-
-def _bad(path: Path, problem: ControlError) -> RewriterError:
-    return RewriterError(
-        "bad-control",
-        f"{path}: {problem}",
-        hint="Programs keep their current probes. Remove the file, and switch again.",
-    )
+            return None
+        raise RewriterError(
+            "bad-control",
+            f"{path}: {problem}",
+            hint="Programs keep their current probes. Remove the file, and switch again.",
+        ) from problem
 
 
 def read(path: Path) -> ControlState:
     """The request in the file, and the state of the wrappers."""
-    try:
-        if path.exists() and not path.is_file():
-            raise ControlError("it is no file")
-        with path.open("rb") as file:
-            control = parse(file.read(runtime.LARGEST + 1))
-    except FileNotFoundError:
-        control = None
-    except ControlError as problem:
-        raise _bad(path, problem) from problem
-    except OSError as error:
-        raise _bad(path, ControlError(error.strerror)) from error
+    control = _current(path)
     return ControlState(control, tuple(_wrappers(path, control)))
 
 
@@ -232,16 +219,9 @@ def _wrappers(path: Path, control: Control | None) -> Iterator[WrapperState]:
             facts = json_text.parse_object(file.read_bytes())
             if facts["format"] != STATUS:
                 continue
-            found = WrapperState(
-                host=str(facts["host"]),
-                pid=int(facts["pid"]),
-                rank=int(facts["rank"]),
-                wrapper=str(facts["wrapper"]),
-                on=tuple(map(str, facts["on"])),
-                recorded=int(facts["recorded"]),
-                is_current=control is not None and facts["id"] == control.id,
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            is_current = control is not None and facts["id"] == control.id
+            found = msgspec.convert(facts | {"is_current": is_current}, WrapperState)
+        except (OSError, ValueError, KeyError):
             continue  # incomplete, or not ours
         if found.host == host and not os.path.exists(f"/proc/{found.pid}"):
             with contextlib.suppress(OSError):  # another command may remove it at the same time

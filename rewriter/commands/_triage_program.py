@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rewriter.commands import _program, _triage
 from rewriter.commands import _program_report as report
@@ -21,7 +22,7 @@ from rewriter.commands._selection import environment_kernels
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.exit_status import ExitStatus
-from rewriter.execution import gpu, program
+from rewriter.execution import program
 from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError, exception
@@ -29,6 +30,7 @@ from rewriter.execution.standard_input import StandardInput
 from rewriter.hook.run import Request
 from rewriter.instrumentation.select import select
 
+_GPUS = [Path("/dev", name) for name in ("nvidiactl", "kfd", "dxg")]  # NVIDIA, AMD, both in WSL
 # Messages if a CUDA graph cannot be captured because launches are waited for, or memory is not
 # cached.
 _NOT_CAPTURED = ("capturing", "during capture", "not allocated in pool")
@@ -43,8 +45,8 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if plain is not None and plain.interrupted:
         return _triage.interrupted(taken, json=arguments.json)
     blocking = None
-    if why := gpu.why_none(command):
-        taken.say(f"   left out: {_triage.WAITING} ({why})")
+    if not any(device.exists() for device in _GPUS):
+        taken.say(f"   left out: {_triage.WAITING} (there is no GPU here)")
     else:
         added = blocking_environment()
         blocking = _start(arguments, command, given, taken, _triage.WAITING, added)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
 from rewriter.core import edit, garbage
 from rewriter.core.source import Source
 from rewriter.core.types import Json
+from rewriter.hook.startup.sitecustomize import placed
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
 
@@ -60,56 +61,30 @@ def probed_codes(
 ) -> dict[str, CodeType]:
     """The same with probes. Each plan comes with the name that its lines use for the recorder, and
     with the object to use in place of that name."""
-    text, lines = _merged(source, [plan for plan, _, _ in probes])
-    constants = {f"rewriter.loaded {number}": one[2] for number, one in enumerate(probes)}
+    constants = {f"rewriter_loaded_{n}": recorder for n, (_, _, recorder) in enumerate(probes)}
+    inserted = [
+        replace(one, text=one.text.replace(f"{variable}.".encode(), f"{name}.".encode()))
+        for name, (plan, variable, _) in zip(constants, probes, strict=True)
+        for one in plan.insertions
+        if one.origin != HEADER
+    ]
+    text = edit.apply(source.data, inserted).decode()
+    lines = [number for number, _ in edit.line_origins(source, inserted)]
     with garbage.paused():
-        tree = ast.parse(text)
-        _Placer(lines, [variable for _, variable, _ in probes], list(constants)).visit(tree)
+        tree = _Recorders(constants).visit(placed(text, lines, path))
         codes = _compiled(tree, path)
     return {name: _with_constants(code, constants) for name, code in codes.items()}
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of the merged text: the number of its own line in the file, or of the next one, and
-    the plan that inserted it."""
+class _Recorders(ast.NodeTransformer):
+    """Replaces the names of recorders by strings, which stand for them until the code is
+    compiled."""
 
-    number: int
-    plan: int | None = None
-
-
-def _merged(source: Source, plans: Sequence[Plan]) -> tuple[bytes, list[_Line]]:
-    """A source with the lines of all plans except their headers, and the origin of each line."""
-    own = {id(x): (n, x) for n, plan in enumerate(plans) for x in plan.insertions
-           if x.origin != HEADER}  # fmt: skip
-    inserted = [one for _, one in own.values()]
-    lines = [
-        _Line(number, None if one is None else own[id(one)][0])
-        for number, one in edit.line_origins(source, inserted)
-    ]
-    return edit.apply(source.data, inserted), lines
-
-
-class _Placer(ast.NodeVisitor):
-    """Gives each node its line in the file, and replaces the name of a recorder by a string, which
-    stands for the recorder until the code is compiled."""
-
-    def __init__(self, lines: Sequence[_Line], names: Sequence[str], texts: Sequence[str]) -> None:
-        self._lines = lines
+    def __init__(self, names: Container[str]) -> None:
         self._names = names
-        self._texts = texts
 
-    def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            plan = self._lines[node.value.lineno - 1].plan
-            if plan is not None and node.value.id == self._names[plan]:
-                text = ast.Constant(self._texts[plan])
-                node.value = ast.copy_location(text, node.value)
-        self.generic_visit(node)
-        if isinstance(node, ast.stmt | ast.expr | ast.keyword | ast.arg | ast.excepthandler):
-            node.lineno = self._lines[node.lineno - 1].number
-            if node.end_lineno is not None:
-                node.end_lineno = self._lines[node.end_lineno - 1].number
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.copy_location(ast.Constant(node.id), node) if node.id in self._names else node
 
 
 def _compiled(tree: ast.Module, path: str) -> dict[str, CodeType]:

@@ -3,10 +3,11 @@ they are probed."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
 from typing import Any
+
+from rewriter.hook.startup.sitecustomize import placed
 
 _CALLED = "rewriter.loaded called"
 
@@ -48,30 +49,16 @@ def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
     uses = "; ".join(code.co_freevars) or "pass"
     text = (
         f"def outside():\n    {cells}\n    def inside(*args, **kwargs):\n        {uses}\n"
-        f"        return {_CALLED!r}(*args, **kwargs)\n    return inside\n"
+        f"        return {_CALLED!r}.__call__(*args, **kwargs)\n    return inside\n"
     )
-    module = compile(_placed(text), code.co_filename, "exec", dont_inherit=True)
+    tree = placed(text, [1] * text.count("\n"))
+    module = compile(tree, code.co_filename, "exec", dont_inherit=True)
     inside = _nested(_nested(module, "outside"), "inside")
     constants = tuple(called if one == _CALLED else one for one in inside.co_consts)
     names = {"co_name": code.co_name, "co_firstlineno": code.co_firstlineno}
     if hasattr(code, "co_qualname"):  # Python 3.11
         names["co_qualname"] = code.co_qualname
     return inside.replace(co_consts=constants, **names)  # type: ignore[arg-type]
-
-
-def _placed(text: str) -> ast.Module:
-    """The tree of a text, all of it on the first line. Avoids Python's warning about calling a
-    string, which is replaced before it runs."""
-    tree = ast.parse(text)
-    for node in list(ast.walk(tree)):
-        if isinstance(node, ast.Call):
-            node.func = ast.copy_location(
-                ast.Attribute(node.func, "__call__", ast.Load()), node.func
-            )
-    for node in ast.walk(tree):
-        if isinstance(node, ast.expr | ast.stmt):
-            node.lineno = node.end_lineno = 1
-    return tree
 
 
 def _nested(code: CodeType, name: str) -> CodeType:

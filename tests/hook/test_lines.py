@@ -13,16 +13,16 @@ import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture
 from rewriter.core.edit import Insertion, apply, line_origins
 from rewriter.core.source import Source
-from rewriter.hook.startup.sitecustomize import _placed
+from rewriter.hook.startup.sitecustomize import placed
 from sampling import one_in
 
 WRAPPERS = [*FIXTURES, *(one for one in CPP_FIXTURES if one.path.suffix == ".py")]
 
 
-def placed(plain: bytes, insertions: list[Insertion]) -> ast.Module:
+def tree_of(plain: bytes, insertions: list[Insertion]) -> ast.Module:
     text = apply(plain, insertions).decode()
     origins = line_origins(Source(Path("x.py"), plain), insertions)
-    tree = _placed(text, [number for number, _ in origins])
+    tree = placed(text, [number for number, _ in origins])
     assert isinstance(tree, ast.Module)
     return tree
 
@@ -52,12 +52,12 @@ def test_lines_of_probes_have_the_number_of_the_next_line(
     insertions: list[tuple[int, str]], numbers: list[int]
 ) -> None:
     edits = [Insertion(offset, text.encode(), "test") for offset, text in insertions]
-    assert [one.lineno for one in placed(b"a\nb\nc\nd\n", edits).body] == numbers
+    assert [one.lineno for one in tree_of(b"a\nb\nc\nd\n", edits).body] == numbers
 
 
 def test_a_statement_of_several_lines() -> None:
     plain = b"a = (\n    1,\n    2,\n)\nb = '''\n\n'''\n"
-    one, probe, two = placed(plain, [Insertion(plain.index(b"b"), b"p\n", "test")]).body
+    one, probe, two = tree_of(plain, [Insertion(plain.index(b"b"), b"p\n", "test")]).body
     assert (one.lineno, one.end_lineno) == (1, 4)
     assert (probe.lineno, probe.end_lineno) == (5, 5)
     assert (two.lineno, two.end_lineno) == (5, 7)
@@ -68,7 +68,7 @@ def test_a_statement_of_several_lines() -> None:
 def test_every_statement_has_its_line(fixture: Fixture) -> None:
     made = rewriter.instrument(fixture.path, rewriter.select("names,print"))
     plain = fixture.data
-    tree = placed(plain, list(made.plan.insertions))
+    tree = tree_of(plain, list(made.plan.insertions))
     before = Counter(statements(ast.parse(plain)))
     assert not before - Counter(statements(tree))
     assert compile(tree, "x.py", "exec").co_filename == "x.py"

@@ -169,7 +169,7 @@ def test_triage_says_what_was_raised(
 ) -> None:
     """In both runs without probes; on a machine without a GPU there is one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "")
+    monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [Path("/")])
     raises = [sys.executable, "-c", "raise ValueError('no')"]
     assert main(["triage", "--", *raises]) == 1
     first, second, *_ = capfd.readouterr().out.splitlines()
@@ -177,7 +177,7 @@ def test_triage_says_what_was_raised(
     assert second.startswith(
         "2. waiting for each launch, without cached GPU memory: crashed: ValueError: no"
     )
-    monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "there is no GPU here")
+    monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [])
     assert main(["triage", "--", *raises]) == 1
     _, second, third, *_ = capfd.readouterr().out.splitlines()
     assert second.strip().startswith("left out: waiting for each launch, without")

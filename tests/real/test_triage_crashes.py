@@ -300,7 +300,7 @@ for step in range(3):
 @pytest.fixture
 def _may_use_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a program runs a second time, with each launch waited for, on every machine."""
-    monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "")
+    monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [Path("/")])
 
 
 @pytest.mark.usefixtures("_may_use_a_gpu")

@@ -163,7 +163,7 @@ class Hook:
         if "text" not in answer:
             return None
         self._here.build = answer.get("build", "")
-        tree = _placed(answer["text"], answer["lines"], path)
+        tree = placed(answer["text"], answer["lines"], path)
         return compile(tree, path, "exec", dont_inherit=True)
 
     def _ask(self, source: str, path: str) -> "dict[str, Any]":
@@ -239,7 +239,7 @@ def _start(command: str) -> None:
     )
 
 
-def _placed(text: str, lines: "list[int]", path: str = "<unknown>") -> "Any":
+def placed(text: str, lines: "list[int]", path: str = "<unknown>") -> "Any":
     """The syntax tree of a text, in which `lines` are the numbers of lines in the file."""
     import ast
 

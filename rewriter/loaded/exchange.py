@@ -16,9 +16,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from rewriter.core.errors import RewriterError
+from rewriter.instrumentation.types import Plan
 from rewriter.loaded.block import Block
 from rewriter.loaded.functions import handing_over, like
-from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, probes_of
+from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, plan_of, probes_of
 from rewriter.locate.names import is_partition
 from rewriter.runtime.device import is_capturing
 
@@ -40,6 +41,7 @@ class Exchange:
         self._lock = threading.RLock()
         self._blocks: tuple[Block, ...] = ()
         self._probes: PythonProbes | CppProbes | None = None
+        self._plans: dict[Block, Plan | None] = {}
         self._current: Probed | None = None  # runs for these blocks, once it is made
         self._recordings: dict[Block, Recording] = {}
         self._inside: Counter[Block] = Counter()  # the number of threads in a call
@@ -120,15 +122,18 @@ class Exchange:
             del self._inside[block]
             if (recording := self._recordings.pop(block, None)) is not None:
                 recording.close()
-            if self._probes is not None:
-                self._probes.forget(block)
+            self._plans.pop(block, None)
 
     def _made(self) -> Probed:
         """What runs for the current blocks; without probes if these cannot be made."""
         try:
             if self._probes is None:
                 self._probes = probes_of(self._entry, self._codes[self._entry])
-            probed = self._probes.probed(self._blocks)
+            for block in self._blocks:
+                if block not in self._plans:
+                    self._plans[block] = plan_of(self._probes.wrapper, block)
+            plans = {one: plan for one in self._blocks if (plan := self._plans[one]) is not None}
+            probed = self._probes.probed(plans, self._recordings) if plans else _PLAIN
         except Exception as error:
             why = error.message if isinstance(error, RewriterError) else f"{self.path}: {error}"
             for block in self._blocks:

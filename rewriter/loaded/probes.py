@@ -3,7 +3,7 @@ Python wrappers get code with probes, C++ wrappers a library with probes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -41,94 +41,61 @@ class Probed:
     recordings: Mapping[Block, Recording]
 
 
+@dataclass(frozen=True)
 class PythonProbes:
     """Makes the probes of a Python wrapper. `functions` are its own, by qualified name, and `codes`
     their code."""
 
-    def __init__(
-        self,
-        wrapper: OpenWrapper,
-        functions: Mapping[str, FunctionType],
-        codes: Mapping[str, CodeType],
-    ) -> None:
-        self._wrapper = wrapper
-        self._functions = functions
-        self._codes = codes
-        self._made: dict[Block, tuple[Plan, str, Recording] | None] = {}
+    wrapper: OpenWrapper
+    functions: Mapping[str, FunctionType]
+    codes: Mapping[str, CodeType]
 
-    def probed(self, blocks: Sequence[Block]) -> Probed:
-        """The code with the probes of all these blocks."""
-        made = {block: one for block in blocks if (one := self._of(block)) is not None}
-        if not made:
-            return Probed({}, {})
-        path = next(iter(self._codes.values())).co_filename
-        codes = code.probed_codes(self._wrapper.plain, path, list(made.values()))
-        changed = [
-            name
-            for name, one in codes.items()
-            if "<locals>" not in name and not code.is_same(self._codes.get(name), one)
-        ]
-        for name in changed:
-            if name not in self._functions:
-                raise LookupError(f"there is no function {name} in what was loaded")
-        bodies = {
-            self._functions[name]: like(self._functions[name], codes[name]) for name in changed
+    def probed(self, plans: Mapping[Block, Plan], kept: Mapping[Block, Recording]) -> Probed:
+        """The code with the probes of these plans. Recordings that are `kept` go on."""
+        tables = {block: code.read_table(plan) for block, plan in plans.items()}
+        recorders = {
+            block: kept.get(block) or _recorder(table, block)
+            for block, table in tables.items()
+            if not table.is_empty
         }
-        return Probed(bodies, {block: recording for block, (_, _, recording) in made.items()})
-
-    def forget(self, block: Block) -> None:
-        """A block is over."""
-        self._made.pop(block, None)
-
-    def _of(self, block: Block) -> tuple[Plan, str, Recording] | None:
-        """The plan of a block, its recorder's name, and the recorder; `None` if it selects
-        nothing."""
-        if block not in self._made:
-            plan = plan_of(self._wrapper, block)
-            table = None if plan is None else code.read_table(plan)
-            if plan is None or table is None or table.is_empty:
-                self._made[block] = None
-            else:
-                here = {"directory": str(block.directory), "quiet": not block.echo}
-                recorder = attach(table.options | here, table.launches, table.inputs)
-                self._made[block] = plan, table.variable, recorder
-        return self._made[block]
+        path = next(iter(self.codes.values())).co_filename
+        probes = [(plans[one], tables[one].variable, x) for one, x in recorders.items()]
+        codes = code.probed_codes(self.wrapper.plain, path, probes) if probes else {}
+        bodies = {}
+        for name, one in codes.items():
+            if "<locals>" not in name and not code.is_same(self.codes.get(name), one):
+                if name not in self.functions:
+                    raise LookupError(f"there is no function {name} in what was loaded")
+                bodies[self.functions[name]] = like(self.functions[name], one)
+        return Probed(bodies, recorders)
 
 
+def _recorder(table: code.ProbeTable, block: Block) -> Recording:
+    here = {"directory": str(block.directory), "quiet": not block.echo}
+    return attach(table.options | here, table.launches, table.inputs)
+
+
+@dataclass(frozen=True)
 class CppProbes:
     """Makes the probes of a C++ wrapper that is loaded as a library.
 
     The library has one recorder at a time: with nested blocks, the innermost one gets the calls.
     """
 
-    def __init__(self, wrapper: OpenWrapper, entry: FunctionType, entry_code: CodeType) -> None:
-        self._wrapper = wrapper
-        self._entry = entry
-        self._code = entry_code
-        self._built: dict[Block, cpp_library.Library | None] = {}
+    wrapper: OpenWrapper
+    entry: FunctionType
+    code: CodeType
 
-    def probed(self, blocks: Sequence[Block]) -> Probed:
-        for block in blocks[:-1]:
-            block.note(
-                f"{self._wrapper.name}: calls of a C++ wrapper within another block are recorded "
-                "by that one alone"
+    def probed(self, plans: Mapping[Block, Plan], kept: Mapping[Block, Recording]) -> Probed:
+        *outer, block = plans
+        for one in outer:
+            one.note(
+                f"{self.wrapper.name}: calls of a C++ wrapper within another block are recorded by "
+                "that one alone"
             )
-        block = blocks[-1]
-        if block not in self._built:
-            plan = plan_of(self._wrapper, block)
-            self._built[block] = (
-                None
-                if plan is None
-                else cpp_library.build(self._wrapper, plan, self._entry, self._code)
-            )
-        library = self._built[block]
-        if library is None:
-            return Probed({}, {})
+        library = cpp_library.build(self.wrapper, plans[block], self.entry, self.code)
         recording = library.record(block.directory, quiet=not block.echo)
-        return Probed({self._entry: library.entry}, {block: recording})
-
-    def forget(self, block: Block) -> None:
-        self._built.pop(block, None)
+        return Probed({self.entry: library.entry}, {block: recording})
 
 
 def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppProbes:

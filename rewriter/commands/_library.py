@@ -62,7 +62,6 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     from rewriter.commands._documents.run import run_document
     from rewriter.execution.host_process import HostOutput
     from rewriter.execution.library_run import LibraryRequest, run_library
-    from rewriter.execution.run_result import InterruptedRunError
 
     given = {
         "--model": arguments.models,
@@ -73,26 +72,14 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     library = open_library(path)
     chosen = selection(arguments, default="print")
     command = _run.command_to_repeat(arguments)
-    request = LibraryRequest(
-        library,
-        args=None if arguments.args is None else Path(arguments.args),
-        selection=chosen,
-        imports=tuple(arguments.imports),
-        dump=None if arguments.dump is None else Path(arguments.dump),
-        seed=arguments.seed,
-        overwrite=arguments.overwrite,
-        timeout=arguments.timeout,
-        environment=_run.environment_of(arguments),
-        command=command,
-        output=HostOutput(quiet=arguments.json),
-    )
-    hidden: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()
-    try:
-        done = run_library(request)
-        ran, hidden, begun = done.result, done.hidden, done.begun
-    except InterruptedRunError as stopped:
-        ran = stopped.result
+    options = _run.options_of(arguments) | {
+        "selection": chosen,
+        "environment": _run.environment_of(arguments),
+        "command": command,
+        "output": HostOutput(quiet=arguments.json),
+    }
+    done = run_library(LibraryRequest(library, **options))
+    ran, begun = done.result, done.begun
     concluded = _run.conclude(arguments, str(path), ran, chosen)
     if arguments.json:
         emit(run_document(ran, command, concluded.verdicts, concluded.following, concluded.trace))
@@ -107,7 +94,7 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
         )
     for verdict, command_line in zip(concluded.verdicts, concluded.following, strict=True):
         say(*verdict_lines(verdict, command_line))
-    if hidden:
-        message(f"note: not recorded: {', '.join(hidden)}")
+    if done.hidden:
+        message(f"note: not recorded: {', '.join(done.hidden)}")
     _run_text.tell(ran, command, concluded.trace)
     return ran.code

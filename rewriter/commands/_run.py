@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import program_hint
@@ -65,18 +66,22 @@ def open_plain(arguments: argparse.Namespace, path: str) -> Artifact:
 
 def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:
     """The request of a run without probes, as the options say. Output goes to standard error."""
-    return RunRequest(
-        artifact,
-        args=_path(arguments.args),
-        constants=_path(arguments.constants),
-        imports=tuple(arguments.imports),
-        dump=_path(arguments.dump),
-        seed=arguments.seed,
-        overwrite=arguments.overwrite,
-        timeout=arguments.timeout,
-        command=arguments.command_line,
-        output=HostOutput(quiet=True),
-    )
+    constants = _path(arguments.constants)
+    return RunRequest(artifact, constants=constants, **options_of(arguments))
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same for whatever a host runs."""
+    return {
+        "args": _path(arguments.args),
+        "imports": tuple(arguments.imports),
+        "dump": _path(arguments.dump),
+        "seed": arguments.seed,
+        "overwrite": arguments.overwrite,
+        "timeout": arguments.timeout,
+        "command": arguments.command_line,
+        "output": HostOutput(quiet=True),
+    }
 
 
 def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: bool) -> str:

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.core import json_text
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.types import Json
 from rewriter.execution.program import run_killable
+from rewriter.instrumentation.types import Selection
 
 _TAIL = 4096  # bytes of a file of events that hold its last row
 
@@ -41,24 +42,38 @@ class HostOutput:
     muted: bool = False
 
 
-INHERITED = HostOutput()
+@dataclass(frozen=True, kw_only=True)
+class HostRequest:
+    """What is the same for every run: its probes, the file of its inputs, where it dumps to.
+
+    `environment` is added to that of the process. `progress` is called with the number of launches
+    begun, as the dump shows it, `report` with messages about the steps.
+    """
+
+    selection: Selection | None = None
+    args: Path | None = None
+    imports: tuple[str, ...] = ()
+    dump: Path | None = None
+    seed: int = 0
+    overwrite: bool = False
+    timeout: float | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: str = "rewriter.run"
+    output: HostOutput = field(default_factory=HostOutput)
+    progress: Callable[[int], None] | None = None
+    report: Callable[[str], None] = lambda text: None
 
 
 def run_host(
+    request: HostRequest,
     specification: Json,
     scratch: Path,
     dump: Path | None,
     added: Mapping[str, str],
-    *,
-    timeout: float | None,
-    output: HostOutput,
-    progress: Callable[[int], None] | None,
 ) -> HostRun:
-    """Run a specification. Specification and report are files in `scratch`.
-
-    `added` is added to the environment. `progress` is called with the number of launches begun, as
-    the dump shows it.
-    """
+    """Run a specification. Specification and report are files in `scratch`. `added` is added to the
+    environment, too."""
+    timeout, output, progress = request.timeout, request.output, request.progress
     report = scratch / "report.json"
     file = scratch / "spec.json"
     file.write_text(json_text.encode(specification | {"report": str(report)}), encoding="utf-8")
@@ -69,7 +84,8 @@ def run_host(
         f"import sys; sys.path[0] = {home!r}; "
         f"from rewriter.runtime.host.{host} import script; script()"
     )
-    environment = {**os.environ, **added}
+    asked = {**request.environment, "REWRITER_COMMAND": request.command}
+    environment = {**os.environ, **asked, **added}
     if dump is None:
         environment.pop("REWRITER_DUMP", None)
     else:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary
@@ -21,10 +21,9 @@ from rewriter.core.types import Json, Role
 from rewriter.dump.directory import dump_directory, require_free
 from rewriter.execution import interposer
 from rewriter.execution.collecting import collect, kept_dump
-from rewriter.execution.host_process import INHERITED, HostOutput, HostRun, run_host
-from rewriter.execution.run_result import InterruptedRunError, RunResult
+from rewriter.execution.host_process import HostRequest, HostRun, run_host
+from rewriter.execution.run_result import RunResult
 from rewriter.instrumentation.planning import plan_table
-from rewriter.instrumentation.types import Selection
 from rewriter.locate.arguments import distinct_names
 from rewriter.locate.types import Argument, EntryPoint, InputSpec, InsertionPoint, Launch, Located
 
@@ -40,20 +39,10 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class LibraryRequest:
-    """One run of a library; the fields are those of a `RunRequest`."""
+class LibraryRequest(HostRequest):
+    """One run of a library."""
 
     library: LoneLibrary
-    args: Path | None
-    selection: Selection | None = None
-    imports: tuple[str, ...] = ()
-    dump: Path | None = None
-    seed: int = 0
-    overwrite: bool = False
-    timeout: float | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    command: str = "rewriter.run"
-    output: HostOutput = INHERITED
 
 
 @dataclass(frozen=True)
@@ -68,33 +57,29 @@ class LibraryRun:
 
 
 def run_library(request: LibraryRequest) -> LibraryRun:
-    """Run a library. Raises `RewriterError` if that fails, `InterruptedRunError` on Ctrl-C."""
+    """Run a library. An interrupted run is a result, too. Raises `RewriterError` if it cannot be
+    run."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         scratch = Path(folder)
         built = _build(request, scratch)
         begun = scratch / "begun"
-        quiet = replace(request.output, muted=True) if request.selection else request.output
-        first = _host(request, scratch, built, {"begun": str(begun)}, None, quiet)
+        muted = replace(request.output, muted=request.selection is not None)
+        finding = replace(request, output=muted)
+        first = _host(finding, scratch, built, {"begun": str(begun)}, None)
         launched = tuple(begun.read_text().splitlines()) if begun.exists() else ()
         if request.selection is None or first.ended.code != 0:
             result = _collected(request, first, (), None)
-            return _finished(LibraryRun(result, _hidden(first), launched))
+            return LibraryRun(result, _hidden(first), launched)
         located, order = _located(request.library, first.report, built.names)
         sha256 = hashlib.sha256(request.library.path.read_bytes()).hexdigest()
         table = plan_table(request.library.path.name, sha256, located, request.selection)
         table |= {"order": order, "given": list(located.entries[0].inputs)}
         dump = dump_directory(request.library.path, request.dump, overwrite=request.overwrite)
-        second = _host(request, scratch, built, {"table": table}, dump, request.output)
+        second = _host(request, scratch, built, {"table": table}, dump)
         kept = kept_dump(dump, "file", request.seed)
         result = _collected(request, second, located.launches, kept)
-        return _finished(LibraryRun(result, _hidden(second)))
-
-
-def _finished(ran: LibraryRun) -> LibraryRun:
-    if ran.result.interrupted:
-        raise InterruptedRunError(ran.result)
-    return ran
+        return LibraryRun(result, _hidden(second))
 
 
 def _hidden(host: HostRun) -> tuple[str, ...]:
@@ -127,7 +112,6 @@ def _host(
     built: interposer.Interposer,
     added: Json,
     dump: Path | None,
-    output: HostOutput,
 ) -> HostRun:
     library = request.library
     first = len(library.calls)
@@ -149,19 +133,8 @@ def _host(
         **added,
     }
     loaded_first = [str(built.path), os.environ.get("LD_PRELOAD", "")]
-    return run_host(
-        specification,
-        scratch,
-        dump,
-        {
-            **request.environment,
-            "LD_PRELOAD": ":".join(filter(None, loaded_first)),
-            "REWRITER_COMMAND": request.command,
-        },
-        timeout=request.timeout,
-        output=output,
-        progress=None,
-    )
+    preloaded = {"LD_PRELOAD": ":".join(filter(None, loaded_first))}
+    return run_host(request, specification, scratch, dump, preloaded)
 
 
 def _located(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from rewriter.artifact.naming.names import of_artifact
@@ -21,7 +21,7 @@ from rewriter.dump import names as dumped
 from rewriter.dump.directory import dump_directory, require_free
 from rewriter.execution import saved_artifact
 from rewriter.execution.collecting import collect, kept_dump
-from rewriter.execution.host_process import INHERITED, HostOutput, run_host
+from rewriter.execution.host_process import HostOutput, HostRequest, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
 from rewriter.execution.saved_artifact import Loader, loader_of
@@ -52,26 +52,14 @@ SILENT: Mapping[str, str] = {"REWRITER_QUIET": "1"}
 
 
 @dataclass(frozen=True)
-class RunRequest:
+class RunRequest(HostRequest):
     """One run of a wrapper. Its fields are the parameters of `run`, which explains them."""
 
     artifact: Artifact
-    selection: Selection | None = None
-    args: Path | None = None
     recorded: RecordedCall | None = None
     constants: Path | None = None
-    imports: tuple[str, ...] = ()
-    dump: Path | None = None
-    seed: int = 0
-    overwrite: bool = False
-    timeout: float | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
     # The file of autotuning choices, so that runs that are compared choose the same configurations.
     tuned: Path | None = None
-    command: str = "rewriter.run"
-    output: HostOutput = INHERITED
-    progress: Callable[[int], None] | None = None
-    report: Callable[[str], None] = lambda text: None
 
     @property
     def wrapper(self) -> OpenWrapper:
@@ -130,7 +118,7 @@ def run(
     result = run_wrapper(
         RunRequest(
             artifact if isinstance(artifact, Artifact) else open_artifact(artifact),
-            selection,
+            selection=selection,
             args=None if args is None else Path(args),
             recorded=recorded,
             constants=None if constants is None else Path(constants),
@@ -156,15 +144,11 @@ def run_wrapper(request: RunRequest) -> RunResult:
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         prepared = _prepare(request, Path(scratch))
-        host = run_host(
-            _specification(request, prepared.file),
-            Path(scratch),
-            prepared.dump,
-            {**_own_cache(request, Path(scratch)), "REWRITER_COMMAND": request.command},
-            timeout=request.timeout,
-            output=request.output,
-            progress=request.progress,
-        )
+        # What torch loads goes through its cache, where files of an earlier run may be found
+        # instead.
+        cache = {"TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "cache")} if request.loader else {}
+        specification = _specification(request, prepared.file)
+        host = run_host(request, specification, Path(scratch), prepared.dump, cache)
     return collect(
         request.wrapper.path,
         host,
@@ -173,15 +157,6 @@ def run_wrapper(request: RunRequest) -> RunResult:
         inputs=request.inputs,
         hints=_HINTS,
     )
-
-
-def _own_cache(request: RunRequest, scratch: Path) -> dict[str, str]:
-    """The environment of a run. What torch loads goes through its cache, where files of an earlier
-    run may be found instead: so it gets an empty cache."""
-    environment = dict(request.environment)
-    if request.loader is not None:
-        environment["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "cache")
-    return environment
 
 
 def blocking_environment() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -24,7 +23,6 @@ _HEAD = (
     *("wrapper", "call", "#", "kernel", "phase", "value", "type"),
     *("min", "max", "mean", "std", "nan", "inf"),
 )
-_COUNTS = range(len(_HEAD) - 2, len(_HEAD))  # the columns of NaN and infinities
 _DIGITS = 12  # of a fingerprint that are shown
 
 
@@ -120,21 +118,7 @@ class ProbedCalls:
             self._temporary.remove()
 
     def __repr__(self) -> str:
-        lines = [self._title(), *map(terminal.plain, self._table()), *self._remarks()]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """The table for a notebook."""
-        rows = self._rows()[: _MOST + 1]
-        text = [f"<p>{html.escape(self._title())}</p>"]
-        if len(rows) > 1:
-            text.append("<table>")
-            head, *body = rows
-            text.append(_html_row(head, "th"))
-            text += [_html_row(cells, "td") for cells in body]
-            text.append("</table>")
-        text += [f"<p>{html.escape(line)}</p>" for line in self._remarks()]
-        return "\n".join(text)
+        return "\n".join([self._title(), *self._table(), *(f"note: {x}" for x in self.notes)])
 
     def _dump(self) -> Dump | None:
         from rewriter.runtime.event_queue import drain_queue
@@ -149,21 +133,17 @@ class ProbedCalls:
             f"{self.path}"
         )
 
-    def _rows(self) -> list[list[str]]:
-        """The header and the rows of the table; one row more than is shown if there are more."""
+    def _table(self) -> Iterator[str]:
+        """The rows of the dump, as many as are shown."""
         events = ((run, row) for run in self.runs for row in run.events())
         shown = list(islice(events, _MOST + 1))
         hashed = any(isinstance(row, TensorRow) and row.fingerprint for _, row in shown)
         head = [*_HEAD, "fingerprint"] if hashed else list(_HEAD)
-        return [head, *(_cells(run, row, len(head)) for run, row in shown)]
-
-    def _table(self) -> Sequence[terminal.Line]:
-        rows = self._rows()[: _MOST + 1]
-        return terminal.table(rows) if len(rows) > 1 else ()
-
-    def _remarks(self) -> list[str]:
-        more = ["…"] if len(self._rows()) > _MOST + 1 else []  # one for the head
-        return [*more, *(f"note: {note}" for note in self.notes)]
+        rows = [_cells(run, row, len(head)) for run, row in shown[:_MOST]]
+        if rows:
+            yield from map(terminal.plain, terminal.table([head, *rows]))
+        if len(shown) > _MOST:
+            yield "…"
 
 
 def _cells(run: RunDump, row: EventRow, columns: int) -> list[str]:
@@ -179,12 +159,3 @@ def _cells(run: RunDump, row: EventRow, columns: int) -> list[str]:
     elif isinstance(row, ScalarRow):
         cells.append(str(row.value or ""))
     return [*cells, *[""] * columns][:columns]
-
-
-def _html_row(cells: Sequence[str], tag: str) -> str:
-    shown = []
-    for column, cell in enumerate(cells):
-        is_bad = tag == "td" and column in _COUNTS and cell not in ("", "0")
-        style = ' style="color: #c00; font-weight: bold"' if is_bad else ""
-        shown.append(f"<{tag}{style}>{html.escape(cell)}</{tag}>")
-    return f"<tr>{''.join(shown)}</tr>"

@@ -15,6 +15,7 @@ from rewriter.cache.select import Choice, choose, is_named, seconds
 from rewriter.cache.slots import Cache, read, scan
 from rewriter.commands import _cache as text
 from rewriter.commands._documents import cache as documents
+from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -44,11 +45,9 @@ def act_list(arguments: argparse.Namespace) -> int:
 def _list_used(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """List the wrappers that a program uses, in all of its caches, by running it once unchanged."""
     wanted = _choice(arguments, arguments.globs[: len(arguments.globs) - len(command)])
-    pinned = None if arguments.dir is None else location.directory(arguments.dir)
-    ran = run(
-        Request(tuple(command), None, directory=pinned, quiet=False, redirected=arguments.json),
-        message,
-    )
+    why = "the program uses its own caches"
+    refuse_idle({"--dir": arguments.dir}, why, f"Set {location.VARIABLE} for both.")
+    ran = run(Request(tuple(command), None, redirected=arguments.json), message)
     if ran.interrupted:
         return INTERRUPTED
     paths = sorted({*(one.path for one in ran.loaded), *(one.path for one in ran.unprobed)})
@@ -57,7 +56,7 @@ def _list_used(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if not slots and not gone and ran.ended.code == 0:
         raise nothing_compiled(ran)
     newest = tuple(sorted(slots, key=lambda slot: -slot.modified))
-    cache = Cache(location.directory(arguments.dir), newest, 0, (), ())
+    cache = Cache(location.directory(None), newest, 0, (), ())
     used = Counter(slot.directory for slot in slots)
     chosen = choose(cache, wanted, now=time.time())
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())

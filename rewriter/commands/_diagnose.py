@@ -49,7 +49,6 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     if is_dump(path):
         refuse_run_options(arguments)
         return _act_dump(arguments, Path(path))
-    _program.refuse_options_of_programs(arguments)
     artifact = open_plain(arguments, path)
     right = _right(arguments)
     named = right.named

@@ -301,42 +301,10 @@ def examples(prog: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def add_choice_options(parser: Parser) -> None:
-    """Add the choice among wrappers of a cache by their age."""
+def add_old_spelling(parser: Parser) -> None:
+    """Add `--wrappers` for `--wrapper`, which takes several names in one word."""
     group = parser.group(WRAPPERS)
-    group.add_argument(
-        "--since", metavar="SPAN", help="only those written in this time, such as 10m, 2h, 3d"
-    )
-    group.add_argument("--newest", metavar="N", type=int, help="only the N newest")
-
-
-def add_directory_option(parser: Parser) -> None:
-    from rewriter.cache import location
-
-    parser.group(WRAPPERS).add_argument(
-        "--dir",
-        metavar="DIR",
-        help=f"the cache (default: where torch puts it: ${location.VARIABLE}, or "
-        "torchinductor_USER in the directory for temporary files)",
-    )
-
-
-def add_program_options(parser: Parser, *, artifacts: bool = False) -> None:
-    """Add the choice of a cache and its wrappers, for programs. Commands that also run `artifacts`
-    have `--wrapper` already."""
-    group = parser.group(WRAPPERS)
-    if not artifacts:
-        group.add_argument(
-            "--wrapper",
-            dest="wrappers",
-            metavar="GLOB",
-            action="append",
-            default=[],
-            help="only wrappers of these names, such as 'c24mei*' (may be repeated; default: all)",
-        )
-    # The old spelling, which takes several names in one word.
     group.add_argument("--wrappers", dest="wrappers", action="append", help=argparse.SUPPRESS)
-    add_directory_option(parser)
 
 
 def add_strict_option(parser: Parser) -> None:

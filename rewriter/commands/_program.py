@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.cache import location
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.program import run_document
 from rewriter.commands._options import refuse_idle
@@ -56,28 +55,11 @@ def refuse_options_of_artifacts(
 ) -> None:
     """Refuse options of how an artifact is run, which mean nothing for a program, and the further
     options in `names`. Commands that check launches import what registers their operators."""
-    _refuse(
-        arguments,
-        {"args", "constants", "seed", "models", *names},
-        "a program brings its own",
-        "Drop the option; `rewriter run --wrapper` chooses among the wrappers of a program.",
-    )
-
-
-def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
-    """Refuse options of how a program is run, which mean nothing for an artifact."""
-    _refuse(
-        arguments,
-        {"dir"},
-        "there is no program",
-        "Drop the option, or put the program behind --; --wrapper chooses one of a directory.",
-    )
-
-
-def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str) -> None:
     options = {"imports": "import", "models": "model", "wrappers": "wrapper"}
-    given = {f"--{options.get(name, name)}": getattr(arguments, name) for name in names}
-    refuse_idle(dict(sorted(given.items())), why, hint)
+    refused = {"args", "constants", "seed", "models", *names}
+    given = {f"--{options.get(name, name)}": getattr(arguments, name) for name in refused}
+    hint = "Drop the option; `rewriter run --wrapper` chooses among the wrappers of a program."
+    refuse_idle(dict(sorted(given.items())), "a program brings its own", hint)
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -102,7 +84,6 @@ def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> in
         "--json": arguments.json,
         "--blocking": arguments.blocking,
         "--timeout": arguments.timeout,
-        "--dir": arguments.dir,
         shlex.join(words): words,
     }
     refuse_idle(given, "--print-env starts nothing", "Set the printed variables in its place.")
@@ -129,7 +110,6 @@ def request_of(
         program=tuple(command),
         selection=selection,
         globs=_globs(arguments),
-        directory=None if arguments.dir is None else location.directory(arguments.dir),
         dump=arguments.dump,
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,

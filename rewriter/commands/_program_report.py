@@ -216,10 +216,7 @@ def _finding(finding: Anomaly) -> str:
 
 def template(request: Request) -> str:
     """The command to run the program again, with placeholders for the wrapper and the probes."""
-    words = ["rewriter", "run"]
-    if request.directory is not None:
-        words += ["--dir", str(request.directory)]
-    words += ["--wrapper", f"{WRAPPER}*", OPTIONS]
+    words = ["rewriter", "run", "--wrapper", f"{WRAPPER}*", OPTIONS]
     words += ["--blocking"] * request.blocking
     if request.timeout is not None:
         words += ["--timeout", f"{request.timeout:g}"]

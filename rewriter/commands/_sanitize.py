@@ -55,7 +55,6 @@ _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     """Look for memory faults of a wrapper or a package."""
-    _program.refuse_options_of_programs(arguments)
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
     artifact = open_plain(arguments, path)

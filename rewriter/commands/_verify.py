@@ -44,7 +44,6 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     if is_dump(path):
         refuse_run_options(arguments)
         return _judge(arguments, Path(path), _given(arguments), OK)
-    _program.refuse_options_of_programs(arguments)
     artifact = open_plain(arguments, path)
     claims = _given(arguments)
     request = replace(

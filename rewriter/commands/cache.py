@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from importlib import import_module
 
+from rewriter.cache.location import VARIABLE
 from rewriter.commands import _options, add_command
 from rewriter.commands._parser import Parser
 
@@ -63,7 +64,12 @@ def _action(name: str) -> Callable[[argparse.Namespace], int]:
 
 
 def _add_common(parser: Parser, action: str, *, overwrite: str = "") -> None:
-    _options.add_directory_option(parser)
+    parser.group(_options.WRAPPERS).add_argument(
+        "--dir",
+        metavar="DIR",
+        help=f"the cache (default: where torch puts it: ${VARIABLE}, or torchinductor_USER in the "
+        "directory for temporary files)",
+    )
     output = parser.group("output")
     if overwrite:
         output.add_argument("--overwrite", action="store_true", help=overwrite)
@@ -74,7 +80,11 @@ def _add_common(parser: Parser, action: str, *, overwrite: str = "") -> None:
 def _add_globs(parser: Parser) -> None:
     what = "only wrappers of these names, such as 'c24mei*'"
     parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
-    _options.add_choice_options(parser)
+    group = parser.group(_options.WRAPPERS)
+    group.add_argument(
+        "--since", metavar="SPAN", help="only those written in this time, such as 10m, 2h, 3d"
+    )
+    group.add_argument("--newest", metavar="N", type=int, help="only the N newest")
 
 
 _ACTIONS = {

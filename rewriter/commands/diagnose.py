@@ -34,7 +34,7 @@ def add(parser: Parser) -> None:
         help="for a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
     )
     _options.add_run_options(parser, programs=True)
-    _options.add_program_options(parser, artifacts=True)
+    _options.add_old_spelling(parser)
     _options.add_strict_option(parser)
     group = parser.group("probes")
     group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")

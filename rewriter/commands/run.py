@@ -23,7 +23,7 @@ def add(parser: Parser) -> None:
     options.add_run_options(parser, programs=True, probes=True)
     options.add_blocking_option(parser)
     options.add_quiet_option(parser)
-    options.add_program_options(parser, artifacts=True)
+    options.add_old_spelling(parser)
     parser.group("the run").add_argument(
         "--print-env",
         action="store_true",
@@ -73,7 +73,6 @@ def act(arguments: argparse.Namespace) -> int:
         return _program.act(arguments, command)
     if len(words) != 1:
         raise _program.no_program(words)
-    _program.refuse_options_of_programs(arguments)
     if is_library(Path(words[0])):
         from rewriter.commands import _library
 

@@ -36,7 +36,7 @@ def add(parser: Parser) -> None:
         "--calls", metavar="N[-M][,…]", default="", help="only these calls of a wrapper, from 0"
     )
     _options.add_run_options(parser, programs=True)
-    _options.add_program_options(parser, artifacts=True)
+    _options.add_old_spelling(parser)
     _options.add_strict_option(parser)
     parser.add_examples(
         ("a program whose numbers are wrong now and then", "rewriter sanitize -- python train.py"),

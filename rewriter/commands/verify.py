@@ -17,7 +17,7 @@ def add(parser: Parser) -> None:
         help="a wrapper or a package, a dump with saved values, or after -- a program",
     )
     _options.add_run_options(parser, programs=True)
-    _options.add_program_options(parser, artifacts=True)
+    _options.add_old_spelling(parser)
     _options.add_strict_option(parser)
     _add_choice(parser)
     parser.add_examples(

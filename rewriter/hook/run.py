@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.naming import trace
-from rewriter.cache.location import VARIABLE
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
@@ -42,15 +41,12 @@ class Request:
     """What to run, and how. `quiet` are the probes, `redirected` is the program's output.
 
     Without a `selection` nothing gets probes, and there is no dump; with `globs`, only wrappers
-    that match one of them. `directory` is the cache that
-    the program is told to use; without it, it finds its cache as always. `timeout` is in seconds.
-    `environment` is added to that of the program.
+    that match one of them. `timeout` is in seconds. `environment` is added to that of the program.
     """
 
     program: tuple[str, ...]
     selection: Selection | None
     globs: tuple[str, ...] = ()
-    directory: Path | None = None
     dump: str | None = None
     overwrite: bool = False
     timeout: float | None = None
@@ -158,8 +154,6 @@ def _environment(request: Request, place: Path, dump: Path | None) -> dict[str, 
     environment["PYTHONPATH"] = search_path(environment)
     if dump is not None:
         environment |= of_probes(dump, request.command, quiet=request.quiet)
-    if request.directory is not None:
-        environment[VARIABLE] = str(request.directory)
     if request.blocking:
         environment |= blocking_environment()
     return environment

@@ -86,7 +86,8 @@ def listed(act: Act, *arguments: object) -> dict[str, Any]:
         (["list", "--dir", "cache", "--since", "10"], "bad-since"),
         (["list", "--dir", "cache", "--since", "-1h"], "bad-since"),
         (["list", "--dir", "cache", "--newest", "0"], "bad-number"),
-        (["list", "--dir", "cache", "--", "no-such-program"], "no-program"),
+        (["list", "--", "no-such-program"], "no-program"),
+        (["list", "--dir", "cache", "--", "true"], "idle-options"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )

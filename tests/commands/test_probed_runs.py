@@ -39,7 +39,7 @@ def test_each_run_probes_what_the_user_chose(
     monkeypatch.setattr(_program, "run_probed", run_probed)
     monkeypatch.setattr(_program_report, "warn", lambda run: None)
     arguments = argparse.Namespace(
-        wrappers=wanted, dir=None, dump=None, overwrite=False, timeout=limit, json=False,
+        wrappers=wanted, dump=None, overwrite=False, timeout=limit, json=False,
         command_line="",
     )  # fmt: skip
     subject = ProgramSubject(arguments, ["python", "train.py"])
@@ -51,7 +51,6 @@ def test_each_run_probes_what_the_user_chose(
         assert ran.template.startswith("rewriter run --wrapper ")
     assert [one.globs for one in asked] == [expected] * 2
     assert {one.timeout for one in asked} == {limit or 5.0}
-    assert {one.directory for one in asked} == {None}
     assert [one.dump for one in asked] == [str(tmp_path / "0"), str(tmp_path / "1")]
     assert all(one.overwrite and one.environment == {"A": "b"} for one in asked)
     assert asked[0].stdin is asked[1].stdin

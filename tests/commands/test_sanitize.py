@@ -20,7 +20,6 @@ STREAMS, MLP = str(get("cuda-torch2.15/streams").path), str(get("cpu-torch2.13/m
         ([MLP, "--guard", "wide"], "bad-size"),
         ([MLP, "--guard", "100M"], "bad-size"),
         (["--guard", "1T", "--", "python", "x.py"], "bad-size"),
-        ([MLP, "--dir", "cache"], "idle-options"),
         (["--only", "race", "--", "python", "x.py"], "bad-check"),
         (["no.py"], "unreadable"),
     ],

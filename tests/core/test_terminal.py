@@ -102,7 +102,7 @@ def log() -> str:
         ["list", EVIL],
         ["run", "--args", EVIL],
         ["cache", "list", "--dir"],
-        ["run", "--dir", EVIL, "--", EVIL],
+        ["run", "--dump", EVIL, "--", EVIL],
     ],
     ids=lambda words: escape(" ".join(words)),
 )

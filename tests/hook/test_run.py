@@ -45,11 +45,10 @@ def program(directory: Path, *names: str) -> list[str]:
     [
         ("run", "no-program"),
         ("run -- no-such-program", "no-program"),
-        ("run --dir cache x.py -- true", "several-artifacts"),
+        ("run x.py -- true", "several-artifacts"),
         ("run -d program.py -- true", "exists"),
         ("run --probe pint -- true", "unknown-probe"),
         ("run -- true", "nothing-compiled"),
-        ("run --dir cache -- true", "nothing-compiled"),
         ("cache list -- true", "nothing-compiled"),
         ("verify -- true", "nothing-compiled"),
         ("run --since 10m -- true", "usage"),

@@ -66,7 +66,6 @@ def get_args():
         (["run", "python", "half.py"], "no-program", "rewriter run -- python half.py"),
         (["run", "half.py"], "not-a-wrapper", "rewriter run -- python half.py"),
         (["triage", "half.py"], "not-a-wrapper", "rewriter triage -- python half.py"),
-        (["run", "half.py", "--dir", "x"], "idle-options", "--dir given"),
         (["run", "--args", "x.pt", "--seed", "1", "--", "true"], "idle-options", "--args, --seed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -115,7 +114,7 @@ def interrupted(words: list[object], until: str, number: int, times: int) -> tup
 def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
     """It ends by a kill of our own, which is no sign of memory that ran out."""
     (tmp_path / "hangs.py").write_text(HANGS)
-    place = ["--dir", tmp_path / "cache", "-d", tmp_path / "dump"]
+    place = ["-d", tmp_path / "dump"]
     words = [*REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
     code, _, err = interrupted(words, "hangs", signal.SIGINT, 2)
     assert code == 130

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from rewriter.core import json_text
@@ -15,6 +14,23 @@ from rewriter.dump.summary import summarise
 from rewriter.execution.host_process import HostRun
 from rewriter.execution.run_result import Inputs, RunResult
 from rewriter.locate.types import Launch
+
+# Hints for the problems that the host reports.
+_HINTS = {
+    "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
+    "--args: the wrapper's own get_args() then fills them with random values.",
+    "no-entry": "Expected the output_code.py of torch.compile.",
+    "no-inputs": "Pass --args FILE.pt with a list of inputs.",
+    "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
+    "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
+    "strip work without the device.",
+    "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip "
+    "and diff read it without torch.",
+    "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
+    "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
+    "unloadable-library": "It was made for another torch, or needs libraries that are not here: "
+    "`ldd` names those.",
+}
 
 
 def kept_dump(dump: Path | None, inputs: Inputs, seed: int) -> Path | None:
@@ -39,19 +55,15 @@ def collect(
     *,
     launches: tuple[Launch, ...],
     inputs: Inputs,
-    hints: Mapping[str, str],
 ) -> RunResult:
-    """The result of running `path`. `hints` are those of the problems that the host reports.
-
-    Raises `RewriterError` if it could not be run.
-    """
+    """The result of running `path`. Raises `RewriterError` if it could not be run."""
     ended, report = host.ended, host.report
     if ended.code == BAD_INPUT and "problem" in report:
         problem = report["problem"]
         raise RewriterError(
             problem,
             f"{path}: {report['message']}",
-            hint=hints[problem],
+            hint=_HINTS[problem],
             code=FAILED if problem == "missing-module" else BAD_INPUT,
         )
     by_probe = dump is not None and read_stopped(dump) is not None

@@ -29,13 +29,6 @@ from rewriter.locate.types import Argument, EntryPoint, InputSpec, InsertionPoin
 
 _SCOPE = "run_impl"
 _NOWHERE = InsertionPoint(0, 0, b"")
-_HINTS = {
-    "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
-    "no-device": "`rewriter list` works without the device.",
-    "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
-    "unloadable-library": "It was made for another torch, or needs libraries that are not here: "
-    "`ldd` names those.",
-}
 
 
 @dataclass(frozen=True)
@@ -186,4 +179,4 @@ def _collected(
     request: LibraryRequest, host: HostRun, launches: tuple[Launch, ...], dump: Path | None
 ) -> RunResult:
     path = request.library.path
-    return collect(path, host, dump, launches=launches, inputs="file", hints=_HINTS)
+    return collect(path, host, dump, launches=launches, inputs="file")

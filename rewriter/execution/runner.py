@@ -31,22 +31,6 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.languages import language
 from rewriter.runtime.calls import Calls
 
-# Hints for the problems that the host reports.
-_HINTS = {
-    "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
-    "--args: the wrapper's own get_args() then fills them with random values.",
-    "no-entry": "Expected the output_code.py of torch.compile.",
-    "no-inputs": "Pass --args FILE.pt with a list of inputs.",
-    "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
-    "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
-    "strip work without the device.",
-    "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip "
-    "and diff read it without torch.",
-    "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
-    "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
-}
-
-
 # The environment of a run whose probes print nothing; its dump has everything.
 SILENT: Mapping[str, str] = {"REWRITER_QUIET": "1"}
 
@@ -155,7 +139,6 @@ def run_wrapper(request: RunRequest) -> RunResult:
         kept_dump(prepared.dump, request.inputs, request.seed),
         launches=request.wrapper.launches,
         inputs=request.inputs,
-        hints=_HINTS,
     )
 
 

@@ -12,17 +12,15 @@ from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.verdict import (
     ElementStep,
-    Held,
     NonFiniteOrigin,
     Producer,
-    SavedValue,
     Verdict,
     VerdictArgument,
     VerdictState,
 )
 from rewriter.dump.documents import EndedStatus
 from rewriter.dump.names import SourceLine
-from rewriter.dump.rows import ValueRow, to_json
+from rewriter.dump.rows import to_json
 
 
 class SourceLineEntry(Entry, frozen=True, kw_only=True):
@@ -45,36 +43,38 @@ class ProducerEntry(Entry, frozen=True, kw_only=True):
     value: Annotated[Row | None, Meta(description="What it was then; null if not recorded")]
 
 
-class HeldEntry(Entry, frozen=True, kw_only=True):
+class HeldEntry(Entry, frozen=True, kw_only=True, rename={"name": "arg"}):
     """A tensor that holds NaN, or infinities that became NaN."""
 
-    arg: str
+    name: str
     what: Literal["nan", "inf"]
     count: Count
     numel: Count
     where: Annotated[str, Meta(description="Empty if it was not saved")]
 
 
-class ElementReadEntry(Entry, frozen=True, kw_only=True):
+class ElementReadEntry(
+    Entry, frozen=True, kw_only=True, rename={"name": "arg", "is_finite": "finite"}
+):
     """What was read of an argument to make one element."""
 
-    arg: str
+    name: str
     index: Annotated[
         tuple[Count, ...] | None,
         Meta(description="Of many, the first one that is not finite, or null"),
     ]
     place: Annotated[str, Meta(description="Such as [3, :]; empty of one element")]
     text: Annotated[str, Meta(description="The value; of many, how many they are and their range")]
-    finite: bool
+    is_finite: bool
 
 
-class ElementStepEntry(Entry, frozen=True, kw_only=True):
+class ElementStepEntry(Entry, frozen=True, kw_only=True, rename={"name": "arg"}):
     """One element, as a launch made it."""
 
     launch: Count | None
     iteration: Count
     kernel: str
-    arg: str
+    name: str
     index: tuple[Count, ...]
     text: Annotated[str, Meta(description="The value")]
     reads: tuple[ElementReadEntry, ...]
@@ -157,62 +157,21 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
 
 
 def verdict_entry(verdict: Verdict) -> VerdictEntry:
-    return VerdictEntry(
-        headline=verdict.headline,
-        state=verdict.state,
-        origin=verdict.origin,
+    return entry(
+        VerdictEntry,
+        verdict,
         ended=None if verdict.ended is None else ended_status(verdict.ended),
-        rank=verdict.rank,
-        run=verdict.run,
-        call=verdict.call,
-        pid=verdict.pid,
-        process=verdict.process,
-        piece=verdict.piece,
-        artifact=verdict.artifact,
-        launch=verdict.launch,
-        iteration=verdict.iteration,
-        kernel=verdict.kernel,
-        kind=verdict.kind,
-        scope=verdict.scope,
-        line=verdict.line,
-        error=verdict.error,
-        asynchronous=verdict.asynchronous,
         arguments=tuple(map(_argument, verdict.arguments)),
-        source_nodes=verdict.source_nodes,
-        origins=verdict.origins,
-        probes=verdict.probes,
-        held=tuple(map(_held, verdict.held)),
-        cause=None if verdict.cause is None else _producer(verdict.cause),
-        effect=None if verdict.effect is None else _producer(verdict.effect),
         followed=tuple(map(_step, verdict.followed)),
-        passed_on=tuple(map(_producer, verdict.passed_on)),
-        notes=verdict.notes,
-        lines=source_lines(verdict.lines),
-        computes=verdict.computes,
         model=verdict.names.graph,
         partner=verdict.names.partner,
     )
 
 
 def _step(step: ElementStep) -> ElementStepEntry:
-    reads = (
-        ElementReadEntry(
-            arg=read.name,
-            index=read.index,
-            place=read.place,
-            text=read.text,
-            finite=read.is_finite,
-        )
-        for read in step.reads
-    )
-    return ElementStepEntry(
-        launch=step.made.launch,
-        iteration=step.made.iteration,
-        kernel=step.made.kernel,
-        arg=step.name,
-        index=step.index,
-        text=step.text,
-        reads=tuple(reads),
+    made = step.made
+    return entry(
+        ElementStepEntry, step, launch=made.launch, iteration=made.iteration, kernel=made.kernel
     )
 
 
@@ -220,38 +179,20 @@ def source_lines(lines: Iterable[SourceLine]) -> tuple[SourceLineEntry, ...]:
     return tuple(entry(SourceLineEntry, one) for one in lines)
 
 
-def _producer(producer: Producer) -> ProducerEntry:
-    return ProducerEntry(
-        launch=producer.launch,
-        iteration=producer.iteration,
-        kernel=producer.kernel,
-        kind=producer.kind,
-        line=producer.line,
-        value=_row(producer.row),
-    )
+def _producer(producer: Producer | None) -> Json | None:
+    return None if producer is None else as_json(entry(ProducerEntry, producer))
 
 
 def _argument(argument: VerdictArgument) -> Json:
     named = {"arg": argument.name, "role": argument.role}
     named |= {"model": argument.model} if argument.model else {}
-    producer = None if argument.producer is None else as_json(_producer(argument.producer))
-    earlier = [{"call": one.call, "value": _row(one.row)} for one in argument.earlier]
-    after = _row(argument.after)
-    row = _row(argument.row) or {}
-    saved = {} if argument.saved is None else {"saved": _saved(argument.saved)}
-    return {**row, **named, "producer": producer, "earlier": earlier, "after": after, **saved}
-
-
-def _saved(saved: SavedValue) -> Json:
-    producer = None if saved.producer is None else as_json(_producer(saved.producer))
-    return {"run": saved.run, "variable": saved.variable, "producer": producer}
-
-
-def _row(row: ValueRow | None) -> Json | None:
-    return None if row is None else to_json(row)
-
-
-def _held(held: Held) -> HeldEntry:
-    return HeldEntry(
-        arg=held.name, what=held.what, count=held.count, numel=held.numel, where=held.where
-    )
+    row = {} if argument.row is None else to_json(argument.row)
+    more: Json = {
+        "producer": _producer(argument.producer),
+        "earlier": [{"call": one.call, "value": to_json(one.row)} for one in argument.earlier],
+        "after": None if argument.after is None else to_json(argument.after),
+    }
+    if (saved := argument.saved) is not None:
+        kept = {"run": saved.run, "variable": saved.variable}
+        more["saved"] = kept | {"producer": _producer(saved.producer)}
+    return {**row, **named, **more}

@@ -150,22 +150,11 @@ def finding_at(
     others: tuple[int, ...] = (),
 ) -> Finding:
     """A finding about a launch of a recorded call, or about its inputs."""
-    lines = () if step.launch is None else run.names.lines.get(step.launch, ())
+    at = dataflow.recorded(run, step)
     return Finding(
-        kind,
-        what,
-        shown,
-        certainty,
-        artifact=run.artifact,
-        run=run.name,
-        launch=step.launch,
-        iteration=step.iteration,
-        kernel=step.kernel,
-        line=run.launch_row(step.launch).line,
-        lines=tuple(lines),
-        text=tuple(text),
-        others=others,
-    )
+        kind, what, shown, certainty, run.artifact, run.name, at.launch, at.iteration, at.kernel,
+        at.line, at.lines, tuple(text), others,
+    )  # fmt: skip
 
 
 def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:

@@ -65,20 +65,7 @@ def of_ends(
         if names := [name for name, held in (given or {}).items() if held == filling]:
             kind, what = of_filling, f"{is_given} ({', '.join(names)}), and {what}"
             break
-    finding = Finding(
-        kind,
-        what,
-        _SHOWN,
-        "likely",
-        artifact=verdict.artifact,
-        run=verdict.run,
-        launch=verdict.launch,
-        iteration=verdict.iteration,
-        kernel=verdict.kernel,
-        line=verdict.line,
-        lines=verdict.lines,
-    )
-    return Examined((finding,), notes=notes)
+    return Examined((Finding.of(verdict, kind, what, _SHOWN, "likely"),), notes=notes)
 
 
 def filled_arguments(verdict: Verdict, fill: int) -> dict[str, Filling]:

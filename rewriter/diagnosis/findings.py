@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rewriter.core.labels import short
 from rewriter.core.text import counted
+from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import label
+from rewriter.verification.types import LaunchCheck
 
 # What is wrong with a launch:
 # `crash`, `hang`: the process ended there, or was stopped at its time limit.
@@ -66,6 +68,21 @@ class Finding:
     whole: bool = False
     lasting: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        about: Verdict | LaunchCheck,
+        kind: FindingKind,
+        what: str,
+        shown: str,
+        certainty: Certainty = "shown",
+        **more: Any,
+    ) -> Finding:
+        """A finding about the launch that a verdict or a check is about."""
+        facts = ("artifact", "run", "launch", "iteration", "kernel", "line", "lines")
+        where = {name: getattr(about, name) for name in facts}
+        return cls(kind, what, shown, certainty, **where, **more)
+
     @property
     def label(self) -> str:
         """Such as `launch #2 cpp_fused_gelu_1`."""
@@ -93,23 +110,11 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Suspect:
+class Suspect(LaunchCheck):
     """A launch that could not be checked, with the reason. `feeds` says whether its results reach a
     wrong output, `None` if that is not known."""
 
-    run: str
-    artifact: str
-    launch: int
-    iteration: int
-    kernel: str
-    line: int
-    reason: str
     feeds: bool | None = None
-    lines: tuple[SourceLine, ...] = ()
-
-    @property
-    def label(self) -> str:
-        return label(self.launch, self.iteration)
 
 
 @dataclass(frozen=True)

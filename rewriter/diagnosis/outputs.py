@@ -52,21 +52,12 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         f"leaves {call.of.name}, which is not the {node} that the graph gives from the inputs of "
         "the call"
     )
-    launch = Finding(
-        "wrong",
-        f"is given {call.of.name}, of which {call.of.problem}" if not node else leaves,
-        "shown by the whole graph",
-        "likely",
-        artifact=call.artifact,
-        run=call.run,
-        launch=first.launch,
-        iteration=first.iteration,
-        kernel=first.kernel,
-        line=first.line,
-        lines=first.lines,
-        text=tuple(_lines(call.of)),
-    )
-    return [launch, outputs]
+    what = leaves if node else f"is given {call.of.name}, of which {call.of.problem}"
+    text = tuple(_lines(call.of))
+    return [
+        Finding.of(first, "wrong", what, "shown by the whole graph", "likely", text=text),
+        outputs,
+    ]
 
 
 def _lines(output: OutputCheck) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import (
+    Certainty,
     Diagnosis,
     DiagnosisStep,
     Finding,
@@ -111,19 +112,9 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
     )
     for one in left[:_SUSPECTED]:
         feeds = "feeds what is wrong, and " if one.feeds else ""
-        yield Finding(
-            "wrong",
-            f"{feeds}could not be checked: {one.reason}",
-            f"one of {counted(len(left), 'launch')} that may be at fault",
-            "possible",
-            artifact=one.artifact,
-            run=one.run,
-            launch=one.launch,
-            iteration=one.iteration,
-            kernel=one.kernel,
-            line=one.line,
-            lines=one.lines,
-        )
+        what = f"{feeds}could not be checked: {one.reason}"
+        shown = f"one of {counted(len(left), 'launch')} that may be at fault"
+        yield Finding.of(one, "wrong", what, shown, "possible")
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
@@ -272,21 +263,9 @@ def _of_verdict(
 ) -> Finding:
     _, *rest = describe(verdict, next_command=next(iter(following), "")).split("\n")
     certain = not verdict.asynchronous and verdict.state not in ("begun", "after", "wrote")
-    return Finding(
-        kind,
-        verdict.headline,
-        shown,
-        "shown" if certain else "likely",
-        artifact=verdict.artifact,
-        run=verdict.run,
-        launch=verdict.launch,
-        iteration=verdict.iteration,
-        kernel=verdict.kernel if verdict.launch is not None else "",
-        line=verdict.line,
-        lines=verdict.lines,
-        text=tuple(line.removeprefix("  ") for line in rest),
-        whole=True,
-    )
+    text = tuple(line.removeprefix("  ") for line in rest)
+    certainty: Certainty = "shown" if certain else "likely"
+    return Finding.of(verdict, kind, verdict.headline, shown, certainty, text=text, whole=True)
 
 
 def of_verification(
@@ -299,20 +278,8 @@ def of_verification(
     those that could not be checked."""
     checks = verification.checks
     findings = tuple(_of_check(check, evidence) for check in checks if check.outcome == "differs")
-    suspects = tuple(
-        Suspect(
-            run=one.run,
-            artifact=one.artifact,
-            launch=one.launch,
-            iteration=one.iteration,
-            kernel=one.kernel,
-            line=one.line,
-            reason=one.reason,
-            lines=one.lines,
-        )
-        for one in checks
-        if one.outcome == "unchecked" and whole
-    )
+    unchecked = [one for one in checks if one.outcome == "unchecked" and whole]
+    suspects = tuple(Suspect(**vars(one)) for one in unchecked)
     agree = verification.count("agrees")
     ruled_out = ""
     if agree:
@@ -346,17 +313,6 @@ def _of_check(
             f"{worst.arg} differ by more than rounding explains"
         )
     more = evidence.get((check.run, check.launch, check.iteration), ())
-    return Finding(
-        "wrong",
-        what,
-        f"shown by {verification_text.AGAINST[check.route]}, on the values that it received",
-        artifact=check.artifact,
-        run=check.run,
-        launch=check.launch,
-        iteration=check.iteration,
-        kernel=check.kernel,
-        line=check.line,
-        lines=check.lines,
-        text=(*verification_text.evidence(check), *more),
-        others=check.together,
-    )
+    shown = f"shown by {verification_text.AGAINST[check.route]}, on the values that it received"
+    text = (*verification_text.evidence(check), *more)
+    return Finding.of(check, "wrong", what, shown, text=text, others=check.together)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names, SourceLine
 from rewriter.dump.reading import Dump, RunDump, label
-from rewriter.dump.rows import TensorRow, ValueRow
+from rewriter.dump.rows import TensorRow, ValueRow, to_json
 
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier
@@ -74,6 +75,11 @@ class Producer:
 
     def __str__(self) -> str:
         return "an input of the call" if self.launch is None else f"written by {self.place}"
+
+    @property
+    def value(self) -> Json | None:
+        """The row, as it is printed as JSON."""
+        return None if self.row is None else to_json(self.row)
 
     @property
     def place(self) -> str:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.core.documents import Count, Document, Entry
-from rewriter.diagnosis.documents import SourceLineEntry, source_lines
-from rewriter.diagnosis.findings import Certainty, Diagnosis, Finding, FindingKind, Suspect
+from rewriter.core.documents import Count, Document, Entry, entry
+from rewriter.diagnosis.documents import SourceLineEntry
+from rewriter.diagnosis.findings import Certainty, Diagnosis, FindingKind
 
 
 class FindingEntry(Entry, frozen=True, kw_only=True):
@@ -75,58 +75,17 @@ class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagno
 
 
 def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
-    findings = tuple(map(_finding, diagnosis.findings))
+    findings = tuple(entry(FindingEntry, one) for one in diagnosis.findings)
     return DiagnoseDocument(
         directory=directory,
         headline=diagnosis.headline,
         finding=findings[0] if findings else None,
         findings=findings,
         ruled_out=diagnosis.ruled_out,
-        suspects=tuple(map(_suspect, diagnosis.suspects)),
+        suspects=tuple(entry(SuspectEntry, one) for one in diagnosis.suspects),
         notes=diagnosis.notes,
-        runs=tuple(
-            StepEntry(
-                what=one.what,
-                why=one.why,
-                outcome=one.outcome,
-                seconds=one.seconds,
-                dump=one.dump,
-            )
-            for one in diagnosis.steps
-        ),
+        runs=tuple(entry(StepEntry, one) for one in diagnosis.steps),
         next=diagnosis.next,
         checked=diagnosis.checked,
         launches=diagnosis.launches,
-    )
-
-
-def _finding(finding: Finding) -> FindingEntry:
-    return FindingEntry(
-        headline=finding.headline,
-        kind=finding.kind,
-        shown=finding.shown,
-        certainty=finding.certainty,
-        symptom=finding.symptom,
-        artifact=finding.artifact,
-        run=finding.run,
-        launch=finding.launch,
-        iteration=finding.iteration,
-        kernel=finding.kernel,
-        line=finding.line,
-        lines=source_lines(finding.lines),
-        others=finding.others,
-        text=finding.text,
-    )
-
-
-def _suspect(suspect: Suspect) -> SuspectEntry:
-    return SuspectEntry(
-        artifact=suspect.artifact,
-        run=suspect.run,
-        launch=suspect.launch,
-        iteration=suspect.iteration,
-        kernel=suspect.kernel,
-        line=suspect.line,
-        reason=suspect.reason,
-        feeds=suspect.feeds,
     )

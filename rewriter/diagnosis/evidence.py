@@ -66,6 +66,15 @@ class Evidence:
                 saved, after = self._saved(name, producer), self._after(name)
                 yield VerdictArgument(name, role, after, producer, model=model, saved=saved)
 
+    def with_results(self) -> Iterator[VerdictArgument]:
+        """The arguments, each with what the launch left in it, then the other results."""
+        written = {row.arg: row for row in dataflow.results(self.rows)}
+        for argument in self.arguments():
+            after = written.pop(argument.name, None)
+            is_after = argument.row is not None and argument.row.phase == "after"
+            yield argument if is_after else replace(argument, after=after or argument.after)
+        yield from (VerdictArgument(name, row.role, row) for name, row in written.items())
+
     def _saved(self, name: str, producer: Producer | None) -> SavedValue | None:
         """The variable of the forward that an input of a backward was saved from."""
         is_input = producer is not None and producer.launch is None
@@ -193,13 +202,4 @@ def evidence_of(dump: Dump, run: RunDump, launch: int, iteration: int = 0) -> tu
     step = next((x for x in run.steps if (x.launch, x.iteration) == (launch, iteration)), None)
     if step is None:
         return ()
-    evidence = Evidence(dump, run, step)
-    arguments = list(evidence.arguments())
-    written = {row.arg: row for row in dataflow.results(evidence.rows)}
-    for at, argument in enumerate(arguments):
-        after = written.pop(argument.name, None)
-        is_after = argument.row is not None and argument.row.phase == "after"
-        if after is not None and not is_after:
-            arguments[at] = replace(argument, after=after)
-    arguments += [VerdictArgument(name, row.role, row) for name, row in written.items()]
-    return tuple(argument_lines(arguments))
+    return tuple(argument_lines([*Evidence(dump, run, step).with_results()]))

@@ -26,6 +26,7 @@ from rewriter.diagnosis.verdict import (
     Verdict,
     VerdictArgument,
 )
+from rewriter.diagnosis.verdict_text import is_after
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
@@ -209,21 +210,14 @@ class _OriginVerdicts:
                 for x, name in names
             )
         else:
-            arguments = evidence.arguments()
-        written = {row.arg: row for row in dataflow.results(evidence.rows)}
+            arguments = evidence.with_results()
         for argument in arguments:
-            name = argument.name
-            after = written.pop(name, None) if step.launch is not None else None
-            is_after = argument.row is not None and argument.row.phase == "after"
-            if argument.role == "inout" and after and not is_after:
-                argument = replace(argument, after=after)
-            elif argument.role == "inout" and argument.producer and argument.producer.row:
+            made = argument.producer
+            if argument.role == "inout" and not argument.after and made and made.row:
                 # Nothing was read before the launch: it was as its producer left it.
-                argument = replace(argument, row=argument.producer.row, after=after)
-            yield replace(argument, earlier=history.get(name, ()))
-        if step.launch is not None:
-            for name, row in written.items():
-                yield VerdictArgument(name, row.role, row)
+                after = argument.row if is_after(argument) else None
+                argument = replace(argument, row=made.row, after=after)
+            yield replace(argument, earlier=history.get(argument.name, ()))
 
     def _notes(self, verdict: Verdict) -> Iterator[str]:
         """Whether the launch made the NaN or received it, and what is suspicious in its inputs."""

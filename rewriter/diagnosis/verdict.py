@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
-from rewriter.dump.names import NO_NAMES, Names, SourceLine
+from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow, to_json
 
@@ -189,8 +189,8 @@ class ElementStep:
         return f"{self.name}{list(self.index)} = {self.text}, written by {self.made.place}"
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, kw_only=True)
+class Verdict(RecordedLaunch):
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
     `launch` is `None` if an input of the call holds NaN. `call` names the call in words, `number`
@@ -204,27 +204,16 @@ class Verdict:
     For a NaN, `ended` is `None` and `held` are the tensors with NaN or infinities. `cause` is what
     made the infinities that became NaN, `effect` what turned infinities into NaN. `followed` traces
     one element backwards, if values were saved; `passed_on` are later launches that wrote NaN.
-
-    `lines` are the lines of the model that the launch computes, `computes` the nodes of Inductor's
-    graph, `names` those of its wrapper.
+    `names` are those of its wrapper.
     """
 
     rank: int
-    run: str
     pid: int
     artifact: str
     state: VerdictState
-    ended: ExitStatus | None
-    launch: int | None
-    iteration: int
-    kernel: str
-    kind: str
-    scope: str
-    line: int
-    arguments: tuple[VerdictArgument, ...]
-    source_nodes: tuple[str, ...]
-    origins: tuple[str, ...]
-    probes: tuple[str, ...]
+    ended: ExitStatus | None = None
+    arguments: tuple[VerdictArgument, ...] = ()
+    probes: tuple[str, ...] = ()
     error: str = ""
     asynchronous: bool = False
     unannounced: bool = False
@@ -237,8 +226,6 @@ class Verdict:
     held: tuple[Held, ...] = ()
     cause: Producer | None = None
     effect: Producer | None = None
-    lines: tuple[SourceLine, ...] = ()
-    computes: tuple[str, ...] = ()
     names: Names = NO_NAMES
     followed: tuple[ElementStep, ...] = ()
     passed_on: tuple[Producer, ...] = ()
@@ -254,26 +241,15 @@ class Verdict:
     ) -> Verdict:
         """A verdict with the facts of the launch and its process."""
         return cls(
+            **vars(launch),
             rank=run.rank,
-            run=run.name,
             pid=run.facts.pid or 0,
             piece=run.piece_words,
             process=str(run.process),
             artifact=run.artifact,
             state=state,
-            ended=None,
-            launch=launch.launch,
-            iteration=launch.iteration,
-            kernel=launch.kernel,
-            kind=launch.kind,
-            scope=launch.scope,
-            line=launch.line,
             arguments=arguments,
-            source_nodes=launch.source_nodes,
-            origins=launch.origins,
             probes=dump.manifest.probes or (),
-            lines=launch.lines,
-            computes=launch.computes,
             names=run.names,
         )
 

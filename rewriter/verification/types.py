@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from rewriter.dump.names import SourceLine
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import label
 
 Outcome = Literal["agrees", "differs", "unchecked"]
@@ -64,8 +64,8 @@ class Checked:
     comparison: Comparison
 
 
-@dataclass(frozen=True)
-class LaunchCheck:
+@dataclass(frozen=True, kw_only=True)
+class LaunchCheck(RecordedLaunch):
     """The check of one launch of a run.
 
     `reason` says why it was not checked, or adds a note on how. `together` are other launches that
@@ -73,17 +73,11 @@ class LaunchCheck:
     `deterministic`.
     """
 
-    run: str
     launch: int
-    iteration: int
-    kernel: str
-    kind: str
-    line: int
-    outcome: Outcome
+    outcome: Outcome = "unchecked"
     route: Route = ""
     reason: str = ""
     results: tuple[Checked, ...] = ()
-    lines: tuple[SourceLine, ...] = ()
     together: tuple[int, ...] = ()
     independent: tuple[str, ...] = ()
     artifact: str = ""

@@ -15,6 +15,7 @@ from rewriter.artifact.naming.attribution import held_inside, held_values, inner
 from rewriter.artifact.naming.fragment import fragments
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.core.errors import RewriterError
+from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -134,19 +135,8 @@ class _Call:
 
     def _check(self, step: RunStep) -> LaunchCheck:
         assert step.launch is not None
-        facts = self._run.launch_row(step.launch)
-        lines = self._run.names.lines.get(step.launch, ())
-        base = LaunchCheck(
-            self._run.name,
-            step.launch,
-            step.iteration,
-            step.kernel,
-            facts.kind,
-            facts.line,
-            "unchecked",
-            lines=tuple(lines),
-            artifact=self._run.artifact,
-        )
+        place = dataflow.recorded(self._run, step)
+        base = LaunchCheck(**vars(place), artifact=self._run.artifact)
         launch = self._launches.get(step.launch)
         if launch is None or launch.kernel != step.kernel:
             return replace(base, reason="the dump has no copy of the wrapper")

@@ -19,7 +19,7 @@ DIED = ExitStatus(1, message="IndexError: index 1515870810 is out of bounds")
 WELL = ExitStatus(0)
 STOPPED = Verdict(
     rank=0, run="rank0/run0", pid=1, artifact="c.py", state="running", ended=DIED, launch=4,
-    iteration=0, kernel="topk", kind="fallback", scope="call", line=30, arguments=(),
+    step=4, iteration=0, kernel="topk", kind="fallback", scope="call", line=30, arguments=(),
     source_nodes=(), origins=(), probes=("hash",), lines=(),
 )  # fmt: skip
 

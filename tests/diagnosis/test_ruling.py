@@ -36,7 +36,7 @@ LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
 def verdict(state: VerdictState, launch: int = 2, ended: ExitStatus | None = None) -> Verdict:
     return Verdict(
         rank=0, run="rank0/run0", pid=1, artifact="c.py", state=state, ended=ended, launch=launch,
-        iteration=0, kernel="cpp_fused_log_2", kind="cpp", scope="call", line=30, arguments=(),
+        step=0, iteration=0, kernel="cpp_fused_log_2", kind="cpp", scope="call", line=30, arguments=(),
         source_nodes=(), origins=(), probes=("print",), lines=(LINE,),
     )  # fmt: skip
 
@@ -46,8 +46,9 @@ def check(launch: int, outcome: Outcome, reason: str = "") -> LaunchCheck:
     comparison = Comparison(wrong, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
     results = () if outcome == "unchecked" else (Checked("buf1", "log = aten.log(x)", comparison),)
     return LaunchCheck(
-        "rank0/run0", launch, 0, "cpp_fused_log_2", "cpp", 30, outcome, "graph", reason, results,
-        (LINE,), artifact="c.py",
+        run="rank0/run0", step=launch + 1, launch=launch, iteration=0, kernel="cpp_fused_log_2",
+        kind="cpp", scope="call", line=30, source_nodes=(), origins=(), lines=(LINE,),
+        outcome=outcome, route="graph", reason=reason, results=results, artifact="c.py",
     )  # fmt: skip
 
 

@@ -15,7 +15,10 @@ from rewriter.reproduction.independent.checks import _added  # noqa: E402
 from rewriter.verification.text import coverage, describe  # noqa: E402
 from rewriter.verification.types import LaunchCheck, Verification  # noqa: E402
 
-_CHECK = LaunchCheck("rank0/run0", 3, 0, "cpp_fused_sum_3", "cpp", 9, "unchecked")
+_CHECK = LaunchCheck(
+    run="rank0/run0", step=4, launch=3, iteration=0, kernel="cpp_fused_sum_3", kind="cpp",
+    scope="call", line=9, source_nodes=(), origins=(),
+)  # fmt: skip
 
 
 def _result(folder: Path, **changes: float) -> LaunchCheck:

@@ -19,7 +19,10 @@ from rewriter.verification.types import (
 from rewriter.verification.verify import surest
 
 WRONG = Comparison(5, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
-AGREES = LaunchCheck("rank0/run0", 0, 0, "cpp_fused_log_0", "cpp", 20, "agrees", "graph")
+AGREES = LaunchCheck(
+    run="rank0/run0", step=1, launch=0, iteration=0, kernel="cpp_fused_log_0", kind="cpp",
+    scope="call", line=20, source_nodes=(), origins=(), outcome="agrees", route="graph",
+)  # fmt: skip
 DIFFERS = replace(
     AGREES, launch=2, outcome="differs", results=(Checked("buf1", "log = aten.log(x)", WRONG),)
 )

@@ -187,21 +187,29 @@ def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> Unwrit
     """
     if not varying or varying[0].received or _is_free(varying[0]):
         return None  # later ones may follow from the first
-    again = _again(varying[:1], first, second)
-    return next((_judged(*known) for known in again), None)
+    return next(map(_judged, _again(varying[:1], first, second)), None)
 
 
-def _again(
-    differences: Sequence[Difference], first: Path, second: Path
-) -> Iterator[tuple[Difference, Pair, RunStep, RunStep]]:
-    """The launches as they ran in two further runs, as far as they did."""
+class _Again(NamedTuple):
+    """A launch that differs, as it ran in two further runs: the rows of both that are of the same
+    value."""
+
+    difference: Difference
+    pair: Pair
+    rows: list[tuple[TensorRow, TensorRow]]
+
+
+def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iterator[_Again]:
+    """The launches in two further runs, as far as they ran there."""
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
     for one in differences:
-        run, launch, iteration = one.place
-        if (pair := runs.get(run)) is not None:
-            steps = [_step(side, launch, iteration) for side in pair]
-            if steps[0] is not None and steps[1] is not None:
-                yield one, pair, steps[0], steps[1]
+        run, *which = one.place
+        steps = [(side, step) for side in runs.get(run, ()) if (step := _step(side, *which))]
+        if len(steps) == 2:
+            mine, theirs = (dataflow.tensors(side.rows(step)) for side, step in steps)
+            known = {(x.phase, x.arg): x for x in theirs[::-1]}
+            rows = [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
+            yield _Again(one, runs[run], rows)
 
 
 def _is_free(one: Difference) -> bool:
@@ -229,16 +237,16 @@ def judge(
     known: dict[Place | None, Difference] = {one.place: one for one in differences}
     flows: dict[str, list[FlowNode]] = {}  # by the call, as the next
     returned: dict[str, dict[int, set[str]]] = {}
-    for one, pair, step, other in _again(differences, first, second):
-        run = one.pair.first.name
-        if (read := _judged(one, pair, step, other)) is not None:
+    for again in _again(differences, first, second):
+        one, run = again.difference, again.difference.pair.first.name
+        if (read := _judged(again)) is not None:
             found.append(read)
             continue
         if run not in returned:
             flows[run] = dataflow.trace(one.pair.first)
             returned[run] = _returned(one.pair.first, flows[run])
         names = returned[run].get(one.steps[0].position, set())
-        for left in _left(one, pair, step, other, names):
+        for left in _left(again, names):
             place = _first_writer(one.pair.first, flows[run], one.steps[0].position, left.name)
             if place in known:
                 found.append(replace(left, difference=known[place]))
@@ -246,34 +254,26 @@ def judge(
     return sorted(found, key=lambda one: order[one.difference.place])
 
 
-def _left(
-    difference: Difference, pair: Pair, one: RunStep, other: RunStep, returned: set[str]
-) -> Iterator[LeftUnwritten]:
+def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:
     """What is unwritten of the results of a launch that are `returned`, and no later launch writes:
     by this launch, or by one before that it updates in place."""
-    rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
-    for row in rows[0]:
-        match = [x for x in rows[1] if x.is_result and x.arg == row.arg]
-        if not match or not row.is_result or row.phase == "before" or row.arg not in returned:
+    for row, other in again.rows:
+        if not row.is_result or row.arg not in returned:
             continue
-        compared = _compare(pair, row, match[0])
+        compared = _compare(again.pair, row, other)
         if compared is None or compared.left is None:
             continue
         filling, index = compared.left
-        if _passes_on(pair, rows, filling):
-            continue
-        yield LeftUnwritten(difference, row.arg, filling, compared.filled[filling], row.size, index)
+        if not _passes_on(again, filling):
+            count = compared.filled[filling]
+            yield LeftUnwritten(again.difference, row.arg, filling, count, row.size, index)
 
 
-def _passes_on(pair: Pair, rows: Sequence[Sequence[TensorRow]], filling: Filling) -> bool:
+def _passes_on(again: _Again, filling: Filling) -> bool:
     """Whether a launch was given this filling in a value that another one computed from it, such as
     a running sum: a copy holds it, too."""
-    for row in rows[0]:
-        match = [x for x in rows[1] if (x.phase, x.arg) == (row.phase, row.arg)]
-        given = _compare(pair, row, match[0]) if row.phase == "before" and match else None
-        if given is not None and given.computed and filling in given.filled:
-            return True
-    return False
+    given = (_compare(again.pair, *rows) for rows in again.rows if rows[0].phase == "before")
+    return any(x is not None and x.computed and filling in x.filled for x in given)
 
 
 def _first_writer(
@@ -364,19 +364,15 @@ class _Compared(NamedTuple):
     left: tuple[Filling, tuple[int, ...]] | None = None
 
 
-def _judged(
-    difference: Difference, pair: Pair, one: RunStep, other: RunStep
-) -> UnwrittenRead | None:
+def _judged(again: _Again) -> UnwrittenRead | None:
     given: dict[str, tuple[Filling, int]] = {}
     own: dict[str, tuple[Filling, int]] = {}  # results that it may have read back
-    rows = [dataflow.tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
     count = numel = 0
     element: Element | None = None
-    for row in rows[0]:
-        match = [x for x in rows[1] if (x.phase, x.arg) == (row.phase, row.arg)]
-        if not match or not (row.phase == "before" or row.is_result):
+    for row, other in again.rows:
+        if not (row.phase == "before" or row.is_result):
             continue
-        if (compared := _compare(pair, row, match[0])) is None:
+        if (compared := _compare(again.pair, row, other)) is None:
             continue
         if row.phase == "before":
             if compared.computed:
@@ -392,7 +388,7 @@ def _judged(
                     own[row.arg] = (filling, elements)
     if element is None:
         return None
-    return UnwrittenRead(difference, count, numel, element, given or own)
+    return UnwrittenRead(again.difference, count, numel, element, given or own)
 
 
 def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:

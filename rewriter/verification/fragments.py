@@ -17,14 +17,14 @@ from dataclasses import replace
 import torch
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
-from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.locate.types import Argument, Launch
+from rewriter.locate.types import Argument
 from rewriter.verification import received
 from rewriter.verification.bounded import NARROW, Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator, run
 from rewriter.verification.graph_types import bias_of_convolution, named_sizes, tensor_type
 from rewriter.verification.judge import compare_recorded
+from rewriter.verification.received import LaunchValues
 from rewriter.verification.types import Checked, Comparison
 
 _ITEM = re.compile(r"getitem(?:_(\d+))?$")
@@ -49,20 +49,9 @@ class NoneAgreesError(UncheckedError):
     """A buffer agrees with no candidate, but it may be a value that has no name in the fragment."""
 
 
-def check_fragment(
-    graph: FxGraph,
-    launch: Launch,
-    dump: RunDump,
-    given: Mapping[str, TensorRow],
-    written: Mapping[str, TensorRow],
-    numbers: Mapping[str, int] | None = None,
-) -> list[Checked]:
-    """Check the results of a launch. `numbers` are integer arguments, by their expressions.
-
-    Raises `UncheckedError` if the fragment does not say enough.
-    """
-    graph = _with_items(_updated_in_place(graph))
-    fragment = _Fragment(graph, launch, dump, given, written, numbers or {})
+def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
+    """Check what a launch wrote. Raises `UncheckedError` if the fragment does not say enough."""
+    fragment = _Fragment(_with_items(_updated_in_place(graph)), values)
     best: list[Checked] | None = None
     problem = UncheckedError("its arguments do not fit what the fragment reads")
     for pairs in itertools.islice(fragment.matchings(), _MOST):
@@ -82,16 +71,9 @@ def check_fragment(
 
 
 class _Fragment:
-    def __init__(
-        self,
-        graph: FxGraph,
-        launch: Launch,
-        dump: RunDump,
-        given: Mapping[str, TensorRow],
-        written: Mapping[str, TensorRow],
-        numbers: Mapping[str, int],
-    ) -> None:
-        self._graph, self._dump, self._given, self._written = graph, dump, given, written
+    def __init__(self, graph: FxGraph, values: LaunchValues) -> None:
+        self._graph, self._values = graph, values
+        self._given, self._written = values.given, values.written
         # Results of the kernel that it also reads are no placeholders.
         copies = [x for x in graph.nodes.values() if x.operator == "copy_"]
         # The nodes that are copied into inputs, by the input's name in the call.
@@ -102,7 +84,7 @@ class _Fragment:
         self._open = set(reads) - set(graph.nodes) - set(graph.types)
         # Sizes that the program read from a tensor: `u1 = buf6.item()`.
         items = sorted(x for x in self._open if x.startswith(_NUMBER))
-        made = [n for x, n in numbers.items() if _UNBACKED.fullmatch(x)]
+        made = [n for x, n in values.numbers.items() if _UNBACKED.fullmatch(x)]
         self._numbers = dict(zip(items, made, strict=True)) if len(items) == len(made) else {}
         self._updated: dict[str, str] = {}  # the nodes of buffers that the kernel updates
         # A buffer that is no node: what an earlier kernel computed a part of the nodes to, such as
@@ -112,10 +94,10 @@ class _Fragment:
         self._is_bare = not graph.types and not graph.outputs
         if self._is_bare:
             self._read = [x for x in reads if x in self._open]
-        tensors = {x.name: x for x in launch.args if x.type == "tensor"}
-        self._in = [x for x in tensors.values() if x.role == "in" and x.name in given]
-        self._inout = [x for x in tensors.values() if x.role == "inout" and x.name in given]
-        self._out = [x for x in tensors.values() if x.role != "in" and x.name in written]
+        tensors = {x.name: x for x in values.launch.args if x.type == "tensor"}
+        self._in = [x for x in tensors.values() if x.role == "in" and x.name in self._given]
+        self._inout = [x for x in tensors.values() if x.role == "inout" and x.name in self._given]
+        self._out = [x for x in tensors.values() if x.role != "in" and x.name in self._written]
 
     def matchings(self) -> Iterator[_Pairs]:
         """The ways to match placeholders with arguments, the likeliest first."""
@@ -146,12 +128,15 @@ class _Fragment:
 
     def results(self, pairs: _Pairs) -> list[Checked]:
         """Compare what the launch wrote with what the fragment computes, for one matching."""
-        sizes = self._sizes(pairs) | self._numbers
+        sizes = dict(self._numbers)
+        for name, argument in pairs:
+            shape = self._given[argument.name].shape
+            sizes |= named_sizes(self._graph.types.get(name, ""), shape)
         known: dict[str, Bounded] = {}
         for name, argument in pairs:
             row = self._given[argument.name]
             kind = tensor_type(self._graph.types.get(name, ""), sizes)
-            tensor = received.load(self._dump, row)
+            tensor = self._values.load(row)
             value = exact(received.layouts(tensor, row, kind)[0])
             known[name] = _before_rounding(value) if self._has_part else value
         self._updated = {
@@ -159,13 +144,10 @@ class _Fragment:
             for name, argument in pairs
             if name.endswith(_BEFORE)
         }
-        for argument in (
-            *self._in,
-            *self._inout,
-        ):  # arguments with the name of an input of the call
+        for argument in (*self._in, *self._inout):  # named like an input of the call
             if argument.buffer in self._open and argument.buffer not in known:
                 row = self._given[argument.name]
-                known[argument.buffer] = exact(received.load(self._dump, row))
+                known[argument.buffer] = exact(self._values.load(row))
         known |= self._unnamed(known)
         found: list[Checked] = []
         for link in self._links(known, sizes):
@@ -209,7 +191,7 @@ class _Fragment:
             row = self._written[argument.name]
             if name not in self._graph.nodes or argument.role == "inout":
                 return []
-            comparison = self._compare(evaluator, name, received.load(self._dump, row), row)
+            comparison = self._compare(evaluator, name, self._values.load(row), row)
             if comparison is None:
                 return []
             found.append(Checked(argument.name, self._graph.statement(name), comparison))
@@ -229,10 +211,14 @@ class _Fragment:
             if argument.role == "inout" and copied in computable:
                 kind = evaluator.type_of(copied)
                 name = copied if kind is None or kind.fits(row) else name
-            if name:
-                found.append(self._left(evaluator, name, argument, row))
+            if not name:
+                waiting.append(argument)
                 continue
-            waiting.append(argument)
+            # A buffer that the kernel updates, or an input that it changes, can only be this node.
+            comparison = self._compare(evaluator, name, self._values.load(row), row)
+            if comparison is None:
+                raise UncheckedError(f"{argument.name} is no {name} of the fragment")
+            found.append(Checked(argument.name, self._graph.statement(name), comparison))
         # Those that agree take their names first, nodes before buffers that may be any of them:
         # another result is then none of these.
         names.sort(key=lambda name: name not in self._graph.nodes)
@@ -256,14 +242,6 @@ class _Fragment:
             raise UncheckedError("what it wrote was not saved")
         return found
 
-    def _left(self, evaluator: Evaluator, name: str, argument: Argument, row: TensorRow) -> Checked:
-        """Check a buffer that the kernel updates, or an input that it changes: only one node can be
-        its result."""
-        comparison = self._compare(evaluator, name, received.load(self._dump, row), row)
-        if comparison is None:
-            raise UncheckedError(f"{argument.name} is no {name} of the fragment")
-        return Checked(argument.name, self._graph.statement(name), comparison)
-
     def _best(
         self,
         evaluator: Evaluator,
@@ -274,7 +252,7 @@ class _Fragment:
     ) -> tuple[str, str, Comparison]:
         """The result that an argument is, the node whose value it has, and how it differs: the
         first candidate that agrees, or else the last one that is possible."""
-        got = received.load(self._dump, row)
+        got = self._values.load(row)
         computable = evaluator.computable()
         last: tuple[str, Comparison] | None = None
         tried: list[tuple[str, Comparison]] = []
@@ -323,14 +301,6 @@ class _Fragment:
         if not isinstance(expected, Bounded) or expected.value.numel() != got.numel():
             return None
         return compare_recorded(got, row, expected, kind)
-
-    def _sizes(self, pairs: _Pairs) -> dict[str, int]:
-        """The named sizes, from the shapes of the arguments."""
-        sizes: dict[str, int] = {}
-        for name, argument in pairs:
-            shape = self._given[argument.name].shape
-            sizes |= named_sizes(self._graph.types.get(name, ""), shape)
-        return sizes
 
     def _unnamed(self, known: Mapping[str, Bounded]) -> dict[str, Bounded]:
         """Nodes that the fragment reads, if the kernel gets their value in a buffer of another

@@ -79,8 +79,8 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     # A value near the largest number of the type may be rounded to infinity.
     edge = wrote.abs().isinf() & (value.abs() + allowed >= facts.max)
     wrong = ~(same | edge)
-    count, numel = int(wrong.sum()), got.numel()
-    if not numel:
+    count = int(wrong.sum())
+    if not got.numel():
         return Comparison(0, 0)
     excess = error / allowed.clamp_min(1e-300)
     if count:
@@ -88,17 +88,8 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     else:
         excess = torch.where(unsure, 0.0, excess.nan_to_num(0.0, 0.0, 0.0))
     flat = int(excess.reshape(-1).argmax())
-    at = _unravel(flat, tuple(got.shape))
-    return Comparison(
-        count,
-        numel,
-        int(unsure.sum()),
-        at,
-        _number(value, flat),
-        _number(wrote, flat),
-        float(allowed.reshape(-1)[flat]),
-        reason(expected, dtype),
-    )
+    most = float(allowed.reshape(-1)[flat])
+    return _comparison(count, unsure, value, wrote, flat, most, reason(expected, dtype))
 
 
 def reason(expected: Bounded, dtype: torch.dtype) -> str:
@@ -120,24 +111,22 @@ def _exactly(got: torch.Tensor, expected: Bounded) -> Comparison:
     if not got.numel():
         return Comparison(0, 0)
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
-    at = _unravel(flat, tuple(got.shape))
-    return Comparison(
-        count, got.numel(), int(unsure.sum()), at, _number(value, flat), _number(got, flat), 0.0,
-        f"{_name(got.dtype)} is exact",
-    )  # fmt: skip
+    return _comparison(count, unsure, value, got, flat, 0.0, f"{_name(got.dtype)} is exact")
 
 
-def _number(tensor: torch.Tensor, flat: int) -> float:
-    one = tensor.reshape(-1)[flat]
-    return float(one.abs()) if one.is_complex() else float(one)
-
-
-def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    place: list[int] = []
-    for size in reversed(shape):
-        flat, at = divmod(flat, size)
-        place.append(at)
-    return tuple(reversed(place))
+def _comparison(
+    wrong: int,
+    unsure: torch.Tensor,
+    expected: torch.Tensor,
+    got: torch.Tensor,
+    flat: int,
+    allowed: float,
+    why: str,
+) -> Comparison:
+    at = tuple(int(x) for x in torch.unravel_index(torch.tensor(flat), got.shape))
+    ends = (one.reshape(-1)[flat] for one in (expected, got))
+    wants, has = (float(one.abs() if one.is_complex() else one) for one in ends)
+    return Comparison(wrong, got.numel(), int(unsure.sum()), at, wants, has, allowed, why)
 
 
 def _name(dtype: torch.dtype | str) -> str:

@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow, saved
-from rewriter.dump.reading import RunDump
-from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.dump.reading import RunDump, RunStep
+from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
+from rewriter.locate.types import Argument, Launch
 from rewriter.runtime.text import short_dtype
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.graph_types import TensorType
 
+_INTEGER = re.compile(r"-?\d{1,18}")
 _DTYPES = {
     str(one).removeprefix("torch."): one
     for one in vars(torch).values()
     if isinstance(one, torch.dtype)
 }
+
+
+@dataclass(frozen=True)
+class LaunchValues:
+    """The tensors that a launch received and wrote, by name, and its integer arguments, by their
+    expressions."""
+
+    run: RunDump
+    launch: Launch
+    given: Mapping[str, TensorRow]
+    written: Mapping[str, TensorRow]
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: RunDump, step: RunStep, launch: Launch) -> LaunchValues:
+        rows = run.rows(step)
+        scalars = ((x.arg, x.value) for x in rows if isinstance(x, ScalarRow) and x.type == "int")
+        numbers = {x: int(n) for x, n in scalars if isinstance(n, str) and _INTEGER.fullmatch(n)}
+        return cls(run, launch, given(rows), written(rows), numbers)
+
+    def load(self, row: TensorRow) -> torch.Tensor:
+        """The saved tensor of a row. Raises `UncheckedError` if there is none."""
+        return load(self.run, row)
+
+    @property
+    def results(self) -> dict[str, Argument]:
+        """The arguments that it wrote, by name, each once."""
+        found: dict[str, Argument] = {}
+        for one in self.launch.args:
+            if one.role != "in" and one.name in self.written:
+                found.setdefault(one.name, one)
+        return found
 
 
 def given(rows: Sequence[EventRow]) -> dict[str, TensorRow]:

@@ -18,13 +18,10 @@ from typing import Any
 import torch
 
 from rewriter.core.errors import RewriterError
-from rewriter.dump.reading import RunDump
-from rewriter.dump.rows import TensorRow
-from rewriter.locate.types import Launch
-from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact, in_short
 from rewriter.verification.judge import compare
 from rewriter.verification.operators.sampled import sampled
+from rewriter.verification.received import LaunchValues
 from rewriter.verification.types import Checked
 
 _Function = Callable[..., Any]
@@ -80,28 +77,22 @@ def reference_of(references: Sequence[Reference], kernel: str) -> Reference | No
     return fitting[-1] if fitting else None
 
 
-def check_reference(
-    reference: Reference,
-    launch: Launch,
-    run: RunDump,
-    given: Mapping[str, TensorRow],
-    written: Mapping[str, TensorRow],
-) -> list[Checked]:
+def check_reference(reference: Reference, values: LaunchValues) -> list[Checked]:
     """Check what a launch wrote. Raises `UncheckedError` if that is not possible."""
-    names = dict.fromkeys(x.name for x in launch.args if x.type == "tensor")
-    handed = [exact(received.load(run, given[x])) for x in names if x in given]
-    results = {x: received.load(run, written[x]) for x in names if x in written}
-    values = _called(reference, handed, results)
-    if len(values) != len(results):  # some may not have been written after all
-        before = {x: received.load(run, given[x]) for x in results if x in given}
+    names = dict.fromkeys(x.name for x in values.launch.args if x.type == "tensor")
+    given = {x: values.load(values.given[x]) for x in names if x in values.given}
+    handed = list(map(exact, given.values()))
+    results = {x: values.load(values.written[x]) for x in names if x in values.written}
+    expected = _called(reference, handed, results)
+    if len(expected) != len(results):  # some may not have been written after all
         results = {x: got for x, got in results.items()
-                   if x not in before or not torch.equal(before[x], got)}  # fmt: skip
-    if len(values) != len(results):
-        problem = f"{reference.text} gives {len(values)} tensors, and it wrote {len(results)}"
+                   if x not in given or not torch.equal(given[x], got)}  # fmt: skip
+    if len(expected) != len(results):
+        problem = f"{reference.text} gives {len(expected)} tensors, and it wrote {len(results)}"
         raise UncheckedError(problem)
     return [
         Checked(name, reference.text, _compared(name, got, value))
-        for (name, got), value in zip(results.items(), values, strict=True)
+        for (name, got), value in zip(results.items(), expected, strict=True)
     ]
 
 

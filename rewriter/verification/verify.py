@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,22 +16,22 @@ from rewriter.artifact.naming.graph import FxGraph
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
+from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
-from rewriter.verification import calls, functional, received
+from rewriter.verification import calls, functional
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.verification.graph_types import graph_sizes
 from rewriter.verification.judge import compare_recorded
 from rewriter.verification.operators import products
+from rewriter.verification.received import LaunchValues
 from rewriter.verification.references import Reference, check_reference, reference_of
 from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
 from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
-_INTEGER = re.compile(r"-?\d{1,18}")
 _NO_GRAPH = (
     "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
     "from Inductor's cache nor from a debug directory; name one with --graph"
@@ -155,28 +154,29 @@ class _Call:
         return any((row.device or "cpu").partition(":")[0] not in ("cpu", "meta") for row in rows)
 
     def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
-        rows = self._run.rows(step)
-        given, written = received.given(rows), received.written(rows)
-        if not written:
+        values = LaunchValues.of(self._run, step, launch)
+        if not values.written:
             return replace(base, reason="it wrote nothing that was saved")
-        if not any(row.size for row in written.values()):
+        if not any(row.size for row in values.written.values()):
             return replace(base, outcome="agrees", reason="what it writes has no elements")
+        graph = self._graph(launch.scope, step.iteration)
         if (reference := reference_of(self._references, launch.kernel)) is not None:
-            self._follow(launch, step, given, written)
-            results = check_reference(reference, launch, self._run, given, written)
-            return self._by(base, "reference", results)
+            if graph is not None:  # it follows a launch that is checked against something else
+                with suppress(UncheckedError, RuntimeError):
+                    graph.check(values)
+            return self._by(base, "reference", check_reference(reference, values))
         by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
         if launch.kind in _CALLED and self._wrapper is not None:
-            by_call = self._by_call(launch, given, written)
+            by_call = self._by_call(values)
         outcome, problem = None, ""
-        if (graph := self._graph(launch.scope, step.iteration)) is not None:
+        if graph is not None:
             try:
-                outcome = graph.check(launch, given, written)
+                outcome = graph.check(values)
             except UncheckedError as error:
                 problem = str(error)
         if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
-        by_fragment = self._by_fragment(base, launch, given, written, _numbers(rows))
+        by_fragment = self._by_fragment(base, values)
         found = [self._by_graph(base, outcome), by_fragment]
         judged = [one for one in found if one is not None and one.outcome != "unchecked"]
         if judged:
@@ -205,19 +205,12 @@ class _Call:
             return found
         return replace(found, together=outcome.group, reason=_partly(outcome.unknown))
 
-    def _by_fragment(
-        self,
-        base: LaunchCheck,
-        launch: Launch,
-        given: Mapping[str, TensorRow],
-        written: Mapping[str, TensorRow],
-        numbers: Mapping[str, int],
-    ) -> LaunchCheck | None:
-        fragment = self._fragments.get(launch.kernel)
+    def _by_fragment(self, base: LaunchCheck, values: LaunchValues) -> LaunchCheck | None:
+        fragment = self._fragments.get(values.launch.kernel)
         if fragment is None:
             return None
         try:
-            results = check_fragment(fragment, launch, self._run, given, written, numbers)
+            results = check_fragment(fragment, values)
         except UncheckedError as error:
             return replace(base, reason=str(error))
         return self._by(base, "fragment", results)
@@ -229,45 +222,29 @@ class _Call:
         outcome: Outcome = "differs" if wrong else "agrees"
         return replace(base, outcome=outcome, route=route, results=tuple(results))
 
-    def _follow(
-        self,
-        launch: Launch,
-        step: RunStep,
-        given: Mapping[str, TensorRow],
-        written: Mapping[str, TensorRow],
-    ) -> None:
-        """Let the graph follow a launch that is checked against something else."""
-        graph = self._graph(launch.scope, step.iteration)
-        if graph is not None:
-            with suppress(UncheckedError, RuntimeError):
-                graph.check(launch, given, written)
-
-    def _by_call(
-        self, launch: Launch, given: Mapping[str, TensorRow], written: Mapping[str, TensorRow]
-    ) -> list[Checked] | UncheckedError:
+    def _by_call(self, values: LaunchValues) -> list[Checked] | UncheckedError:
         """Compare the results with the operator that the launch calls."""
+        launch = values.launch
         is_python = self._wrapper is not None and self._wrapper.language == "python"
         point = launch.insertion_point
         text = self._source[point.start : point.end].decode("utf-8", "replace")
         known = {}
         try:
             for argument in launch.args:
-                if (row := given.get(argument.name)) is not None and argument.role != "out":
-                    known[argument.expr] = exact(received.load(self._run, row))
-            value = calls.evaluate(text, known) if is_python else calls.evaluate_shim(launch, known)
-            values = calls.outputs(value)
-            results = [x for x in launch.args if x.role != "in" and x.name in written]
-            results = list({x.name: x for x in results}.values())
-            if not results:
+                row = values.given.get(argument.name)
+                if row is not None and argument.role != "out":
+                    known[argument.expr] = exact(values.load(row))
+            given = calls.evaluate(text, known) if is_python else calls.evaluate_shim(launch, known)
+            if not values.results:
                 return UncheckedError("what it wrote was not saved")
             found = []
-            placed = by_item(results)
-            for place, value in enumerate(values):
+            placed = by_item([*values.results.values()])
+            for place, value in enumerate(calls.outputs(given)):
                 if value is None or place not in placed:
                     continue
                 argument = placed[place]
-                row = written[argument.name]
-                got = received.load(self._run, row)
+                row = values.written[argument.name]
+                got = values.load(row)
                 if got.numel() != value.value.numel():
                     return UncheckedError("its results have other shapes than the operator's")
                 comparison = compare_recorded(got, row, value)
@@ -290,12 +267,6 @@ def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
         return silent, one.outcome != "agrees", one.route != "fragment"
 
     return min(judged, key=rank)
-
-
-def _numbers(rows: Sequence[EventRow]) -> dict[str, int]:
-    """The integer arguments of a launch, by their expressions."""
-    values = ((x.arg, x.value) for x in rows if isinstance(x, ScalarRow) and x.type == "int")
-    return {x: int(n) for x, n in values if isinstance(n, str) and _INTEGER.fullmatch(n)}
 
 
 def _as_recorded(launch: Launch, run: RunDump) -> Launch:

@@ -9,8 +9,9 @@ sum. A launch that reads it is then checked together with its producer, from wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 
@@ -24,6 +25,7 @@ from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType, bias_of_convolution
 from rewriter.verification.judge import compare, compare_node, value_of
+from rewriter.verification.received import LaunchValues
 from rewriter.verification.types import Checked, Comparison
 
 # Operators that Inductor calls from a library, unless a kernel's name contains them.
@@ -85,14 +87,10 @@ class WholeGraph:
         self._taken: set[str] = set()
         self._types = Evaluator(graph, {}, sizes)
 
-    def check(
-        self,
-        launch: Launch,
-        given: Mapping[str, TensorRow],
-        written: Mapping[str, TensorRow],
-    ) -> GraphOutcome:
+    def check(self, values: LaunchValues) -> GraphOutcome:
         """Check a launch, and remember which nodes its results are."""
-        known, group = self._known(launch, given)
+        launch = values.launch
+        known, group = self._known(launch, values.given)
         is_call = launch.kind not in FUSED
         outcome = GraphOutcome(group=group)
         evaluator = Evaluator(self._graph, known, self._sizes)
@@ -100,13 +98,16 @@ class WholeGraph:
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
         problem: UncheckedError | None = None
-        for name, argument, row in self._results(launch, written):
+        for name, argument in values.results.items():
+            row = values.written[name]
             claim = self._claim(argument, launch)
-            candidates = self._candidates(launch, row, computable, known, is_call=is_call)
+            candidates = self._candidates(launch, row, computable - known.keys(), is_call=is_call)
             checked: Checked | None = None
             try:
-                got = received.load(self._run, row)
-                nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
+                got = values.load(row)
+                is_claim = claim in computable and self._fits(claim, row)
+                judge = self._as_claimed if is_claim else self._by_values
+                nodes, checked = judge(evaluator, claim, candidates, got, row)
             except UncheckedError as error:
                 problem, nodes = problem or error, (claim,) if claim else ()
             if not nodes and is_call:
@@ -118,7 +119,12 @@ class WholeGraph:
                 outcome.results.append(checked)
             else:
                 outcome.unknown.append(name)
-        self._remember(launch, written, found, evaluator, known, group)
+        for name, argument in values.results.items():
+            nodes, row = found[name], values.written[name]
+            self._taken.update(nodes)
+            view = self._view(nodes, row, evaluator) if nodes else ""
+            held = _Held(nodes, view, row, launch.index, {} if nodes else dict(known), group)
+            self._held[_variable(argument)] = self._held[argument.buffer] = held
         if problem is not None and not outcome.results:
             raise problem
         return outcome
@@ -221,16 +227,6 @@ class WholeGraph:
                 kind = kind.contiguous()
             known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
 
-    def _results(
-        self, launch: Launch, written: Mapping[str, TensorRow]
-    ) -> Iterator[tuple[str, Argument, TensorRow]]:
-        seen = set()
-        for argument in launch.args:
-            row = written.get(argument.name)
-            if row is not None and argument.role != "in" and argument.name not in seen:
-                seen.add(argument.name)
-                yield argument.name, argument, row
-
     def _claim(self, argument: Argument, launch: Launch) -> str:
         """The node that a buffer should hold by the data flow; empty if that is not known."""
         claim = self._claims.get((argument.buffer, launch.index), "")
@@ -247,20 +243,18 @@ class WholeGraph:
         # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
         return any(one.startswith(node.operator.rstrip("_")) for one in operators)
 
+    def _fits(self, name: str, row: TensorRow) -> bool:
+        kind = self._types.type_of(name)
+        return kind is not None and kind.fits(row)
+
     def _candidates(
-        self,
-        launch: Launch,
-        row: TensorRow,
-        computable: set[str],
-        known: Mapping[str, Bounded],
-        *,
-        is_call: bool,
+        self, launch: Launch, row: TensorRow, computable: set[str], *, is_call: bool
     ) -> list[str]:
         """The nodes that a buffer may hold, the likeliest first."""
         operators = called(launch)
         found = []
         for node in self._graph.nodes.values():
-            if node.name not in computable or node.name in known or node.is_view:
+            if node.name not in computable or node.is_view:
                 continue
             source = self._graph.nodes.get(node.reads[0]) if node.item is not None else node
             if source is None or node.operator == "copy_":
@@ -269,40 +263,34 @@ class WholeGraph:
                 continue
             if is_call and node.name in self._taken:
                 continue
-            kind = self._types.type_of(node.name)
-            if kind is not None and kind.fits(row):
+            if self._fits(node.name, row):
                 found.append(node.name)
         used = {name for node in self._graph.nodes.values() for name in node.reads}
         # A kernel writes what others read: prefer the last node of a chain to those inside it.
         found.sort(key=lambda name: name in used)
         return found[:_MOST]
 
-    def _judge(
-        self,
-        evaluator: Evaluator,
-        claim: str,
-        candidates: list[str],
-        got: torch.Tensor,
+    def _as_claimed(
+        self, evaluator: Evaluator, claim: str, candidates: list[str], got: torch.Tensor,
         row: TensorRow,
-        computable: set[str],
-    ) -> tuple[tuple[str, ...], Checked | None]:
+    ) -> tuple[tuple[str, ...], Checked]:  # fmt: skip
+        """The node that a result is, and its check: the claim, unless another node agrees."""
+        above = self._ancestors(claim)
+        names = [claim, *(one for one in candidates if one != claim and one not in above)]
+        tried = ((name, compare_node(got, row, name, evaluator)) for name in names)
+        first = next(tried)
+        name, comparison = next((x for x in chain([first], tried) if x[1].agrees), first)
+        return (name,), Checked(row.arg, self._graph.statement(name), comparison)
+
+    def _by_values(
+        self, evaluator: Evaluator, claim: str, candidates: list[str], got: torch.Tensor,
+        row: TensorRow,
+    ) -> tuple[tuple[str, ...], Checked | None]:  # fmt: skip
         """The nodes that a result may be, and its check; `()` and `None` if it matches no node."""
-        kind = self._types.type_of(claim) if claim else None
-        if claim in computable and kind is not None and kind.fits(row):
-            comparison = self._compare(evaluator, claim, got, row)
-            if comparison.agrees:
-                return (claim,), Checked(row.arg, self._graph.statement(claim), comparison)
-            above = self._ancestors(claim)
-            others = [one for one in candidates if one != claim and one not in above]
-            for name in others:
-                other = self._compare(evaluator, name, got, row)
-                if other.agrees:
-                    return (name,), Checked(row.arg, self._graph.statement(name), other)
-            return (claim,), Checked(row.arg, self._graph.statement(claim), comparison)
         agreeing: list[tuple[str, Comparison]] = []
         for name in candidates:
             try:
-                comparison = self._compare(evaluator, name, got, row)
+                comparison = compare_node(got, row, name, evaluator)
             except UncheckedError:
                 continue
             if comparison.agrees and _is_sharp(value_of(name, evaluator)):
@@ -311,29 +299,6 @@ class WholeGraph:
             return ((claim,) if claim else ()), None
         names = tuple(name for name, _ in agreeing)
         return names, Checked(row.arg, self._graph.statement(names[0]), agreeing[0][1])
-
-    def _compare(
-        self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
-    ) -> Comparison:
-        return compare_node(got, row, name, evaluator)
-
-    def _remember(
-        self,
-        launch: Launch,
-        written: Mapping[str, TensorRow],
-        found: Mapping[str, tuple[str, ...]],
-        evaluator: Evaluator,
-        known: Mapping[str, Bounded],
-        group: tuple[int, ...],
-    ) -> None:
-        for name, argument, row in self._results(launch, written):
-            nodes = found[name]
-            self._taken.update(nodes)
-            sources = {} if nodes else dict(known)
-            view = self._view(nodes, row, evaluator) if nodes else ""
-            held = _Held(nodes, view, row, launch.index, sources, group)
-            self._held[_variable(argument)] = held
-            self._held[argument.buffer] = held
 
     def _held_by(self, argument: Argument) -> _Held | None:
         """What the launches so far left in an argument; `None` if none of them wrote it."""

@@ -36,7 +36,7 @@ LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
 def verdict(state: VerdictState, launch: int = 2, ended: ExitStatus | None = None) -> Verdict:
     return Verdict(
         rank=0, run="rank0/run0", pid=1, artifact="c.py", state=state, ended=ended, launch=launch,
-        step=0, iteration=0, kernel="cpp_fused_log_2", kind="cpp", scope="call", line=30, arguments=(),
+        step=0, iteration=0, kernel="cpp_fused_log_2", kind="cpp", scope="call", line=30,
         source_nodes=(), origins=(), probes=("print",), lines=(LINE,),
     )  # fmt: skip
 

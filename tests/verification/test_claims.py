@@ -25,6 +25,7 @@ from rewriter.locate.types import Argument, Launch  # noqa: E402
 from rewriter.verification import calls, received  # noqa: E402
 from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.fragments import NoneAgreesError, check_fragment  # noqa: E402
+from rewriter.verification.received import LaunchValues  # noqa: E402
 
 _ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts"
 _SIZE = re.compile(r"\b[su]\d+\b")
@@ -96,7 +97,7 @@ def _of_fragment(
                 values[row.file] = tensor
                 rows[phase][argument.name] = row
     try:
-        found = check_fragment(graph, launch, _RUN, rows["before"], rows["after"])
+        found = check_fragment(graph, LaunchValues(_RUN, launch, rows["before"], rows["after"]))
     except NoneAgreesError:
         return ""  # on other values it does
     except UncheckedError as error:

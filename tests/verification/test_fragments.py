@@ -21,6 +21,7 @@ from rewriter.verification.bounded import Bounded, UncheckedError, exact  # noqa
 from rewriter.verification.evaluate import Evaluator  # noqa: E402
 from rewriter.verification.fragments import _with_items, check_fragment  # noqa: E402
 from rewriter.verification.graph_types import TensorType, tensor_type  # noqa: E402
+from rewriter.verification.received import LaunchValues  # noqa: E402
 
 _ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts" / "cuda-torch2.11"
 
@@ -36,7 +37,9 @@ class _Recorded:
     written: dict[str, TensorRow]
 
     def check(self) -> bool:
-        found = check_fragment(self.graph, self.launch, self.run, self.given, self.written)
+        found = check_fragment(
+            self.graph, LaunchValues(self.run, self.launch, self.given, self.written)
+        )
         return all(one.comparison.agrees for one in found)
 
 
@@ -170,7 +173,7 @@ def _launched(
     by_name = {x.name: x for x in launch.args}
     before = {x: _row(run, by_name[x], tensor, "before") for x, tensor in given.items()}
     after = {x: _row(run, by_name[x], tensor, "after") for x, tensor in written.items()}
-    found = check_fragment(graph, launch, run, before, after, numbers)
+    found = check_fragment(graph, LaunchValues(run, launch, before, after, numbers))
     return [one.comparison.agrees for one in found]
 
 

@@ -15,6 +15,7 @@ from rewriter.dump.reading import RunDump  # noqa: E402
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Launch  # noqa: E402
 from rewriter.verification.bounded import UncheckedError  # noqa: E402
+from rewriter.verification.received import LaunchValues  # noqa: E402
 from rewriter.verification.references import (  # noqa: E402
     Reference,
     check_reference,
@@ -63,7 +64,7 @@ def _check(name: str, launch: Launch, folder: Path) -> bool:
         )  # fmt: skip
     reference = Reference.read(f"add_k*={file}:{name}")
     run = RunDump(folder, 0, 0, RunFacts())
-    found = check_reference(reference, launch, run, rows["before"], rows["after"])
+    found = check_reference(reference, LaunchValues(run, launch, rows["before"], rows["after"]))
     assert [one.arg for one in found] == ["buf0"]
     return found[0].comparison.agrees
 

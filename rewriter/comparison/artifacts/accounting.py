@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rewriter.comparison.artifacts.buffer_facts import BufferFacts
@@ -143,9 +143,3 @@ def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> 
     while first > 1 and lines[first - 2].startswith("# "):
         first -= 1
     return range(first, last + 1)
-
-
-def drop_explained(numbers: Iterable[int], explained: Iterable[Collection[int]]) -> list[int]:
-    """The lines that belong to no launch or kernel that was already reported."""
-    known = {number for lines in explained for number in lines}
-    return [number for number in numbers if number not in known]

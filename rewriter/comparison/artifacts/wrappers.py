@@ -179,26 +179,9 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
     anchors = accounting.find_anchors(places, keys_a, keys_b)
     matched = accounting.compare(a.lines, b.lines, keys_a, keys_b, anchors)
     shown = [change or launches.rewritten(pair, keys_a, keys_b) for pair, change in changes]
-    kernels_a: list[int] = []
-    kernels_b: list[int] = []
-    explained_a = [
-        a.launch_lines[pair.a]
-        for pair, change in zip(pairs, shown, strict=True)
-        if change and pair.a is not None
-    ]
-    explained_b = [
-        b.launch_lines[pair.b]
-        for pair, change in zip(pairs, shown, strict=True)
-        if change and pair.b is not None
-    ]
-    for change in kernel_changes:
-        whole = change.a is None or change.b is None
-        if change.a:
-            kernels_a += a.kernel_lines(change.a, whole=whole)
-        if change.b:
-            kernels_b += b.kernel_lines(change.b, whole=whole)
-    lines_a = accounting.drop_explained(matched.removed, [*explained_a, kernels_a])
-    lines_b = accounting.drop_explained(matched.added, [*explained_b, kernels_b])
+    moved = [pair for pair, change in zip(pairs, shown, strict=True) if change]
+    lines_a = _unexplained(a, matched.removed, [x.a for x in moved], changed)
+    lines_b = _unexplained(b, matched.added, [x.b for x in moved], [(y, x) for x, y in changed])
     kept_a, kept_b = a.wrapper.restored.kept, b.wrapper.restored.kept
     return WrapperDifference(
         a.wrapper.name,
@@ -221,3 +204,17 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
         plain_a=a.wrapper.restored.source,
         plain_b=b.wrapper.restored.source,
     )
+
+
+def _unexplained(
+    view: WrapperView,
+    numbers: Sequence[int],
+    launches: Sequence[int | None],
+    kernels: Sequence[tuple[str | None, str | None]],
+) -> list[int]:
+    """The lines that belong to none of these launches and kernels, which were reported; `kernels`
+    are in pairs with those of the other side."""
+    known = {line for x in launches if x is not None for line in view.launch_lines[x]}
+    for own, other in kernels:
+        known.update(view.kernel_lines(own, whole=other is None) if own is not None else ())
+    return [number for number in numbers if number not in known]

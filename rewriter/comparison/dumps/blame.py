@@ -142,7 +142,7 @@ def judge(
         if launch.a and seen and not judged.blame and (wronged := readers_a.get(launch.a.step)):
             judged = _judge_by_readers(judged, run_a, wronged)
         elif launch.b and not launch.a and (wronged := readers_b.get(launch.b.step)):
-            judged = _judge_unmatched_of_b(judged, run_b, wronged)
+            judged = _judge_by_readers(judged, run_b, wronged)
         yield judged
 
 
@@ -220,36 +220,32 @@ def _judge(
 
 
 def _judge_by_readers(
-    launch: LaunchComparison, a: ComparedRun, readers: Sequence[RecordedLaunch]
+    launch: LaunchComparison, run: ComparedRun, readers: Sequence[RecordedLaunch]
 ) -> LaunchComparison:
-    """Decide who is to blame if a launch of A was not compared, and its results are read wrong."""
-    assert launch.a is not None
-    step = launch.a.step
-    slots = a.nodes[step].slots.values()
-    state = worst([a.states.get(ValueOrigin(step, slot), "unknown") for slot in slots])
-    if causes := sorted(a.causes(step)):
-        producers = tuple(a.nodes[cause].place for cause in causes)
+    """Decide who is to blame if the results of a launch are read wrong, and it was not compared, or
+    only B (`run`) has it."""
+    step = launch.place.step
+    slots = run.nodes[step].slots.values()
+    state = worst([run.states.get(ValueOrigin(step, slot), "unknown") for slot in slots])
+    causes = sorted(run.causes(step))
+    if causes and launch.a is None:
+        return launch
+    if causes:
+        producers = tuple(run.nodes[cause].place for cause in causes)
         return replace(launch, state=state, blame="downstream", producers=producers)
-    reasons = [f"what it was given is equal, and what {_names(readers)} read of it is not"]
-    if unmatched := a.unmatched(step):
-        names = ", ".join(map(str, unmatched))
-        reasons.append(f"in A it follows launches without a counterpart: {names}")
+    if launch.a is None:
+        reasons = [f"A has no such launch, and {_names(readers)} read other values there"]
+    else:
+        reasons = [f"what it was given is equal, and what {_names(readers)} read of it is not"]
+        reasons += _following(("A", run, step))
     return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
 
 
-def _judge_unmatched_of_b(
-    launch: LaunchComparison, b: ComparedRun, readers: Sequence[RecordedLaunch]
-) -> LaunchComparison:
-    """Decide whether a launch that only B has caused a difference in what others read."""
-    assert launch.b is not None
-    if b.causes(launch.b.step):
-        return launch
-    step = launch.b.step
-    state = worst(
-        [b.states.get(ValueOrigin(step, x), "unknown") for x in b.nodes[step].slots.values()]
-    )
-    reason = f"A has no such launch, and {_names(readers)} read other values there"
-    return replace(launch, state=state, blame="culprit", reasons=(reason,))
+def _following(*places: tuple[str, ComparedRun, int]) -> Iterator[str]:
+    for side, run, step in places:
+        if unmatched := run.unmatched(step):
+            names = ", ".join(map(str, unmatched))
+            yield f"in {side} it follows launches without a counterpart: {names}"
 
 
 def _names(places: Sequence[RecordedLaunch]) -> str:
@@ -290,11 +286,7 @@ def _reasons(
             "its inputs were recorded where they were written: `--args all` also records them "
             "here, and shows whether anything overwrote them in between"
         )
-    for side, run, step in (("A", a, launch.a.step), ("B", b, launch.b.step)):
-        if unmatched := run.unmatched(step):
-            names = ", ".join(map(str, unmatched))
-            reasons.append(f"in {side} it follows launches without a counterpart: {names}")
-    return tuple(reasons)
+    return (*reasons, *_following(("A", a, launch.a.step), ("B", b, launch.b.step)))
 
 
 def _returned(launch: LaunchComparison, a: ComparedRun, b: ComparedRun) -> Iterator[str]:

@@ -8,11 +8,12 @@ ranks are matched with them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Tolerance
@@ -32,7 +33,7 @@ _VALUE = re.compile(
 )
 _DEVICE = re.compile(rb'"device": "[a-z]+:(\d+)"')
 _SAVED = b'"file"'
-_KEYS = (len('"min": '), len('"max": '), len('"mean": '), len('"std": '))
+_measured = Decoder(Measured)
 
 Likeness = tuple[Hashable, ...]
 
@@ -128,11 +129,8 @@ def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
             if values > 1 or not isinstance(row, TensorRow):
                 return None
             allowed.append(tolerances.of(row.kernel, row.dtype, row.dtype))
-    except ValueError:  # the comparison reports what is wrong
-        return None
-    try:
-        measured = tuple(map(_measured, lines.statistics))
-    except _UnsoundError:
+        measured = tuple(_measured.decode(b"{%b}" % one) for one in lines.statistics)
+    except (ValueError, MsgspecError):  # the comparison reports what is wrong
         return None
     return _ReferenceRun(run, lines, _alike(lines), measured, tuple(allowed))
 
@@ -184,42 +182,14 @@ def _differences(run: RunDump, known: _ReferenceRun) -> Hashable | None:
                 strict=True,
             )
         )
-    except _UnsoundError:
+    except MsgspecError:  # a number that is out of range
         return None
-
-
-class _UnsoundError(Exception):
-    """A number that is out of the range of a float."""
 
 
 def _difference(text: bytes, known: bytes, other: Measured, tolerance: Tolerance) -> int:
     """The result of comparing a value, as bits: whether counts and statistics agree."""
     if text == known and b'"nan",' not in text:  # NaN does not equal itself
         return 3
-    one = _measured(text)
+    one = _measured.decode(b"{%b}" % text)
     counts = (one.nan, one.inf) == (other.nan, other.inf)
     return 2 * counts + (statistics_state(one, other, tolerance) == "equal")
-
-
-def _measured(text: bytes) -> Measured:
-    fields = text.split(b", ")
-    low, high, mean, std = (
-        _number(field[size:]) for field, size in zip(fields[:4], _KEYS, strict=True)
-    )
-    return Measured(low, high, mean, std, int(fields[4][7:]), int(fields[5][7:]))
-
-
-def _number(text: bytes) -> Any:
-    """A statistic as in a row of a dump."""
-    if text == b"null":
-        return None
-    if text.startswith(b'"'):
-        return text[1:-1].decode()
-    if b"." not in text and b"e" not in text and b"E" not in text:
-        if len(text) > 400:
-            raise _UnsoundError
-        return int(text)
-    number = float(text)
-    if not math.isfinite(number):
-        raise _UnsoundError
-    return number

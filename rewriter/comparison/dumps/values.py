@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
@@ -152,7 +152,7 @@ def _hashes(
     return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))
 
 
-class Measured(NamedTuple):
+class Measured(Struct, frozen=True):
     """The statistics of a tensor, as its row has them."""
 
     min: Statistic | UnsetType

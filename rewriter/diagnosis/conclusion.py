@@ -98,7 +98,11 @@ def read_conclusion(dump: Path) -> Conclusion | None:
     for folder in (dump, *dump.absolute().parents[:2]):
         try:
             content = json_text.parse_object(limits.read(folder / ENDED, limits.JSON_BYTES))
-            return _conclusion(read(content, EndedFile))
+            file = read(content, EndedFile)
+            ended = file.ended
+            numbers = _number(ended.signal), _number(ended.interrupted)
+            status = ExitStatus(ended.code, numbers[0], ended.timed_out, ended.message, numbers[1])
+            return Conclusion(status, file.blocking, file.again)
         except (OSError, ValueError, KeyError, RewriterError):
             continue
     return None
@@ -109,21 +113,6 @@ def without_conclusion(dump: Path) -> Conclusion:
     return _RUNNING if was_running(dump) else _UNKNOWN
 
 
-def _conclusion(content: EndedFile) -> Conclusion:
-    """Raises `KeyError` if this system has no signal of that name."""
-    ended = content.ended
-    return Conclusion(
-        ExitStatus(
-            ended.code,
-            _number(ended.signal),
-            ended.timed_out,
-            ended.message,
-            _number(ended.interrupted),
-        ),
-        content.blocking,
-        content.again,
-    )
-
-
 def _number(name: str) -> int:
+    """Raises `KeyError` if this system has no signal of that name."""
     return signal.Signals[name].value if name else 0

@@ -128,7 +128,7 @@ def _reads(
     for one in given:
         own = tuple(one.value.shape)
         if (place := _broadcast(index, shape, own)) is not None:
-            yield ElementRead(one.name, place, _text(one.value[place]), _finite(one.value[place]))
+            yield _element(one, place)
             if words & _ROWS and own == shape and len(shape) > 1:
                 yield _row(one, (*place[:-1], None))
         elif (row := _reduced(index, shape, own)) is not None:
@@ -150,7 +150,7 @@ def _product(index: Index, shape: Index, given: list[_Given]) -> Iterator[Elemen
         elif pair is not None and one is pair[1]:
             yield _row(one, (*batch, None, index[-1]))
         elif (place := _broadcast(index, shape, tuple(one.value.shape))) is not None:
-            yield ElementRead(one.name, place, _text(one.value[place]), _finite(one.value[place]))
+            yield _element(one, place)
 
 
 def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:
@@ -218,5 +218,6 @@ def _text(value: torch.Tensor) -> str:
     return number(float(value))
 
 
-def _finite(value: torch.Tensor) -> bool:
-    return bool(value.isfinite())
+def _element(one: _Given, place: Index) -> ElementRead:
+    value = one.value[place]
+    return ElementRead(one.name, place, _text(value), bool(value.isfinite()))

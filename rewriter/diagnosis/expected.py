@@ -147,7 +147,10 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
     names = tuple(str(one.dtype).removeprefix("torch.") for one in (got, want))
     allowed = default(*names)
     shape = tuple(want.shape)
-    a, b = (_wide(one.detach().reshape(shape)) for one in (got, want))
+    a, b = (
+        one.detach().reshape(shape).to(torch.complex128 if one.is_complex() else torch.float64)
+        for one in (got, want)
+    )
     error = (a - b).abs()
     same = (a == b) | (a.isnan() & b.isnan()) | (error <= allowed.atol + allowed.rtol * b.abs())
     wrong = int((~same).sum())
@@ -162,12 +165,6 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
         f"(rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
     )
     return ComparedOutput(row.arg, wrong, want.numel(), line)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _number(tensor: torch.Tensor, flat: torch.Tensor) -> str:

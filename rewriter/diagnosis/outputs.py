@@ -8,6 +8,7 @@ from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
+from rewriter.verification.text import values
 
 _LISTED = 4
 
@@ -62,12 +63,11 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
 
 def _lines(output: OutputCheck) -> list[str]:
     comparison = output.comparison
-    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
     if output.problem:
         wants = [f"      it should be {output.claim}"] if output.claim else []
         return [f"{output.name}: {output.problem}", *wants]
     return [
-        f"{output.name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}: "
+        f"{values(output.name, comparison)}: "
         f"{comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} differ",
         f"      {comparison.error:.3g} off; {comparison.allowed:.3g} allowed ({comparison.why})",
         f"      it should be {output.claim}",

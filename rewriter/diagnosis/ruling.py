@@ -157,10 +157,10 @@ def of_end(
     if ended is None or ended.code == 0:
         return Examined(ruled_out="a crash or a hang: it ran to its end")
     kind: FindingKind = "hang" if ended.timed_out else "crash"
+    how = "was stopped at its time limit" if ended.timed_out else "died"
+    shown = f"shown by where the process {how}"
     findings = tuple(
-        _of_verdict(
-            verdict, kind, f"shown by where the process {_end(ended)}", following[at : at + 1]
-        )
+        _of_verdict(verdict, kind, shown, following[at : at + 1])
         for at, verdict in enumerate(verdicts)
     )
     if findings:
@@ -175,10 +175,6 @@ def of_end(
     else:
         what = f"the process died while no recorded launch was running: {ended}"
     return Examined((Finding(kind, what, "shown by how it ended", text=text),))
-
-
-def _end(ended: ExitStatus) -> str:
-    return "was stopped at its time limit" if ended.timed_out else "died"
 
 
 def of_inputs(dump: Dump) -> Examined:
@@ -304,14 +300,7 @@ def _reasons(verification: Verification) -> Iterator[str]:
 def _of_check(
     check: LaunchCheck, evidence: Mapping[tuple[str, int, int], Sequence[str]]
 ) -> Finding:
-    worst = check.worst
-    what = "does not compute what it claims"
-    if worst is not None:
-        comparison = worst.comparison
-        what += (
-            f": {comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} of "
-            f"{worst.arg} differ by more than rounding explains"
-        )
+    what = f"does not compute what it claims{verification_text.differing(check)}"
     more = evidence.get((check.run, check.launch, check.iteration), ())
     shown = f"shown by {verification_text.AGAINST[check.route]}, on the values that it received"
     text = (*verification_text.evidence(check), *more)

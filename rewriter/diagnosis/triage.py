@@ -29,6 +29,13 @@ from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
 # Signals for faults of the host: the device is not to blame.
 _OF_THE_HOST = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+# What several stops of a process in one state mean; those in "running" and "after" count together.
+_THREADS = (
+    "threads of the process were within a call: the record does not tell which of them ended the "
+    "program, or whether it was another one."
+)
+_STREAMS = "streams of the graph were in a launch: the fault is in one of these."
+_AMONG = {"running": _THREADS, "after": _THREADS, "replayed": _STREAMS}
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
@@ -54,29 +61,16 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
-    within = Counter((one.rank, one.pid) for one in verdicts if one.state in ("running", "after"))
-    streams = Counter((one.rank, one.pid) for one in verdicts if one.state == "replayed")
-    among = (_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
-    return tuple(_among_streams(one, streams[one.rank, one.pid]) for one in among)
+    within = Counter((x.rank, x.pid, _AMONG[x.state]) for x in verdicts if x.state in _AMONG)
+    return tuple(_among(one, within) for one in verdicts)
 
 
-def _among_streams(verdict: Verdict, streams: int) -> Verdict:
-    """The verdict, with a note if launches were running on several streams of the graph."""
-    if verdict.state != "replayed" or streams < 2:
-        return verdict
-    note = f"{streams} streams of the graph were in a launch: the fault is in one of these."
-    return replace(verdict, notes=(*verdict.notes, note))
-
-
-def _among_threads(verdict: Verdict, within: int) -> Verdict:
-    """The verdict, with a note if several threads of its process were in a call."""
-    if within < 2 or verdict.state not in ("running", "after"):
-        return verdict
-    note = (
-        f"{within} threads of the process were within a call: the record does not tell which of "
-        "them ended the program, or whether it was another one."
-    )
-    return replace(verdict, notes=(*verdict.notes, note))
+def _among(verdict: Verdict, within: Counter[tuple[int, int, str]]) -> Verdict:
+    """The verdict, with a note if several threads of its process were in a call, or several streams
+    of its graph in a launch."""
+    note = _AMONG.get(verdict.state, "")
+    number = within[verdict.rank, verdict.pid, note]
+    return replace(verdict, notes=(*verdict.notes, f"{number} {note}")) if number > 1 else verdict
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,27 @@ _ORIGINS: dict[str, NonFiniteOrigin] = {
 VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
-_OUTSIDE = "outside of launches, after {}, the last one of its call"
+_OUTSIDE = "outside of launches, after {launch}, the last one of its call"
+# What is said of a program that ended by itself, by the state.
+_ENDED = {
+    "faulted": "{launch} faulted: {error}",
+    "earlier": "the device was faulty before {launch}: {error}",
+    "unannounced": "the program ended after launch {label}, in the next one or before it: {how}",
+    "after": "the program ended after {launch}, before another one began: {how}",
+    "over": f"the program ended {_OUTSIDE}: {{how}}",
+    "begun": "the program ended in or after {launch}: {how}",
+    "replayed": "the program ended in {launch}, in the replay of a CUDA graph: {how}",
+    "waiting": "waits for other ranks in {launch}: {how}",
+}
+_NOT_FINITE: dict[str, str] = {
+    "overflowed": "{launch} makes infinities ({held}), which {effect} turns into the first NaN",
+    "infinite": "{launch} makes infinities that nothing absorbs: {held}",
+    "passed": "{launch} passes on NaN that are allowed in {cause}: {held}",
+    "given": "the first NaN is in the inputs of {call}: {held}",
+    "read": "{launch} reads the first NaN, and nobody saw it written: {held}",
+    "wrote": "{launch} writes the first NaN{of}: {held}",
+    "made": "{launch} makes the first NaN{of}: {held}",
+}
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 
 
@@ -290,54 +310,26 @@ class Verdict(RecordedLaunch):
                 "waiting": "and waiting for other ranks in",
             }
             if self.state == "over":
-                return f"{how} {_OUTSIDE.format(launch)}"
+                return f"{how} {_OUTSIDE.format(launch=launch)}"
             return f"{how} {ends.get(self.state, 'at')} {launch}"
-        if self.state == "faulted":
-            return f"{launch} faulted: {first_line(self.error)}"
-        if self.state == "earlier":
-            return f"the device was faulty before {launch}: {first_line(self.error)}"
-        if self.state == "after" and self.unannounced:
-            return (
-                f"the program ended after launch {self.label}, in the next one or before it: {how}"
-            )
-        if self.state == "after":
-            return f"the program ended after {launch}, before another one began: {how}"
-        if self.state == "over":
-            return f"the program ended {_OUTSIDE.format(launch)}: {how}"
-        if self.state == "begun":
-            return f"the program ended in or after {launch}: {how}"
-        if self.state == "replayed":
-            return f"the program ended in {launch}, in the replay of a CUDA graph: {how}"
-        if self.state == "waiting":
-            return f"waits for other ranks in {launch}: {how}"
-        return f"the program ended in {launch}: {how}"
+        state = "unannounced" if self.state == "after" and self.unannounced else self.state
+        sentence = _ENDED.get(state, "the program ended in {launch}: {how}")
+        error = first_line(self.error)
+        return sentence.format(launch=launch, label=self.label, how=how, error=error)
 
     def _not_finite(self, launch: str) -> str:
         held = ", ".join(map(str, self.held[:_LISTED]))
         if len(self.held) > _LISTED:
             held += f" and {len(self.held) - _LISTED} more"
-        if self.state == "overflowed":
-            assert self.effect is not None
-            return (
-                f"{launch} makes infinities ({held}), which {self.effect.place} turns into the "
-                "first NaN"
-            )
-        if self.state == "infinite":
-            return f"{launch} makes infinities that nothing absorbs: {held}"
-        if self.state == "passed":
-            assert self.cause is not None
-            return f"{launch} passes on NaN that are allowed in {self.cause.place}: {held}"
-        if self.state == "given":
-            return f"the first NaN is in the inputs of {self.piece or 'the call'}: {held}"
-        if self.state == "read":
-            return f"{launch} reads the first NaN, and nobody saw it written: {held}"
-        verb = "writes" if self.state == "wrote" else "makes"
-        of = ""
+        cause, effect = (x.place if x is not None else "" for x in (self.cause, self.effect))
+        of = f", of infinities that {cause} made" if cause else ""
         if self.cause is not None and self.cause.launch is None:
             of = ", of infinities in the inputs of the call"
-        elif self.cause is not None:
-            of = f", of infinities that {self.cause.place} made"
-        return f"{launch} {verb} the first NaN{of}: {held}"
+        call = self.piece or "the call"
+        sentence = _NOT_FINITE[self.state]
+        return sentence.format(
+            launch=launch, held=held, effect=effect, cause=cause, call=call, of=of
+        )
 
     @property
     def wants(self) -> tuple[str, str]:

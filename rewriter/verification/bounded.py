@@ -8,7 +8,7 @@ sums, and no tolerance has to be guessed for a model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -64,6 +64,11 @@ class Bounded:
         if self.error is None:
             return torch.zeros(self.value.shape, dtype=torch.float64)
         return self.error.expand(self.value.shape)
+
+    def moved(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Bounded:
+        """The same elements at other places, with their bounds."""
+        error = None if self.error is None else change(self.bound())
+        return replace(self, value=change(self.value), error=error)
 
 
 def exact(tensor: torch.Tensor) -> Bounded:

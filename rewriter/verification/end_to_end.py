@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -55,7 +55,7 @@ class CallCheck:
 
     run: str
     artifact: str
-    outputs: tuple[OutputCheck, ...]
+    outputs: tuple[OutputCheck, ...] = ()
     reason: str = ""
     first: LaunchCheck | None = None
     of: OutputCheck | None = None
@@ -75,14 +75,15 @@ def check_outputs(
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
     graph = functional.read(run, graph_text(run, wrapper_of(run), given))
+    found = CallCheck(run.name, run.artifact)
     if graph is None:
-        return CallCheck(run.name, run.artifact, (), "its graph is not known")
+        return replace(found, reason="its graph is not known")
     rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
     sizes = graph_sizes(graph, rows)
     if graph.updates:
-        return CallCheck(run.name, run.artifact, (), "its graph updates values in place")
+        return replace(found, reason="its graph updates values in place")
     if _elements(graph, sizes) > _MOST:
-        return CallCheck(run.name, run.artifact, (), "its graph is too large to be evaluated whole")
+        return replace(found, reason="its graph is too large to be evaluated whole")
     try:
         known: dict[str, Bounded] = {
             row.arg: exact(received.load(run, row))
@@ -91,10 +92,10 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         }
         known |= _attributes(run, graph)
     except UncheckedError as error:
-        return CallCheck(run.name, run.artifact, (), str(error))
+        return replace(found, reason=str(error))
     evaluator = Evaluator(graph, known, sizes)
     outputs, reason, results = _outputs(run, graph, evaluator)
-    found = CallCheck(run.name, run.artifact, tuple(outputs), reason)
+    found = replace(found, outputs=tuple(outputs), reason=reason)
     if not found.wrong:
         return found
     first, of = _first(run, graph, evaluator, checks)
@@ -105,7 +106,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         fed = _fed_unwritten(results, of_call)
         if fed is not None and (first is None or fed[0].launch <= first.launch):
             first, of = fed
-    return CallCheck(run.name, run.artifact, tuple(outputs), reason, first, of)
+    return replace(found, first=first, of=of)
 
 
 def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
@@ -161,13 +162,12 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
         wants = str(kind.dtype).removeprefix("torch.")
         return OutputCheck(row.arg, statement, Comparison(0, 0), f"it is {row.dtype}, not {wants}")
     comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
-    if left.unwritten is None:
-        return OutputCheck(row.arg, statement, comparison)
-    bound = value_of(node, evaluator).bound()
-    unknown = left.unwritten & torch.isfinite(bound).reshape(left.unwritten.shape)
-    if not bool(unknown.any()):
-        return OutputCheck(row.arg, statement, comparison)
-    return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(unknown))
+    if left.unwritten is not None:
+        bound = value_of(node, evaluator).bound()
+        unknown = left.unwritten & torch.isfinite(bound).reshape(left.unwritten.shape)
+        if bool(unknown.any()):
+            return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(unknown))
+    return OutputCheck(row.arg, statement, comparison)
 
 
 def _unwritten(marked: torch.Tensor) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,8 +80,7 @@ class Evaluator:
             flat[into] = tensor.reshape(-1)
             return flat.reshape(shape)
 
-        error = None if value.error is None else put(value.bound())
-        return replace(value, value=put(value.value), error=error)
+        return value.moved(put)
 
     def _places(self, view: str, shape: tuple[int, ...]) -> torch.Tensor:
         """The elements of its base, of this shape, that a view has, in the order of the view."""
@@ -193,11 +191,7 @@ class Evaluator:
         def laid(tensor: torch.Tensor) -> torch.Tensor:
             return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 
-        return replace(
-            value,
-            value=laid(value.value),
-            error=None if value.error is None else laid(value.bound()),
-        )
+        return value.moved(laid)
 
     def _is_on_gpu(self, node: FxNode) -> bool:
         """Whether a GPU draws the random numbers of a node. If its type has no device, as in the

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rewriter.core.labels import short
 from rewriter.core.text import counted
 from rewriter.dump.names import listed
-from rewriter.verification.types import Checked, LaunchCheck, Route, Verification
+from rewriter.verification.types import Checked, Comparison, LaunchCheck, Route, Verification
 
 _LINES = 4
 # What the results of a launch are compared with.
@@ -24,19 +24,19 @@ AGAINST: dict[Route, str] = {
 
 def headline(finding: LaunchCheck) -> str:
     """One sentence."""
-    worst = finding.worst
-    assert worst is not None
-    comparison = worst.comparison
-    elements = "element" if comparison.numel == 1 else "elements"
-    share = f"{comparison.wrong:,} of {comparison.numel:,} {elements}"
-    other = _together(finding)
     what = "does not compute what it claims"
     if finding.route == "itself":
         what = f"is {finding.reason}"
-    return (
-        f"{finding.label} {finding.kernel}{other} {what}: {share} of "
-        f"{worst.arg} differ by more than rounding explains"
-    )
+    return f"{finding}{_together(finding)} {what}{differing(finding)}"
+
+
+def differing(finding: LaunchCheck) -> str:
+    """How many elements of its worst result are wrong; empty without results."""
+    if (worst := finding.worst) is None:
+        return ""
+    elements = counted(worst.comparison.numel, "element", grouped=True)
+    share = f"{worst.comparison.wrong:,} of {elements} of {worst.arg}"
+    return f": {share} differ by more than rounding explains"
 
 
 def describe(verification: Verification, dump: str) -> list[str]:
@@ -74,10 +74,15 @@ def evidence(finding: LaunchCheck) -> list[str]:
     return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
 
 
+def values(name: str, comparison: Comparison) -> str:
+    """The element that exceeds its tolerance most: where it is, and both values."""
+    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
+    return f"{name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
+
+
 def _result(checked: Checked) -> Iterator[str]:
     comparison = checked.comparison
-    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
-    yield f"{checked.arg}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
+    yield values(checked.arg, comparison)
     far = f"{comparison.error:.3g} off"
     if comparison.expected:
         far += f", {comparison.relative:.2g} of it"

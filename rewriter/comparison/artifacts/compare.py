@@ -38,10 +38,16 @@ def diff(
     """
     chosen = None if models is None else tuple(models)
     left, right = _open(a, chosen), _open(b, chosen)
-    if isinstance(left, RewriterError) and isinstance(right, RewriterError):
-        raise left
-    if isinstance(left, RewriterError) or isinstance(right, RewriterError):
-        return _with_damage(a, b, left, right)
+    if isinstance(left, RewriterError):
+        if isinstance(right, RewriterError):
+            raise left
+        assert not isinstance(a, Artifact)
+        broken = _broken(Path(a), left, right)
+        return _with_damage((Path(a), right.path), (broken, right.only), (left, None))
+    if isinstance(right, RewriterError):
+        assert not isinstance(b, Artifact)
+        broken = _broken(Path(b), right, left)
+        return _with_damage((left.path, Path(b)), (left.only, broken), (None, right))
     kinds = _kind(left), _kind(right)
     if kinds[0] != kinds[1]:
         error = RewriterError(
@@ -82,42 +88,32 @@ def _wrapper_kind(wrapper: OpenWrapper) -> str:
     return language(wrapper.language).description(wrapper.is_module)
 
 
-def _with_damage(
-    a: str | Path | Artifact,
-    b: str | Path | Artifact,
-    left: Artifact | RewriterError,
-    right: Artifact | RewriterError,
-) -> Difference:
-    """Compare an undamaged artifact with a damaged one."""
-    sound = right if isinstance(left, RewriterError) else left
-    assert isinstance(sound, Artifact)
-    error = left if isinstance(left, RewriterError) else right
-    assert isinstance(error, RewriterError)
+def _broken(path: Path, error: RewriterError, sound: Artifact) -> OpenWrapper:
+    """A damaged wrapper, taken for one like the only one of an undamaged artifact."""
     if sound.package is not None or len(sound.wrappers) != 1:
         raise error
-    path_a = a.path if isinstance(a, Artifact) else Path(a)
-    path_b = b.path if isinstance(b, Artifact) else Path(b)
-    path = path_a if isinstance(left, RewriterError) else path_b
     data = Wrapper(path.name, path.read_bytes(), sound.only.language)
-    broken = OpenWrapper(data, path, sound.only.operators)
-    if isinstance(left, RewriterError):
-        difference = wrappers.compare(broken, sound.only, errors=(error, None))
-    else:
-        difference = wrappers.compare(sound.only, broken, errors=(None, error))
-    return Difference(path_a, path_b, difference.verdict, (difference,))
+    return OpenWrapper(data, path, sound.only.operators)
+
+
+def _with_damage(
+    paths: tuple[Path, Path],
+    sides: tuple[OpenWrapper, OpenWrapper],
+    errors: tuple[RewriterError | None, RewriterError | None],
+) -> Difference:
+    difference = wrappers.compare(*sides, errors=errors)
+    return Difference(*paths, difference.verdict, (difference,))
 
 
 def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
     """Compare a wrapper with a damaged copy whose language can no longer be recognised."""
     if len(a.wrappers) != 1 or len(b.wrappers) != 1:
         raise error
-    if may_pass_for(a.only.language, b.only.language):
-        difference = wrappers.compare(a.only, b.only, errors=(None, error))
-    elif may_pass_for(b.only.language, a.only.language):
-        difference = wrappers.compare(a.only, b.only, errors=(error, None))
-    else:
+    is_b = may_pass_for(a.only.language, b.only.language)
+    if not is_b and not may_pass_for(b.only.language, a.only.language):
         raise error
-    return Difference(a.path, b.path, difference.verdict, (difference,))
+    errors = (None, error) if is_b else (error, None)
+    return _with_damage((a.path, b.path), (a.only, b.only), errors)
 
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
@@ -138,19 +134,15 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
 def _packages(a: Artifact, b: Artifact) -> Difference:
     assert a.package is not None
     assert b.package is not None
-    models_a = {model.name: model for model in a.package.models}
-    models_b = {model.name: model for model in b.package.models}
-    opened_a = dict(zip(models_a, a.wrappers, strict=True))
-    opened_b = dict(zip(models_b, b.wrappers, strict=True))
+    others = {x.name: (x, one) for x, one in zip(b.package.models, b.wrappers, strict=True)}
+    pairs = [
+        (model, one, *others[model.name])
+        for model, one in zip(a.package.models, a.wrappers, strict=True)
+        if model.name in others
+    ]
     differences = tuple(
-        wrappers.compare(
-            opened_a[name],
-            opened_b[name],
-            extra_a=models_a[name].kernels,
-            extra_b=models_b[name].kernels,
-        )
-        for name in models_a
-        if name in models_b
+        wrappers.compare(one, other, extra_a=x.kernels, extra_b=y.kernels)
+        for x, one, y, other in pairs
     )
     if packages.is_same_file(a.package, b.package):
         return Difference(a.path, b.path, "identical", differences, package=PackageDifference())

@@ -190,9 +190,6 @@ def _grouped(
 def _kind(name: str) -> tuple[str, str]:
     """The directory of a member and the end of its name, such as `.wrapper.so`."""
     folder, _, file = name.rpartition("/")
-    for ending in ("_metadata.json", "_weights.blob"):
-        if file.endswith(ending):
-            return folder, "".join(file.partition(".")[1:])
     return folder, "".join(file.partition(".")[1:]) or file
 
 

@@ -42,28 +42,33 @@ class ComparedRun:
     def causes(self, step: int) -> frozenset[int]:
         """The steps whose differing results a step read, directly or through steps whose results
         were not compared because only this run has them."""
-        causes: set[int] = set()
-        seen = {step}
-        waiting = [step]
-        while waiting:
-            for source in self.nodes[waiting.pop()].origins:
-                if self.states.get(source) in DIFFERS:
-                    causes.add(source.step)
-                elif source not in self.states and source.step not in seen:
-                    seen.add(source.step)
-                    waiting.append(source.step)
-        return frozenset(causes)
+        compared, _ = behind(self.nodes, self.nodes[step].origins, self.states)
+        return frozenset(x.step for x in compared if self.states[x] in DIFFERS)
 
     def unmatched(self, step: int) -> list[RecordedLaunch]:
         """The steps without a counterpart, from a step back to the values that were compared."""
-        launches: dict[int, RecordedLaunch] = {}
-        waiting = [step]
-        while waiting:
-            for source in self.nodes[waiting.pop()].origins:
-                if source not in self.states and source.step not in launches:
-                    launches[source.step] = self.nodes[source.step].place
-                    waiting.append(source.step)
-        return [launches[position] for position in sorted(launches) if position not in self.matched]
+        _, between = behind(self.nodes, self.nodes[step].origins, self.states)
+        return [self.nodes[x].place for x in between if x not in self.matched]
+
+
+def behind(
+    nodes: Sequence[FlowNode],
+    sources: Iterable[ValueOrigin],
+    compared: Mapping[ValueOrigin, State],
+) -> tuple[list[ValueOrigin], list[int]]:
+    """The values that were compared and that others come from, and the steps in between."""
+    seen, found, between = set(sources), [], set()
+    waiting = sorted(seen, key=lambda source: (source.step, source.slot))
+    while waiting:
+        source = waiting.pop()
+        if source in compared:
+            found.append(source)
+            continue
+        between.add(source.step)
+        further = [x for x in nodes[source.step].origins if x not in seen]
+        seen.update(further)
+        waiting += further
+    return found, sorted(between)
 
 
 def alone(a: RecordedLaunch | None, b: RecordedLaunch | None) -> LaunchComparison:

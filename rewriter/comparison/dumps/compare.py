@@ -162,13 +162,12 @@ def _run_keys(run: RunDump, ranked: bool, start: int) -> tuple[Hashable, ...]:
 
 @dataclass(frozen=True)
 class _Both:
-    """One call of a wrapper in both dumps, its steps, and the pairs among these."""
+    """One call of a wrapper in both dumps, and its steps."""
 
     a: RunDump
     b: RunDump
     flow_a: Flow
     flow_b: Flow
-    pairs: Sequence[Pair]
 
     def unwritten(self, node: FlowNode, row: ValueRow) -> str:
         """Why a value that a step reads is known never to have been written: by the operator that
@@ -226,16 +225,16 @@ def compare_runs(
     flow_a, flow_b = Flow(a), Flow(b)
     nodes_a, nodes_b = flow_a.nodes, flow_b.nodes
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
-    both = _Both(a, b, flow_a, flow_b, pairs)
+    both = _Both(a, b, flow_a, flow_b)
     unread = [_compare(both, pair, tolerances, patterns) for pair in pairs]
     measured = _measured(both, unread)
     launches = []
-    for launch in (_finished(both, one, measured) for one in unread):
-        launches.append(launch)
+    for one in unread:
+        launches.append(launch := _finished(both, one, measured))
         # Inputs and outputs are not launches; launches of B alone are not in the total.
         if launch.a and launch.a.launch is not None:
             report()
-    launches = list(blame.without_false_pairs(launches, both.pairs, nodes_a))
+    launches = list(blame.without_false_pairs(launches, pairs, nodes_a))
     explained = precision.explain(launches, nodes_a, tolerances)
     judged = list(blame.judge(explained, nodes_a, nodes_b))
     if explained == launches:  # otherwise each launch was judged by its effect on the error

@@ -39,7 +39,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rewriter.comparison.dumps.blame import worst
+from rewriter.comparison.dumps.blame import behind, worst
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import (
     DIFFERS,
@@ -229,21 +229,12 @@ class _Judge:
 
     def _behind(self, sources: Iterable[ValueOrigin]) -> _Origin:
         """What values were computed from, back through launches without a counterpart."""
-        seen = set(sources)
-        waiting = sorted(seen, key=lambda source: (source.step, source.slot))
-        errors, between, wrong = [], {}, False
-        while waiting:
-            source = waiting.pop()
-            if source in self._states:
-                wrong = wrong or self._states[source] in DIFFERS
-                errors += [self._errors[source]] if source in self._errors else []
-                continue
-            between[source.step] = self._nodes[source.step].place
-            for further in self._nodes[source.step].origins:
-                if further not in seen:
-                    seen.add(further)
-                    waiting.append(further)
-        return _Origin(tuple(errors), tuple(between[step] for step in sorted(between)), wrong)
+        found, between = behind(self._nodes, sources, self._states)
+        return _Origin(
+            tuple(self._errors[x] for x in found if x in self._errors),
+            tuple(self._nodes[step].place for step in between),
+            any(self._states[x] in DIFFERS for x in found),
+        )
 
 
 def _allowed(error: Error, operands: Sequence[Error], unit: float, text: str) -> float:

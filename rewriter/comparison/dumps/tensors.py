@@ -22,8 +22,7 @@ from typing import NoReturn
 import torch
 
 from rewriter.comparison.dumps import metrics
-from rewriter.comparison.dumps.elements import check, memory_order
-from rewriter.comparison.dumps.metrics import BLOCK, Reader
+from rewriter.comparison.dumps.metrics import BLOCK, Reader, check, memory_order
 from rewriter.comparison.dumps.totals import Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.core.errors import RewriterError

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
@@ -106,7 +106,7 @@ def compare(
     if why := _not_alike(x, y):
         return replace(blank, state="structural", note=why)
     tolerance = Tolerance(0.0, 0.0) if exactly else tolerances.of(kernel, x.dtype, y.dtype)
-    sizes = [size for row in both if (size := _largest(_measured(row))) is not None]
+    sizes = [size for row in both if (size := _largest(row)) is not None]
     result = replace(blank, tolerance=tolerance.at(max(sizes, default=1.0)))
     if x.shape != y.shape:
         note = f"{list(x.shape)} against {list(y.shape)}, in row-major order"
@@ -127,7 +127,9 @@ def compare(
         if is_equal or is_exact or not (x.is_measured and y.is_measured):
             return _hashes(result, x, y, is_equal=is_equal)
     if x.is_measured and y.is_measured:
-        return _statistics(result, x, y)
+        assert result.tolerance is not None
+        state = statistics_state(x, y, result.tolerance)
+        return replace(result, state=state, basis="statistics", note=_also(result, BY_STATISTICS))
     return replace(result, note="neither saved nor measured in both dumps")
 
 
@@ -153,28 +155,19 @@ def _hashes(
 
 
 class Measured(Struct, frozen=True):
-    """The statistics of a tensor, as its row has them."""
+    """The statistics of a tensor, alone."""
 
-    min: Statistic | UnsetType
-    max: Statistic | UnsetType
-    mean: Statistic | UnsetType
-    std: Statistic | UnsetType
-    nan: int | UnsetType
-    inf: int | UnsetType
-
-
-def _statistics(result: TensorComparison, a: TensorRow, b: TensorRow) -> TensorComparison:
-    tolerance = result.tolerance
-    assert tolerance is not None
-    state = statistics_state(_measured(a), _measured(b), tolerance)
-    return replace(result, state=state, basis="statistics", note=_also(result, BY_STATISTICS))
+    min: Statistic
+    max: Statistic
+    mean: Statistic
+    std: Statistic
+    nan: int
+    inf: int
 
 
-def _measured(row: TensorRow) -> Measured:
-    return Measured(row.min, row.max, row.mean, row.std, row.nan, row.inf)
-
-
-def statistics_state(a: Measured, b: Measured, tolerance: Tolerance) -> State:
+def statistics_state(
+    a: TensorRow | Measured, b: TensorRow | Measured, tolerance: Tolerance
+) -> State:
     """Whether every statistic is within what the tolerance of the elements allows."""
     if (a.nan, a.inf) != (b.nan, b.inf):
         return "non-finite"
@@ -194,7 +187,7 @@ def statistics_state(a: Measured, b: Measured, tolerance: Tolerance) -> State:
     return "equal"
 
 
-def _largest(row: Measured) -> float | None:
+def _largest(row: TensorRow | Measured) -> float | None:
     known = [x for one in (row.min, row.max) if (x := number(one)) is not None]
     return max(map(abs, known), default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _HISSES = ("s", "x", "ch", "sh")
 _DIGITS = re.compile(r"(\d+)")
@@ -21,6 +22,12 @@ def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> 
     With `grouped`, `4,099`.
     """
     return f"{number:{',' if grouped else ''}} {one if number == 1 else many or plural(one)}"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def figure(value: float | int | str | None, *, grouped: bool = False) -> str:

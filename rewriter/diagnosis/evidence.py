@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.training import Forward
@@ -180,6 +181,12 @@ def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
         return {}, ()
 
 
+def sources_of(run: RunDump) -> Mapping[str, str]:
+    """The sources of the kernels of the wrapper that was called; empty without a copy of it."""
+    wrapper = wrapper_of(run)
+    return {} if wrapper is None else kernel_sources(wrapper)
+
+
 def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
     """The tensors that a launch was given and that were not recorded, because of --roles or
     --tensors.
@@ -199,7 +206,6 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
 
 def evidence_of(dump: Dump, run: RunDump, launch: int, iteration: int = 0) -> tuple[str, ...]:
     """The inputs and results of a recorded launch, as lines of text."""
-    step = next((x for x in run.steps if (x.launch, x.iteration) == (launch, iteration)), None)
-    if step is None:
+    if (step := run.step(launch, iteration)) is None:
         return ()
     return tuple(argument_lines([*Evidence(dump, run, step).with_results()]))

@@ -16,14 +16,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.text import counted
+from rewriter.diagnosis.evidence import sources_of
 from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import wrapper_of
 
 if TYPE_CHECKING:
     import torch
@@ -168,10 +167,9 @@ def varying(differences: Sequence[Difference], first: Path, again: Path) -> tupl
     others = {pair.first.name: pair.second for pair in _paired(open_dump(first), open_dump(again))}
     result = []
     for one in differences:
-        run, launch, iteration = one.place
-        if (other := others.get(run)) is None:
-            continue
-        if (step := _step(other, launch, iteration)) is None:
+        run, *which = one.place
+        other = others.get(run)
+        if other is None or (step := other.step(*which)) is None:
             continue
         before, now = _digests(one.pair.first, one.steps[0]), _digests(other, step)
         if any(now.get(key, digest) != digest for key, digest in before.items()):
@@ -204,7 +202,7 @@ def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iter
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
     for one in differences:
         run, *which = one.place
-        steps = [(side, step) for side in runs.get(run, ()) if (step := _step(side, *which))]
+        steps = [(side, step) for side in runs.get(run, ()) if (step := side.step(*which))]
         if len(steps) == 2:
             mine, theirs = (dataflow.tensors(side.rows(step)) for side, step in steps)
             known = {(x.phase, x.arg): x for x in theirs[::-1]}
@@ -218,9 +216,7 @@ def _is_free(one: Difference) -> bool:
     facts = one.pair.first.launch_row(one.steps[0].launch)
     if facts.kind == "custom_op":
         return False
-    wrapper = wrapper_of(one.pair.first)
-    sources = {} if wrapper is None else kernel_sources(wrapper)
-    text = sources.get(facts.kernel)
+    text = sources_of(one.pair.first).get(facts.kernel)
     return text is None or _CHANCE.search(text) is not None
 
 
@@ -347,10 +343,6 @@ def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
         for row in dataflow.tensors(run.rows(step))
         if row.digest and (row.phase == "before") != row.is_result
     }
-
-
-def _step(run: RunDump, launch: int, iteration: int) -> RunStep | None:
-    return next((x for x in run.steps if (x.launch, x.iteration) == (launch, iteration)), None)
 
 
 class _Compared(NamedTuple):

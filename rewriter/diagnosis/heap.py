@@ -11,12 +11,11 @@ import re
 import signal
 from dataclasses import replace
 
-from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.text import counted
+from rewriter.diagnosis.evidence import sources_of
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump
-from rewriter.execution.dumped_wrappers import wrapper_of
 
 _LIBRARY = ("extern_out", "extern_alloc", "fallback")
 _ARRAY = re.compile(
@@ -77,7 +76,5 @@ def with_suspects(finding: Finding, verdict: Verdict, dump: Dump) -> Finding:
 
 def _arrays(run: RunDump) -> dict[str, str]:
     """The first array that each kernel has of its own, by the kernel's name."""
-    wrapper = wrapper_of(run)
-    sources = {} if wrapper is None else kernel_sources(wrapper)
-    found = ((name, _ARRAY.search(text)) for name, text in sources.items())
+    found = ((name, _ARRAY.search(text)) for name, text in sources_of(run).items())
     return {name: match[0] for name, match in found if match}

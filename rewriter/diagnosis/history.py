@@ -81,12 +81,10 @@ def _which(run: RunDump) -> tuple[object, ...]:
 
 
 def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorRow]:
-    for step in run.steps:
-        if (step.launch, step.iteration) == (launch, iteration):
-            if launch is None:
-                given = dataflow.results(run.rows(step))
-            else:
-                flow = dataflow.Flow(run)
-                given = dataflow.reads(flow.rows(flow.nodes[step.position]))
-            yield from (row for row in dataflow.tensors(given) if row.is_measured)
-            return
+    if (step := run.step(launch, iteration)) is None:
+        return
+    given = dataflow.results(run.rows(step))
+    if launch is not None:
+        flow = dataflow.Flow(run)
+        given = dataflow.reads(flow.rows(flow.nodes[step.position]))
+    yield from (row for row in dataflow.tensors(given) if row.is_measured)

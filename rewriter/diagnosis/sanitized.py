@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 from rewriter.diagnosis.evidence import finding_at
 from rewriter.diagnosis.fills import (
     Difference,
@@ -173,9 +173,7 @@ def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
 
 
 def _named(keys: Iterable[_Key]) -> str:
-    them = sorted(keys)
-    names = ", ".join(f"{name} of call {call}" for _, call, name in them[:_NAMED])
-    return names + (f" and {len(them) - _NAMED} more" if len(them) > _NAMED else "")
+    return some([f"{name} of call {call}" for _, call, name in sorted(keys)], _NAMED)
 
 
 def _same(count: int) -> str:

@@ -108,7 +108,8 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
         faults = (row for row in run.errors() if row.which[0] is not None)
         if (row := next(faults, None)) is not None:
             state: StoppedState = "faulted" if row.phase == "after" else "earlier"
-            step = next(x for x in run.steps if (x.launch, x.iteration) == row.which)
+            step = run.step(*row.which)
+            assert step is not None
             return _Stop(run, step, state, _time(run), row.error)
     run = runs[-1]
     if not run.steps or run.steps[-1].launch is None:
@@ -126,8 +127,7 @@ def _replays(process: Sequence[Sequence[RunDump]], marks: Sequence[GraphMark]) -
         for mark in marks:
             if (mark.pid, mark.run) != (run.facts.pid, run.name) or mark.running is None:
                 continue
-            step = next((x for x in run.steps if (x.launch, x.iteration) == mark.running), None)
-            if step is not None:
+            if (step := run.step(*mark.running)) is not None:
                 yield _Stop(run, step, "replayed", _time(run))
 
 

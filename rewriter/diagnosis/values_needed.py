@@ -42,28 +42,22 @@ def calls(dump: Path, limit: int) -> str:
 
 def unsaved(dump: Path) -> range | None:
     """The launches from the first one whose values exceeded --max-bytes, `None` if none did."""
-    first, last = None, 0
+    ran, exceeded = set(), set()
     for run in open_dump(dump).runs:
-        for step in run.steps:
-            rows = dataflow.tensors(run.rows(step))
-            if step.launch is None:
-                continue
-            last = max(last, step.launch)
-            if any("max-bytes" in row.unsaved for row in rows) and (
-                first is None or step.launch < first
-            ):
-                first = step.launch
-    return None if first is None else range(first, last + 1)
+        for step in (x for x in run.steps if x.launch is not None):
+            ran.add(step.launch or 0)
+            if any("max-bytes" in row.unsaved for row in dataflow.tensors(run.rows(step))):
+                exceeded.add(step.launch or 0)
+    return range(min(exceeded), max(ran) + 1) if exceeded else None
 
 
 def is_saved(dump: Path, run: str, launch: int, iteration: int) -> bool:
     """Whether all values of a launch were saved."""
-    for one in open_dump(dump).runs:
-        for step in one.steps if one.name == run else ():
-            if (step.launch, step.iteration) == (launch, iteration):
-                rows = dataflow.tensors(one.rows(step))
-                return bool(rows) and not any(row.unsaved for row in rows)
-    return False
+    one = next((x for x in open_dump(dump).runs if x.name == run), None)
+    if one is None or (step := one.step(launch, iteration)) is None:
+        return False
+    rows = dataflow.tensors(one.rows(step))
+    return bool(rows) and not any(row.unsaved for row in rows)
 
 
 def _has_nan(run: RunDump) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.core.text import some
 from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
@@ -318,9 +319,7 @@ class Verdict(RecordedLaunch):
         return sentence.format(launch=launch, label=self.label, how=how, error=error)
 
     def _not_finite(self, launch: str) -> str:
-        held = ", ".join(map(str, self.held[:_LISTED]))
-        if len(self.held) > _LISTED:
-            held += f" and {len(self.held) - _LISTED} more"
+        held = some([str(one) for one in self.held], _LISTED)
         cause, effect = (x.place if x is not None else "" for x in (self.cause, self.effect))
         of = f", of infinities that {cause} made" if cause else ""
         if self.cause is not None and self.cause.launch is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rewriter.core.terminal import escape
+from rewriter.core.text import some
 from rewriter.diagnosis.history import Earlier, ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.names import SourceLine
@@ -93,12 +94,8 @@ def followed(verdict: Verdict) -> list[str]:
 
 def passed_on(verdict: Verdict) -> list[str]:
     """The first later launches that wrote NaN, too."""
-    launches = verdict.passed_on
-    if not launches:
-        return []
-    named = ", ".join(launch.place for launch in launches[:_PASSED])
-    more = f" and {len(launches) - _PASSED:,} more" if len(launches) > _PASSED else ""
-    return [f"passed on by {named}{more}"]
+    places = [launch.place for launch in verdict.passed_on]
+    return [f"passed on by {some(places, _PASSED)}"] if places else []
 
 
 def origin(argument: VerdictArgument) -> str:

@@ -132,6 +132,11 @@ class RunDump:
                 rows[index] = structs.replace(rows[index], source_nodes=nodes)
         return rows
 
+    def step(self, launch: int | None, iteration: int = 0) -> RunStep | None:
+        """The step in which a launch ran for the n-th time; `None` if it did not."""
+        which = launch, iteration
+        return next((x for x in self.steps if (x.launch, x.iteration) == which), None)
+
     def launch_row(self, launch: int | None) -> LaunchRow:
         """The row of a launch in the table; an empty one for what is not in the table."""
         return _UNKNOWN if launch is None else self.table.get(launch, _UNKNOWN)

@@ -149,7 +149,7 @@ class Evaluator:
         literals = Literals({**self._sizes, **self._values})
         if not isinstance(call, ast.Call):
             return literals.of(call)
-        operator = _operator(call.func)
+        operator = operator_named(ast.unparse(call.func).split("."))
         args = tuple(map(literals.of, call.args))
         if node.operator == "as_strided" and args and isinstance(args[0], Bounded):
             args = (self._laid_out(node.reads[0], args[0]), *args[1:])
@@ -261,7 +261,3 @@ def operator_named(names: Iterable[str], *, in_place: bool = False) -> Any:
     if not isinstance(value, torch._ops.OpOverload):
         raise UncheckedError(f"{path} is no operator that can be evaluated alone")
     return value
-
-
-def _operator(function: ast.expr) -> Any:
-    return operator_named(ast.unparse(function).split("."))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from msgspec import structs
 
-from rewriter.artifact.types import OpenWrapper
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.documents import LaunchRow
@@ -136,7 +135,8 @@ class CallResults:
             return int(match[1])
         if expression == whole.arg:
             return 0
-        views = {} if self._wrapper is None else dict(_views(self._wrapper))
+        text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
+        views = {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
         if (found := views.get(dataflow.variable(row.arg))) is None:
             raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
         return found
@@ -151,9 +151,3 @@ class CallResults:
             or any(use.buffer in ("", name) for use in wrapper.located.other_uses)
         ):
             raise UncheckedError(f"what else writes {name} was not recorded")
-
-
-def _views(wrapper: OpenWrapper) -> Iterator[tuple[str, int]]:
-    """The variables that are views, and where they begin in their buffers."""
-    text = wrapper.plain.data.decode("utf-8", "replace")
-    return ((match[1], int(match[2] or match[3])) for match in _VIEW.finditer(text))

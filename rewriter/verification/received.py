@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.strides import is_dense, memory_order
 from rewriter.dump import dataflow, saved
 from rewriter.dump.reading import RunDump, RunStep
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
@@ -111,24 +112,9 @@ def layouts(
     if is_dense(row.shape, stride) and kind is not None and None not in kind.stride:
         strides = tuple(one for one in kind.stride if one is not None)
         if is_dense(known, strides) and len(strides) == len(known):
-            memory = tensor.permute(_order(row.shape, stride)).reshape(-1)
-            order = _order(known, strides)
+            memory = tensor.permute(memory_order(row.shape, stride)).reshape(-1)
+            order = memory_order(known, strides)
             there = memory.reshape([known[one] for one in order])
             ways.append(there.permute([order.index(one) for one in range(len(order))]))
     ways.append(tensor.reshape(known))
     return ways
-
-
-def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether the elements fill a contiguous range of memory, in any order."""
-    expected = 1
-    for size, step in sorted(zip(shape, stride, strict=False), key=lambda pair: (pair[1], pair[0])):
-        if size != 1 and step != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _order(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """The dimensions, outermost in memory first."""
-    return sorted(range(len(shape)), key=lambda one: (-stride[one], shape[one] == 1))

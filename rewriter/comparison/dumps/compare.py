@@ -34,6 +34,7 @@ from rewriter.comparison.dumps.types import (
 from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import some
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import OUTPUTS, Flow, FlowNode
 from rewriter.dump.names import KEPT
@@ -318,8 +319,7 @@ def _compare(
     if kernel == OUTPUTS:
         paired = pair_outputs(x.returned, y.returned)
         missing = left_out(x.returned, y.returned, paired)
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        reasons = (f"not compared: {', '.join(missing[:_NAMED])}{more}",) if missing else ()
+        reasons = (f"not compared: {some(missing, _NAMED)}",) if missing else ()
         return replace(result, reads=compared(paired), reasons=reasons)
     rows_a, rows_b = both.flow_a.rows(x), both.flow_b.rows(y)
     same = canonical(kernel) == canonical(y.place.kernel)

@@ -8,6 +8,7 @@ from typing import Literal
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence, Replica
+from rewriter.core.text import some
 
 RanksOutcome = Literal["equal", "different", "different data"]
 _NAMED = 4  # inputs named in a sentence
@@ -195,8 +196,7 @@ def _given(divergence: Divergence) -> str:
 
 def _inputs(divergence: Divergence) -> str:
     names = divergence.labels or divergence.names
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more or "values that were not recorded"
+    return some(names, _NAMED) or "values that were not recorded"
 
 
 def _place(divergence: Divergence) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from rewriter.comparison.dumps.types import LaunchComparison, TensorComparison
 from rewriter.core.dtypes import ROUNDING
+from rewriter.core.text import some
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.rows import TensorRow
 
@@ -65,12 +66,11 @@ def trace_back(
 
 
 def _reason(origin: LaunchComparison, carried: Sequence[LaunchComparison]) -> str:
-    names = ", ".join(str(launch.place) for launch in carried[:_NAMED])
-    more = f" and {len(carried) - _NAMED} more" if len(carried) > _NAMED else ""
+    names = some([str(launch.place) for launch in carried], _NAMED)
     return (
         f"an error begins here: {_error(origin.reads) or 0.0:.2g} of what it reads, "
         f"{_error(origin.results) or 0.0:.2g} of its results; outside the tolerance it is at "
-        f"{names}{more}"
+        f"{names}"
     )
 
 

@@ -21,6 +21,7 @@ from rewriter.comparison.dumps.totals import ElementError, Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.comparison.dumps.ulp import Scratch, coarser, largest_distance
 from rewriter.core.errors import RewriterError
+from rewriter.core.strides import memory_order
 
 # Elements of a block: few enough for the cache, but enough that a pass takes longer than starting
 # it, and than passing the interpreter's lock between threads.
@@ -323,13 +324,6 @@ def check(dtype: torch.dtype) -> None:
             hint="Expected floating-point, complex, integer or bool tensors. Compare this one by "
             "its hash: record both dumps with `--probe hash`.",
         ) from error
-
-
-def memory_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions of a tensor, from the largest stride to the smallest."""
-    return tuple(
-        sorted(range(len(shape)), key=lambda i: (-stride[i], i) if shape[i] > 1 else (0, i))
-    )
 
 
 def elements(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:

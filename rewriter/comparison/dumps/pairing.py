@@ -9,6 +9,7 @@ from itertools import takewhile, zip_longest
 
 from msgspec import UNSET, structs
 
+from rewriter.core.strides import is_dense
 from rewriter.dump.dataflow import NoResult, reads, results, tensors
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
 
@@ -77,23 +78,16 @@ def _view(row: TensorRow, views: Mapping[str, str]) -> str:
     sizes, strides = (tuple(map(int, _NUMBER.findall(match[which]))) for which in (1, 2))
     if int(match[3]) or len(sizes) != len(strides):
         return "part"
-    dims = [(stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1]
-    if not _is_dense(sorted(dims)) or math.prod(sizes) != row.size:
+    if not is_dense(sizes, strides) or math.prod(sizes) != row.size:
         return "part"
-    made = [] if row.stride is UNSET else list(zip(row.stride, row.shape, strict=True))
-    made = [(stride, size) for stride, size in made if size != 1]
-    is_plain = _is_dense(dims[::-1]) and _is_dense(made[::-1]) and row.stride is not UNSET
-    return "" if is_plain else f"{text} of {row.stride}"
+    is_plain = row.stride is not UNSET and _is_in_order(row.shape, row.stride)
+    return "" if is_plain and _is_in_order(sizes, strides) else f"{text} of {row.stride}"
 
 
-def _is_dense(dims: Sequence[tuple[int, int]]) -> bool:
-    """Whether dimensions, as (stride, size) from the innermost one, cover memory in order."""
-    step = 1
-    for stride, size in dims:
-        if stride != step:
-            return False
-        step *= size
-    return True
+def _is_in_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the elements cover memory in the order of their indices."""
+    steps = [step for size, step in zip(shape, stride, strict=True) if size != 1]
+    return is_dense(shape, stride) and steps == sorted(steps, reverse=True)
 
 
 def _unordered(row: TensorRow) -> TensorRow:

@@ -22,10 +22,11 @@ from typing import NoReturn
 import torch
 
 from rewriter.comparison.dumps import metrics
-from rewriter.comparison.dumps.metrics import BLOCK, Reader, check, memory_order
+from rewriter.comparison.dumps.metrics import BLOCK, Reader, check
 from rewriter.comparison.dumps.totals import Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.core.errors import RewriterError
+from rewriter.core.strides import is_dense, memory_order
 from rewriter.dump.saved import load
 
 # Elements that one thread takes at a time from a large tensor: longer parts have fewer new maxima.
@@ -119,13 +120,8 @@ class _Layout:
     @property
     def order(self) -> tuple[int, ...] | None:
         """The dimensions in memory order; `None` if the elements do not fill the memory."""
-        order = memory_order(self.shape, self.stride)
-        step = 1
-        for dimension in reversed(order):
-            if self.shape[dimension] > 1 and self.stride[dimension] != step:
-                return None
-            step *= self.shape[dimension]
-        return order
+        is_filled = is_dense(self.shape, self.stride)
+        return memory_order(self.shape, self.stride) if is_filled else None
 
 
 @dataclass(frozen=True)

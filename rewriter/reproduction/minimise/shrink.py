@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rewriter.core import strides
+
 if TYPE_CHECKING:
     import torch
 
@@ -117,13 +119,7 @@ def _narrowed(tensor: torch.Tensor, size: int, smaller: int) -> torch.Tensor:
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether its elements fill their memory, in whatever order."""
-    expected = 1
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    for size, step in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
-        if size != 1 and step != expected:
-            return False
-        expected *= size
-    return True
+    return strides.is_dense(tensor.shape, tensor.stride())
 
 
 def _simple(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -99,10 +99,6 @@ def _copied(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
     return spread if source.dtype == to.dtype else converted(spread, to.dtype)
 
 
-def _same(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
-    return args[0]
-
-
 def _filled(args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
     value = torch.full(args[0], args[1], dtype=wide_type(kind))
     return constant(lambda _: value, kind)
@@ -114,6 +110,6 @@ _COMPOSED: dict[str, Callable[[Any, dict[str, Any], torch.dtype], Any]] = {
     "fma": _fma,
     "copy": _copied,
     "full": _filled,
-    "device_put": _same,
-    "inductor_force_stride_order": _same,
+    "device_put": lambda args, kwargs, kind: args[0],
+    "inductor_force_stride_order": lambda args, kwargs, kind: args[0],
 }

@@ -269,13 +269,12 @@ def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
 
 
 def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
-    from rewriter.dump.where import where
     from rewriter.report import model, sources
     from rewriter.report.histogram import histogram
     from rewriter.report.page import page
 
     report = model.report(
-        open_dump(dump), sources=sources.of_dump(), histogram=histogram, where=where
+        open_dump(dump), sources=sources.of_dump(), histogram=histogram, values=True
     )
     text = page(report, command=arguments.command_line).encode()
     files.write(Path(arguments.output), text, overwrite=arguments.overwrite)

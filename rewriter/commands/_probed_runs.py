@@ -19,12 +19,10 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
-from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.nonfinite import NonFinite
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import is_recorded, open_dump
-from rewriter.dump.where import where
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput
@@ -74,7 +72,7 @@ class ProbedRun:
     def _searched(self) -> NonFinite:
         if self.dump is None:
             return NonFinite()
-        return nonfinite.search(self.dump, where=where, follow=follow)
+        return nonfinite.search(self.dump, values=True)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that finds out more."""

@@ -21,7 +21,6 @@ from rewriter.diagnosis.conclusion import (
     next_command,
     write_conclusion,
 )
-from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import recorded, timing
@@ -29,7 +28,6 @@ from rewriter.dump.reading import read_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
-from rewriter.dump.where import where
 from rewriter.hook.run import HookedRun, Request
 from rewriter.instrumentation.matching import NO_MATCH
 
@@ -77,7 +75,7 @@ def analyse(request: Request, run: HookedRun) -> ProgramRun:
         verdicts: tuple[Verdict, ...] = ()
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
-        found = nonfinite.search(run.dump, where=where, follow=follow)
+        found = nonfinite.search(run.dump, values=True)
         timed = request.selection is not None and "time" in request.selection.probes
         times = timing.table(run.dump) if timed else ()
         trace = timing.write_trace(run.dump) if times else None

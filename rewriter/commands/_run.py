@@ -24,12 +24,10 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
-from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
 from rewriter.dump.reading import is_dump
-from rewriter.dump.where import where
 from rewriter.execution import replay
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
@@ -187,7 +185,7 @@ def _with_values(request: RunRequest, ran: RunResult, done: Concluded) -> Conclu
         try:
             if run_wrapper(again).interrupted:
                 return done
-            judged = nonfinite.with_values(done.verdicts, dump, where=where, follow=follow)
+            judged = nonfinite.with_values(done.verdicts, dump)
         except RewriterError as error:
             message(f"warning: that run failed: {error.message}")
             return done
@@ -243,7 +241,7 @@ def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
     if ran.dump is None:
         return ()
     crashed = examine(ran.dump, ran.ended, blocking=blocking) if ran.crashed else ()
-    return crashed + nonfinite.examine(ran.dump, where=where, follow=follow)
+    return crashed + nonfinite.examine(ran.dump, values=True)
 
 
 @contextmanager

@@ -92,15 +92,13 @@ def _number(text: str) -> int:
 def _tell(dump: Path) -> bool:
     """Say what a dump shows; whether something is wrong."""
     from rewriter.diagnosis import nonfinite
-    from rewriter.diagnosis.element import follow
     from rewriter.dump.summary import summarise
-    from rewriter.dump.where import where
 
     summary = summarise(dump)
     rows = [["wrapper", "calls"], *([short(x), str(n)] for x, n in summary.calls.items())]
     message(*table(rows, stream="stderr"))
     message(f"{counted(summary.launches, 'launch')} recorded")
-    for verdict in nonfinite.examine(dump, where=where, follow=follow):
+    for verdict in nonfinite.examine(dump, values=True):
         message(*verdict_lines(verdict, ""))
     shown = from_here(dump)
     message(f"dump: {shown}; see it with: rewriter report {shlex.quote(str(shown))}")

@@ -78,9 +78,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.diagnosis.element import follow
     from rewriter.dump.reading import open_dump
-    from rewriter.dump.where import where
     from rewriter.report import model, sources, trends
     from rewriter.report.histogram import histogram
 
@@ -100,8 +98,7 @@ def act(arguments: argparse.Namespace) -> int:
         runs=arguments.runs,
         sources=kernels,
         histogram=histogram if arguments.histograms else None,
-        where=where if arguments.histograms else None,
-        follow=follow if arguments.histograms else None,
+        values=arguments.histograms,
         trend=arguments.trend or (None if arguments.json else trends.DEFAULT),
     )
     if arguments.trend and not arguments.json and not to_stdout:

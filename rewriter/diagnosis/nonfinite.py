@@ -7,13 +7,14 @@ that a launch computed and no later one absorbs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis import loss_scaling
+from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.nonfinite_origin import Origin, infinite_origin_of, origin_of
@@ -32,28 +33,21 @@ from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import NonFinite as What
 from rewriter.dump.rows import TensorRow, finite
-
-# Says where in the tensor of a row the values are: `where` of `rewriter.dump.where`, which imports
-# torch.
-Where = Callable[[Path, TensorRow, What], str]
-# Follows one element backwards: `follow` of `rewriter.diagnosis.element`, which imports torch.
-Follow = Callable[[RunDump, Flow, FlowNode, TensorRow, What], tuple[ElementStep, ...]]
+from rewriter.dump.where import where
 
 
-def examine(
-    dump: Path, *, where: Where | None = None, follow: Follow | None = None
-) -> tuple[Verdict, ...]:
+def examine(dump: Path, *, values: bool = False) -> tuple[Verdict, ...]:
     """The verdict about the first NaN in a dump. There are two, the earlier launch first, if
     infinities were its cause. Without a NaN, the verdict is about the first infinities that a
     launch computed and no later one absorbs; without those, there is none.
 
     Values that the dump's `--allow` names are skipped. If `--stop` ended the program, the verdict
-    is about the NaN that ended it. For saved values, `where` locates them in a tensor, and `follow`
-    traces one of them backwards.
+    is about the NaN that ended it. With `values`, torch reads what was saved: where in a tensor the
+    NaN are, and what one of them was made from.
 
     Raises `RewriterError` if the dump is not as a runtime writes it.
     """
-    return search(dump, where=where, follow=follow).verdicts
+    return search(dump, values=values).verdicts
 
 
 class NonFinite(NamedTuple):
@@ -65,11 +59,7 @@ class NonFinite(NamedTuple):
 
 
 def search(
-    dump: Path | Dump,
-    *,
-    where: Where | None = None,
-    follow: Follow | None = None,
-    among: Sequence[RunDump] | None = None,
+    dump: Path | Dump, *, values: bool = False, among: Sequence[RunDump] | None = None
 ) -> NonFinite:
     """As `examine`, with the calls that it passed over; of all calls, or of those `among`."""
     if isinstance(dump, Path):
@@ -85,7 +75,7 @@ def search(
                     passed = _skipped_steps(dump) if passed is None else passed
                     if run.name in passed:
                         continue
-                verdicts = _OriginVerdicts(dump, run, origin, where, follow).verdicts()
+                verdicts = _OriginVerdicts(dump, run, origin, values=values).verdicts()
                 return NonFinite(verdicts, passed or frozenset())
     return NonFinite((), passed or frozenset())
 
@@ -97,9 +87,7 @@ def _skipped_steps(dump: Dump) -> frozenset[str]:
     return loss_scaling.skipped(dump, is_finite)
 
 
-def with_values(
-    verdicts: Sequence[Verdict], dump: Path, *, where: Where, follow: Follow
-) -> tuple[Verdict, ...]:
+def with_values(verdicts: Sequence[Verdict], dump: Path) -> tuple[Verdict, ...]:
     """The same verdicts, with the places of the values and one element traced backwards.
 
     `dump` is of another run of the same wrapper, which saved what the launches of the verdicts read
@@ -109,12 +97,10 @@ def with_values(
         return tuple(verdicts)
     (run, *_) = open_dump(dump).runs
     flow = Flow(run)
-    return tuple(_with_values(verdict, run, flow, where, follow) for verdict in verdicts)
+    return tuple(_with_values(verdict, run, flow) for verdict in verdicts)
 
 
-def _with_values(
-    verdict: Verdict, run: RunDump, flow: Flow, where: Where, follow: Follow
-) -> Verdict:
+def _with_values(verdict: Verdict, run: RunDump, flow: Flow) -> Verdict:
     which = verdict.launch, verdict.iteration
     node = next((x for x in flow.nodes if (x.step.launch, x.step.iteration) == which), None)
     if node is None or verdict.ended is not None or not verdict.held:
@@ -132,16 +118,8 @@ def _with_values(
 class _OriginVerdicts:
     """Makes the verdicts of one origin."""
 
-    def __init__(
-        self,
-        dump: Dump,
-        run: RunDump,
-        origin: Origin,
-        where: Where | None,
-        follow: Follow | None,
-    ) -> None:
-        self._dump, self._run, self._origin = dump, run, origin
-        self._where, self._follow = where, follow
+    def __init__(self, dump: Dump, run: RunDump, origin: Origin, *, values: bool) -> None:
+        self._dump, self._run, self._origin, self._values = dump, run, origin, values
         self._calls = CallHistory(dump)
         self._flow = Flow(run)
 
@@ -182,9 +160,9 @@ class _OriginVerdicts:
         self, node: FlowNode, rows: Sequence[TensorRow], what: What
     ) -> tuple[ElementStep, ...]:
         saved = next((row for row in rows if row.file), None)
-        if self._follow is None or saved is None or node.step.launch is None:
+        if not self._values or saved is None or node.step.launch is None:
             return ()
-        return self._follow(self._run, self._flow, node, saved, what)
+        return follow(self._run, self._flow, node, saved, what)
 
     def _passed_on(self, node: FlowNode) -> Iterator[Producer]:
         """The later launches of the call that wrote NaN, too."""
@@ -194,7 +172,7 @@ class _OriginVerdicts:
                 yield Producer.of(later.place, row)
 
     def _held(self, row: TensorRow, what: What) -> Held:
-        place = "" if self._where is None else self._where(self._run.path, row, what)
+        place = where(self._run.path, row, what) if self._values else ""
         return Held(row.arg, what, row.count(what), row.numel or 0, place)
 
     def _arguments(

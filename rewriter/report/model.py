@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.conclusion import read_conclusion
-from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.nonfinite_origin import infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
@@ -36,14 +35,13 @@ def report(
     runs: Sequence[str] = (),
     sources: Sources | None = None,
     histogram: Histogram | None = None,
-    where: Where | None = None,
-    follow: Follow | None = None,
+    values: bool = False,
     trend: TrendStatistic | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
-    `sources` gives the kernels' sources of a run, `trend` is what is shown over calls. Raises
-    `RewriterError` where a name is no run's.
+    `sources` gives the kernels' sources of a run, `trend` is what is shown over calls. With
+    `values`, saved tensors are searched for NaN. Raises `RewriterError` where a name is no run's.
     """
     known = {run.name: run for run in dump.runs}
     if unknown := [name for name in runs if name not in known]:
@@ -60,7 +58,7 @@ def report(
     merged = findings.merged([run.findings for run in chosen])
     if choice.calls:
         merged = (*merged, Finding("sampled", "note", choice.text))
-    judged = verdicts.of_dump(dump, called, merged, where, follow)
+    judged = verdicts.of_dump(dump, called, merged, values=values)
     crash = next((one for one, _ in judged if one.ended is not None), None)
     conclusion = read_conclusion(dump.home)
     if crash is not None and crash.ended is not None and not (conclusion or crash.ended.running):

@@ -12,7 +12,6 @@ from rewriter.diagnosis.conclusion import (
     read_conclusion,
     without_conclusion,
 )
-from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, read_stopped
 from rewriter.execution.dumped_wrappers import selection_of
@@ -30,8 +29,8 @@ def of_dump(
     dump: Dump,
     runs: Sequence[RunDump],
     findings: Sequence[Finding],
-    where: Where | None,
-    follow: Follow | None,
+    *,
+    values: bool,
 ) -> tuple[tuple[Verdict, str], ...]:
     """The verdicts of these runs, each with the command that would tell more, empty for none."""
     conclusion = read_conclusion(dump.home)
@@ -43,7 +42,7 @@ def of_dump(
     if stopped:
         chosen = replace(dump, runs=tuple(runs))
         made += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
-    made += nonfinite.search(dump, where=where, follow=follow, among=runs).verdicts
+    made += nonfinite.search(dump, values=values, among=runs).verdicts
     recorded = {run.name: run for run in runs}
     return tuple(
         (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))

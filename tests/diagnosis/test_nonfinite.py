@@ -25,7 +25,6 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe, statistics
 from rewriter.dump import names
 from rewriter.dump.rows import TensorRow
-from rewriter.dump.where import where
 
 HALF = {"dtype": "float16"}
 VALUES = "all values of these launches"
@@ -315,13 +314,13 @@ def test_where_they_lie_in_what_was_saved(tmp_path: Path) -> None:
     file = dump / "rank0/run0/000000/x.pt"
     file.parent.mkdir()
     torch.save(tensor, file)
-    (only,) = examine(dump, where=where)
+    (only,) = examine(dump, values=True)
     (held,) = only.held
     assert held.where == "the first at [1, 2], in 2 of 4 rows and 2 of 8 columns"
     assert only.wants == ("", "")
     assert f"  NaN in buf0: {held.where}" in describe(only, next_command="")
     torch.save(torch.zeros(3), file)
-    assert examine(dump, where=where)[0].held[0].where == ""
+    assert examine(dump, values=True)[0].held[0].where == ""
 
 
 def test_the_next_command(tmp_path: Path) -> None:

@@ -13,12 +13,10 @@ import torch
 import dumps
 from rewriter.core.documents import as_json
 from rewriter.diagnosis.documents import verdict_entry
-from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.nonfinite import examine, with_values
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.summary import summarise
-from rewriter.dump.where import where
 
 value, launch = dumps.value, dumps.launch
 X = value("x", mean=3.0)
@@ -186,7 +184,7 @@ def followed(folder: Path, found: list[Any], **tensors: torch.Tensor) -> list[st
         (path / name).write_bytes(data)
     return [
         text
-        for verdict in examine(dump, where=where, follow=follow)
+        for verdict in examine(dump, values=True)
         for step in verdict.followed
         for text in (str(step), *map(str, step.reads))
     ]
@@ -251,6 +249,6 @@ def test_back_to_the_overflow(tmp_path: Path) -> None:
 
 def test_without_saved_values_nothing_is_followed(tmp_path: Path) -> None:
     found = [launch(0, "k", [X], [value("buf0", "out", nan=1)])]
-    (only,) = judged(tmp_path, found, where=where, follow=follow)
+    (only,) = judged(tmp_path, found, values=True)
     assert only.followed == ()
-    assert with_values([only], tmp_path / "none", where=where, follow=follow) == (only,)
+    assert with_values([only], tmp_path / "none") == (only,)

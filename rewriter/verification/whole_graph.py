@@ -67,25 +67,21 @@ class _Held:
     group: tuple[int, ...] = ()
 
 
+@dataclass
 class WholeGraph:
     """Follows one call through its launches, in the order in which they ran."""
 
-    def __init__(
-        self,
-        graph: FxGraph,
-        claims: Mapping[tuple[str, int], str],
-        run: RunDump,
-        inputs: Mapping[str, TensorRow],
-        sizes: Mapping[str, int],
-        names: Mapping[str, str] | None = None,
-    ) -> None:
-        self._graph, self._run, self._inputs = graph, run, inputs
-        self._names = names or {}
-        self._sizes = sizes
-        self._claims, self._attributes = claims, graph.attributes
-        self._held: dict[str, _Held] = {}
-        self._taken: set[str] = set()
-        self._types = Evaluator(graph, {}, sizes)
+    _graph: FxGraph
+    _claims: Mapping[tuple[str, int], str]
+    _run: RunDump
+    _inputs: Mapping[str, TensorRow]
+    _sizes: Mapping[str, int]
+    _names: Mapping[str, str] = field(default_factory=dict)
+    _held: dict[str, _Held] = field(default_factory=dict, init=False)
+    _taken: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._types = Evaluator(self._graph, {}, self._sizes)
 
     def check(self, values: LaunchValues) -> GraphOutcome:
         """Check a launch, and remember which nodes its results are."""
@@ -184,7 +180,7 @@ class WholeGraph:
         """The input of the graph that an argument is, or whose memory it reuses; empty if none."""
         variable = _variable(argument)
         names = (self._names.get(variable, variable), argument.buffer)
-        known = (x for x in names if x in self._graph.types or x in self._attributes)
+        known = (x for x in names if x in self._graph.types or x in self._graph.attributes)
         return next(known, "")
 
     def _add(
@@ -222,7 +218,7 @@ class WholeGraph:
                     known[self._graph.base(node)] = base
                 continue
             if viewed and kind is not None and not kind.stride and kind.shape:
-                if node not in self._attributes:
+                if node not in self._graph.attributes:
                     continue  # the graph of a package does not say how its values lie
                 kind = kind.contiguous()
             known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])

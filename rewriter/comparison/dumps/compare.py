@@ -307,8 +307,8 @@ def _compare(
         return tuple(
             values.compare(
                 kernel,
-                RecordedValue.of(one, both.a),
-                RecordedValue.of(other, both.b),
+                RecordedValue(one, both.a),
+                RecordedValue(other, both.b),
                 tolerances,
                 unwritten=both.unwritten(x, one),
                 exactly=tolerances.scaled and x.place.is_inputs and both.is_kept(one.arg),

@@ -16,7 +16,6 @@ from msgspec import UNSET, Struct
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
 from rewriter.core.errors import RewriterError
-from rewriter.dump.documents import FingerprintName
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
 from rewriter.locate.declarations import never_written
@@ -36,22 +35,15 @@ BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
 
 @dataclass(frozen=True)
 class RecordedValue:
-    """A row of one dump, and the directory that its `file` is relative to.
-
-    `fingerprint` is the kind of the dump's fingerprints. `is_hashed`: values have to be equal byte
-    for byte, as with the probe `hash`.
-    """
+    """A row of one dump, and the call that it is of."""
 
     row: ValueRow
-    path: Path
-    fingerprint: FingerprintName | None = None
-    is_hashed: bool = False
+    run: RunDump
 
-    @classmethod
-    def of(cls, row: ValueRow, run: RunDump) -> RecordedValue:
-        manifest = run.manifest
-        hashed = "hash" in (manifest.probes or ())
-        return cls(row, run.path, manifest.fingerprint or None, hashed)
+    @property
+    def is_hashed(self) -> bool:
+        """Whether values have to be equal byte for byte, as with the probe `hash`."""
+        return "hash" in (self.run.manifest.probes or ())
 
     @property
     def digest(self) -> tuple[Hashable, str]:
@@ -59,8 +51,8 @@ class RecordedValue:
         row = self.row
         if not isinstance(row, TensorRow):
             return "", ""
-        if row.fingerprint and self.fingerprint is not None:
-            return self.fingerprint, row.fingerprint
+        if row.fingerprint and (kind := self.run.manifest.fingerprint):
+            return kind, row.fingerprint
         return (_SHA256, row.sha256) if row.sha256 else ("", "")
 
     @property
@@ -71,10 +63,10 @@ class RecordedValue:
         if name.startswith("/") or ".." in Path(name).parts:
             raise RewriterError(
                 "corrupt-dump",
-                f"{self.path}: the file {name!r} of an event is none of this run",
+                f"{self.run.path}: the file {name!r} of an event is none of this run",
                 hint="Copy the dump again, or run the program once more.",
             )
-        return self.path / name
+        return self.run.path / name
 
     @property
     def is_missing(self) -> bool:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rewriter.core.text import counted
-from rewriter.diagnosis.evidence import finding_at
+from rewriter.diagnosis.evidence import finding_at, located
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.value_pairs import ValueRecord, can_be_paired, pairs, same_bits
 from rewriter.diagnosis.verdict_text import statistics
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, RunStep
-from rewriter.execution.dumped_wrappers import wrapper_of
 
 _MOST_FINDINGS = 8  # of a call
 _NAMED = 6  # launches
@@ -152,9 +151,6 @@ def _finding(one: Changed) -> Finding:
 
 def _is_given(run: RunDump, step: RunStep, name: str) -> bool:
     """Whether a launch is given the memory of a variable."""
-    wrapper = wrapper_of(run)
-    if wrapper is None or step.launch is None:
-        return False
+    launch = located(run)[0].get(step.launch)
     buffer = dataflow.buffer_of(run.launch_row(step.launch), name)
-    known = (x.args for x in wrapper.located.launches if x.index == step.launch)
-    return any({x.name, x.buffer} & {name, buffer} for args in known for x in args)
+    return launch is not None and any({x.name, x.buffer} & {name, buffer} for x in launch.args)

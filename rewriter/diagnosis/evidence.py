@@ -34,7 +34,7 @@ class Evidence:
         self._forward = Forward(dump, run)
         self.rows = self._flow.rows(self._flow.nodes[step.position])
         self.facts = run.launch_row(step.launch)
-        self._static: Mapping[int, Launch] = {}
+        self._static: Mapping[int | None, Launch] = {}
         self._inputs: tuple[str, ...] = ()
         if not dataflow.values(self.rows):
             self._static, self._inputs = located(run)
@@ -84,7 +84,7 @@ class Evidence:
     def _known(self) -> Iterator[tuple[str, str, str, bool]]:
         """The arguments in the text of the wrapper, or else in its table: role, name, buffer, and
         whether it is a tensor."""
-        launch = self._static.get(self._step.launch or 0)
+        launch = self._static.get(self._step.launch)
         if launch is not None and launch.kernel == self._step.kernel:
             for argument in launch.args:
                 if argument.type != "other" and (argument.type == "tensor" or argument.buffer):
@@ -167,7 +167,7 @@ def finding_at(
     )  # fmt: skip
 
 
-def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
+def located(run: RunDump) -> tuple[Mapping[int | None, Launch], tuple[str, ...]]:
     """The launches and the input names of the wrapper that was called; empty if the dump has no
     copy of it."""
     wrapper = wrapper_of(run)
@@ -195,7 +195,7 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
     the launch at all.
     """
     step, rows = node.step, dataflow.values(flow.rows(node))
-    launch = located(run)[0].get(-1 if step.launch is None else step.launch) if rows else None
+    launch = located(run)[0].get(step.launch) if rows else None
     if launch is None or launch.kernel != step.kernel:
         return tuple(name for name, _ in node.unread if not node.given.get(name)) if rows else ()
     names = {row.arg for row in rows}

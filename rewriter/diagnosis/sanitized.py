@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from rewriter.core.text import counted, some
-from rewriter.diagnosis.evidence import finding_at
+from rewriter.diagnosis.evidence import finding_at, located
 from rewriter.diagnosis.fills import (
     Difference,
     FillComparison,
@@ -281,9 +281,7 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
 
 def _beside(run: RunDump, index: int) -> tuple[int, ...]:
     """The launches of a wrapper that run on another stream than this one."""
-    wrapper = wrapper_of(run)
-    launches = () if wrapper is None else wrapper.located.launches
-    streams = {one.index: one.stream for one in launches}
+    streams = {one.index: one.stream for one in located(run)[0].values()}
     return tuple(one for one, stream in streams.items() if stream != streams.get(index, stream))
 
 

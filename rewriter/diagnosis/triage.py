@@ -136,7 +136,7 @@ def _is_last(stop: _Stop) -> bool:
     if stop.step.launch != max(stop.run.table, default=None) or stop.facts.repeats:
         return False
     launches, _ = located(stop.run)
-    return not launches or stop.step.launch == max(launches)
+    return not launches or stop.step.launch == max(x.index for x in launches.values())
 
 
 def _candidates(stops: Sequence[_Stop]) -> list[_Stop]:

@@ -93,7 +93,7 @@ class _Tracker:
         if facts.kind == "collective":
             self._arriving.update(dataflow.variable(row.arg) for row in rows)
         scope = "" if step.launch is None else facts.scope
-        views = _views(self._launches.get(-1 if step.launch is None else step.launch), facts)
+        views = _views(self._launches.get(step.launch), facts)
         roots = {row.arg: dataflow.buffer_of(facts, row.arg) for row in rows}
         writes = {roots[row.arg] for row in rows if row.role != "in"}
         before = {row.arg: row for row in rows if row.phase == "before"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from rewriter.verification.bounded import exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.judge import compare_node
 from rewriter.verification.literals import Literals
+from rewriter.verification.received import LaunchValues
 from rewriter.verification.whole_graph import WholeGraph
 
 _GRAPH = """\
@@ -72,7 +74,8 @@ class _Call:
         assert graph is not None
         self._path = run
         row = self.row("x", X)
-        self._whole = WholeGraph(graph, {}, SimpleNamespace(path=run), {"x": row}, {})  # type: ignore[arg-type]
+        self._run: Any = SimpleNamespace(path=run)
+        self._whole = WholeGraph(graph, {}, self._run, {"x": row}, {})
 
     def row(self, name: str, tensor: torch.Tensor) -> TensorRow:
         torch.save(tensor, self._path / f"{name}.pt")
@@ -89,7 +92,7 @@ class _Call:
         ]
         launch = Launch(index, "", "cpp_fused_0", "cpp", 1, tuple(args), (), (), None)  # type: ignore[arg-type]
         rows = [{name: self.row(name, x) for name, x in side.items()} for side in (given, written)]
-        outcome = self._whole.check(launch, *rows)
+        outcome = self._whole.check(LaunchValues(self._run, launch, *rows))
         return [(x.claim.partition(" ")[0], x.comparison.agrees) for x in outcome.results]
 
 

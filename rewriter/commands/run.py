@@ -30,6 +30,12 @@ def add(parser: Parser) -> None:
         help="start nothing: print the variables with which any program is probed, for schedulers "
         "and engines that others start",
     )
+    parser.group("the run").add_argument(
+        "--dormant",
+        action="store_true",
+        help="with --print-env: the probes (default: all) do nothing until `rewriter control` "
+        "switches them on",
+    )
     parser.add_examples(
         *options.examples(parser.prog),
         (
@@ -67,6 +73,11 @@ def act(arguments: argparse.Namespace) -> int:
     words = arguments.artifact
     if arguments.print_env:
         return _program.print_environment(arguments, words)
+    options.refuse_idle(
+        {"--dormant": arguments.dormant},
+        "what is started here is probed from its first call",
+        "`rewriter run --print-env --dormant` prints the variables with which a program starts.",
+    )
     if (command := behind_dashes(arguments)) is not None:
         _program.refuse_artifacts(words[: max(0, len(words) - len(command))])
         _program.refuse_options_of_artifacts(arguments)

@@ -87,10 +87,9 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
         return _conclude(arguments, runs, [first], health, right)
-    everything = _values(
-        arguments, folder, calls=values_needed.calls(first.dump, values_limit(folder))
-    )
     verdicts = first.nonfinite
+    calls = values_needed.calls(first.dump, values_limit(folder), verdicts)
+    everything = _values(arguments, folder, calls=calls)
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
         why = f"{verdicts[0].label} makes NaN: does it compute what it should?"

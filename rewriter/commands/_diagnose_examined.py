@@ -23,6 +23,7 @@ from rewriter.diagnosis.outputs import of_calls
 from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.unlaunched import examine_kernels
+from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
 from rewriter.dump.reading import open_dump
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -90,7 +91,7 @@ def examined(
         verification = _verify(arguments, dumps)
     if first.dump is not None:
         # A run with saved values says more: which elements they are, and what they were made from.
-        verdicts = (values.nonfinite if values is not None else ()) or first.nonfinite
+        verdicts = _with_nan(first if values is None else values, first)
         if (
             first.skipped and not first.nonfinite
         ):  # a run of a few calls does not show that it recovers
@@ -113,6 +114,15 @@ def examined(
             ruling.without_effect(one, verification, right=right_too, wrong=wrong) for one in found
         ]
     yield from (one if compared is None else feeding(one, compared) for one in found)
+
+
+def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[Verdict, ...]:
+    """The verdicts about NaN, of the run with values where that has them, too."""
+    if any(not one.absorbed for one in first.nonfinite) and all(
+        one.absorbed for one in values.nonfinite
+    ):
+        return first.nonfinite
+    return values.nonfinite or first.nonfinite
 
 
 def _values(

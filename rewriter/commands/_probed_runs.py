@@ -61,7 +61,10 @@ class ProbedRun:
 
     @property
     def nonfinite(self) -> tuple[Verdict, ...]:
-        return self._searched.verdicts
+        """The verdicts about NaN: those that are a fault in any case, and then those that are none
+        if their launch is right."""
+        found = self._searched
+        return (*(x for x in found.verdicts if not x.absorbed), *found.absorbed)
 
     @property
     def skipped(self) -> frozenset[str]:

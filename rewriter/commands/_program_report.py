@@ -94,8 +94,9 @@ def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
     return replace(run, summary=replace(run.summary, findings=left))
 
 
-def show(probed: ProgramRun) -> None:
-    """The report, on standard error: standard output is the program's."""
+def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
+    """The report, on standard error: standard output is the program's. `absorbed` is whether it has
+    the verdicts about NaN that no result has."""
     request, run = probed.request, probed.run
     warn(run)
     if run.probed:
@@ -121,7 +122,8 @@ def show(probed: ProgramRun) -> None:
                     "first launch, pass a larger --timeout"
                 )
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
-        message(*verdict_lines(verdict, command))
+        if absorbed or not verdict.absorbed:
+            message(*verdict_lines(verdict, command))
     if probed.skipped:
         message(f"note: {probed.skipped}")
     if run.dump is not None:

@@ -13,11 +13,13 @@ from rewriter.commands import _program
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.verify import verify_document
 from rewriter.commands._options import refuse_idle
-from rewriter.commands._output import emit, from_here, progress_bar, steps
+from rewriter.commands._output import emit, from_here, progress_bar, steps, verdict_lines
+from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
+from rewriter.diagnosis import ruling
 from rewriter.dump.reading import is_dump, is_recorded
 from rewriter.execution import program
 from rewriter.execution.host_process import HostOutput
@@ -71,14 +73,14 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     program.require(command)
     claims = _given(arguments)
     probed = _program.run_probed(_program.request_of(arguments, command, _selection(arguments)))
-    report.show(probed)
+    report.show(probed, absorbed=False)
     if probed.run.interrupted:
         return INTERRUPTED
     dump = probed.run.dump
     if dump is None or not is_recorded(dump):
         raise nothing_recorded(arguments, f" in {dump}" if dump else "")
     code = DIFFERS if probed.run.ended.code != 0 else OK
-    return _judge(arguments, dump, claims, code, is_named=True)
+    return _judge(arguments, dump, claims, code, probed)
 
 
 def refuse_run_options(arguments: argparse.Namespace) -> None:
@@ -110,9 +112,13 @@ def _given(arguments: argparse.Namespace) -> _Given:
 
 
 def _judge(
-    arguments: argparse.Namespace, dump: Path, claims: _Given, code: int, *, is_named: bool = False
+    arguments: argparse.Namespace,
+    dump: Path,
+    claims: _Given,
+    code: int,
+    probed: ProgramRun | None = None,
 ) -> int:
-    """`is_named`: the path of the dump has been printed."""
+    """`probed` is the run of a program, whose report has been printed."""
     from rewriter.verification.verify import verify
 
     register_operators(getattr(arguments, "imports", ()))
@@ -128,6 +134,8 @@ def _judge(
 
         imports = getattr(arguments, "imports", ())
         verification = check_independently(dump, verification, imports=imports)
+    if probed is not None:
+        _show_absorbed(probed, verification)
     if arguments.json:
         emit(verify_document(str(dump), verification))
     else:
@@ -135,10 +143,19 @@ def _judge(
         options = text.more_checked(verification.reasons)
         if options and verification.finding is None:
             say(f"next: rewriter verify {shlex.quote(str(from_here(dump)))} {' '.join(options)}")
-        if not is_named:
+        if probed is None:
             message(f"dump: {from_here(dump)}")
     unchecked = arguments.strict and verification.coverage < 1
     return DIFFERS if verification.finding is not None or unchecked else code
+
+
+def _show_absorbed(probed: ProgramRun, verification: Verification) -> None:
+    """Show the NaN that no result has, as a note if their launch is right."""
+    for verdict, command in zip(probed.verdicts, probed.following, strict=True):
+        if ruling.is_no_fault(verdict, verification):
+            message(f"note: {ruling.no_fault(verdict)}")
+        elif verdict.absorbed:
+            message(*verdict_lines(verdict, command))
 
 
 def given_graphs(arguments: argparse.Namespace) -> GivenGraphs | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from rewriter.diagnosis import loss_scaling
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.nonfinite_origin import Origin, infinite_origin_of, origin_of
+from rewriter.diagnosis.nonfinite_origin import Origin, infinite_origins_of, origins_of
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import (
     ElementStep,
@@ -52,10 +53,14 @@ def examine(dump: Path, *, values: bool = False) -> tuple[Verdict, ...]:
 
 class NonFinite(NamedTuple):
     """What `examine` says, and the names of the calls that it passed over: of backward graphs,
-    whose gradients a scaled loss makes infinite, and no weight has taken (`loss_scaling.py`)."""
+    whose gradients a scaled loss makes infinite, and no weight has taken (`loss_scaling.py`).
+
+    `absorbed` are the verdicts about NaN that no result of their call has, one for each launch.
+    Those of the first one are in `verdicts`, too, if there are no others."""
 
     verdicts: tuple[Verdict, ...] = ()
     skipped: frozenset[str] = frozenset()
+    absorbed: tuple[Verdict, ...] = ()
 
 
 def search(
@@ -68,21 +73,33 @@ def search(
         dump = open_dump(dump)
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
-    for look in (origin_of, infinite_origin_of):
+    absorbed: dict[tuple[str, int | None], tuple[Verdict, ...]] = {}
+    for look in (origins_of, infinite_origins_of):
         for run in runs:
-            if (origin := look(run, dump.allowed)) is not None:
+            for origin in look(run, dump.allowed):
                 if run.names.direction == "backward":
                     passed = _skipped_steps(dump) if passed is None else passed
                     if run.name in passed:
                         continue
+                key = run.artifact, origin.node.step.launch
+                if origin.absorbed and key in absorbed:
+                    continue
                 verdicts = _OriginVerdicts(dump, run, origin, values=values).verdicts()
-                return NonFinite(verdicts, passed or frozenset())
-    return NonFinite((), passed or frozenset())
+                if not origin.absorbed:
+                    return NonFinite(verdicts, passed or frozenset(), _all(absorbed))
+                absorbed[key] = verdicts
+    first = next(iter(absorbed.values()), ())
+    return NonFinite(first, passed or frozenset(), _all(absorbed))
+
+
+def _all(absorbed: Mapping[tuple[str, int | None], tuple[Verdict, ...]]) -> tuple[Verdict, ...]:
+    return tuple(chain.from_iterable(absorbed.values()))
 
 
 def _skipped_steps(dump: Dump) -> frozenset[str]:
     def is_finite(run: RunDump) -> bool:
-        return all(look(run, dump.allowed) is None for look in (origin_of, infinite_origin_of))
+        looks = (look(run, dump.allowed) for look in (origins_of, infinite_origins_of))
+        return all(origin.absorbed for origins in looks for origin in origins)
 
     return loss_scaling.skipped(dump, is_finite)
 
@@ -154,6 +171,7 @@ class _OriginVerdicts:
             held=tuple(self._held(row, what) for row in rows),
             followed=self._followed(node, rows, what),
             passed_on=tuple(self._passed_on(node)) if what == "nan" else (),
+            absorbed=self._origin.absorbed,
         )
 
     def _followed(
@@ -256,6 +274,11 @@ class _OriginVerdicts:
             yield "Whoever wrote it has no probes, or stands outside of compiled code."
         yield from _domains(verdict, read)
         yield from _masked(verdict)
+        if verdict.absorbed:
+            yield (
+                "No result of the call has a NaN, nor has an input that it updates: if the launch "
+                "computes what it should, which `rewriter verify` checks, this is no fault."
+            )
         if self._dump.caveat:
             yield self._dump.caveat
 

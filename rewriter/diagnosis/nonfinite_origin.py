@@ -3,20 +3,25 @@
 An infinity by itself is not a fault: attention masks use it. It is the cause of a NaN if the launch
 that made the NaN read it, as far as the data flow shows, and a launch had computed it from finite
 numbers (`rewriter.dump.infinities`). Values that `--allow` names are skipped.
+
+A NaN that the model absorbs, as with `nan_to_num`, is no fault by itself either: no result of the
+call has one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rewriter.diagnosis.evidence import unrecorded
+from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.verdict import NonFiniteState
 from rewriter.dump import dataflow, infinities
-from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
+from rewriter.dump.dataflow import Flow, FlowNode, NoResult, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import EventRow, NonFinite, TensorRow
+from rewriter.execution.dumped_wrappers import are_writes_recorded
 from rewriter.locate.operators import takes_shape
 from rewriter.runtime.allowed import Allowed
 
@@ -31,7 +36,8 @@ class Origin:
 
     `overflow` is the step whose infinities became the NaN, `None` if no step's did. `allowed` is
     set if the step only passes NaN on: the step that made them, where `--allow` permits them.
-    `given` are inputs of the call whose infinities became the NaN.
+    `given` are inputs of the call whose infinities became the NaN. `absorbed`: nothing that the
+    call returns or updates has NaN.
     """
 
     state: NonFiniteState
@@ -41,32 +47,50 @@ class Origin:
     overflow_rows: tuple[TensorRow, ...] = ()
     allowed: FlowNode | None = None
     given: tuple[TensorRow, ...] = ()
+    absorbed: bool = False
 
 
 def overflow_of(run: RunDump) -> Origin | None:
     """The origin of the first NaN of one call, if a launch computed the infinities it is from."""
     if not _ANY_INFINITY.search(run.event_bytes()):
         return None
-    origin = origin_of(run, Allowed(run.manifest.allow))
+    origin = next(origins_of(run, Allowed(run.manifest.allow)), None)
     return None if origin is None or origin.overflow is None else origin
 
 
-def infinite_origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
-    """The first infinities of one call that a launch computed and no later one absorbs."""
+def infinite_origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
+    """Yield the infinities of one call that a launch computed and no later one absorbs."""
     if not _ANY_INFINITY.search(run.event_bytes()):
-        return None
+        return
     flow = Flow(run)
     for node in infinities.remaining(flow, len(run.steps), allowed):
-        return Origin("infinite", node, infinities.held(flow, node, allowed))
-    return None
+        yield Origin("infinite", node, infinities.held(flow, node, allowed))
 
 
-def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
-    """The first NaN of one call, `None` if there is none."""
+def origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
+    """Yield the steps of one call that make NaN: if the call returns some, only the first step
+    whose NaN get there, and else all."""
     # Event files may be long, and most have no NaN: search before parsing.
     if not _ANY_NAN.search(run.event_bytes()):
-        return None
+        return
     flow = Flow(run)
+    steps = _steps_with_nan(run, flow, allowed)
+    if (first := next(steps, None)) is None:
+        return
+    left = _left(run, flow)
+    if left is None or any(_has_nan(flow, x) for x in left):
+        known = set() if left is None else {x.step for x in left if _has_nan(flow, x)}
+        reaching = (x for x in (first, *steps) if known & _reached(flow, x))
+        yield next(reaching, first) if known else first
+        return
+    for origin in (first, *steps):
+        returned = origin.state == "given" and _returns(flow, origin.rows)
+        yield replace(origin, absorbed=origin.state != "read" and not returned)
+
+
+def _steps_with_nan(run: RunDump, flow: Flow, allowed: Allowed) -> Iterator[Origin]:
+    """The first step with NaN, and each later one that makes some and reads none."""
+    is_first = True
     for node in flow.nodes[: len(run.steps)]:
         rows = flow.rows(node)
         kernel = "" if node.step.launch is None else node.step.kernel
@@ -75,18 +99,63 @@ def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
         if kernel:
             written = tuple(row for row in written if not _is_undefined(flow, node, row))
             read = () if takes_shape(kernel) else read
-        if node.step.launch is None:
-            if written:
-                return Origin("given", node, written)
-            continue
-        passed = [_allowed_maker(flow, node, row, allowed) for row in read]
-        if read and None in passed:
-            return Origin("read", node, read)
-        if written and passed:
-            return Origin("passed", node, written, allowed=passed[0])
-        if written:
-            return _written(run, flow, node, rows, written)
-    return None
+        found = _found(run, flow, node, written, read, allowed)
+        if found is not None and (is_first or not read):
+            is_first = False
+            yield found
+
+
+def _found(
+    run: RunDump,
+    flow: Flow,
+    node: FlowNode,
+    written: tuple[TensorRow, ...],
+    read: tuple[TensorRow, ...],
+    allowed: Allowed,
+) -> Origin | None:
+    if node.step.launch is None:
+        return Origin("given", node, written) if written else None
+    passed = [_allowed_maker(flow, node, row, allowed) for row in read]
+    if None in passed:
+        return Origin("read", node, read)
+    if written and passed:
+        return Origin("passed", node, written, allowed=passed[0])
+    return _written(run, flow, node, flow.rows(node), written) if written else None
+
+
+def _left(run: RunDump, flow: Flow) -> list[ValueOrigin] | None:
+    """The values that a call returns, and those that it leaves in its inputs; `None` if not all of
+    them are known."""
+    last = dataflow.outputs(flow.nodes)
+    if last is None or any(isinstance(x, NoResult) and not x.is_known for x in last.returned):
+        return None
+    tensors = [*outputs_of(run, flow.nodes), *inputs_written(run, flow.nodes)]
+    if not are_writes_recorded(run, {one.name for one in tensors}):
+        return None
+    left = [x for one in tensors for x in (*one.holds, *one.may_hold)]
+    rows = map(flow.origin, left)
+    return left if all(row is not None and row.is_measured for row in rows) else None
+
+
+def _has_nan(flow: Flow, value: ValueOrigin) -> bool:
+    row = flow.origin(value)
+    return row is not None and bool(row.nan)
+
+
+def _reached(flow: Flow, origin: Origin) -> set[int]:
+    """The steps to whose results the NaN of a step get."""
+    reached = {origin.node.step.position}
+    for node in flow.nodes[origin.node.step.position + 1 :]:
+        if any(x.step in reached and _has_nan(flow, x) for x in node.origins):
+            reached.add(node.step.position)
+    return reached
+
+
+def _returns(flow: Flow, rows: Sequence[TensorRow]) -> bool:
+    """Whether a call returns one of these inputs as it is."""
+    last = dataflow.outputs(flow.nodes)
+    returned = () if last is None else last.returned
+    return any(NoResult(f"the input {row.arg}", True) in returned for row in rows)
 
 
 def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:

@@ -24,6 +24,7 @@ from rewriter.verification.types import LaunchCheck, Verification
 
 _SIZE = ": size ["  # of an input that has another one than its wrapper was compiled for
 _SUSPECTED = 3  # unchecked launches that are named if outputs are wrong
+_ABSORBED = "nothing that a call returns or updates has one"
 _REASONS = 6  # reasons for unchecked launches that are listed
 
 
@@ -209,7 +210,10 @@ def of_nonfinite(
     is_random: bool,
     following: Sequence[str] = (),
 ) -> Examined:
-    """Where the first NaN is from, and whether the launch that made it is itself wrong."""
+    """Where the first NaN is from, and whether the launch that made it is itself wrong.
+
+    NaN that no result of the call has (`Verdict.absorbed`) are a note if their launch is right.
+    """
     if not verdicts:
         what = f"NaN: no value of {counted(launches, 'launch')} has one" if launches else ""
         return Examined(ruled_out=what)
@@ -236,14 +240,32 @@ def of_nonfinite(
                     f"note: whether it computes what it should is not known: {check.reason}",
                 ),
             )
-        if is_random and (check is None or check.outcome != "differs"):
+        if is_no_fault(verdict, verification):
+            notes.append(no_fault(verdict))
+        elif is_random and (check is None or check.outcome != "differs"):
             notes.append(
                 f"{finding.label} makes NaN of the random inputs: {verdict.headline}. With --args "
                 "FILE.pt it is given those of the program."
             )
         else:
             findings.append(finding)
-    return Examined(tuple(findings), notes=tuple(notes))
+    ruled_out = "" if findings or is_random else f"NaN: {_ABSORBED}"
+    return Examined(tuple(findings), ruled_out, notes=tuple(notes))
+
+
+def is_no_fault(verdict: Verdict, verification: Verification | None) -> bool:
+    """Whether no result of a call has the NaN of a verdict, and the launch that made them, if they
+    did not come in, computes what it should."""
+    if not verdict.absorbed or verdict.launch is None:
+        return verdict.absorbed
+    check = _check_of(verdict, verification)
+    return check is not None and check.outcome == "agrees"
+
+
+def no_fault(verdict: Verdict) -> str:
+    """The note about NaN that are no fault."""
+    right = "" if verdict.launch is None else ", and the launch computes what its graph says"
+    return f"{verdict.headline}; no fault: {_ABSORBED}{right}"
 
 
 def _check_of(verdict: Verdict, verification: Verification | None) -> LaunchCheck | None:

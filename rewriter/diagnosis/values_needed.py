@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from rewriter.core.dtypes import element_size
+from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, open_dump
 
@@ -18,17 +20,24 @@ def launches(dump: Path) -> int:
     return sum(step.launch is not None for run in open_dump(dump).runs for step in run.steps)
 
 
-def calls(dump: Path, limit: int) -> str:
+def calls(dump: Path, limit: int, nonfinite: Sequence[Verdict] = ()) -> str:
     """The calls to record, as `--calls` takes them: the one with the first NaN, or else the first
-    calls that fit into `limit` bytes, and the last one."""
+    calls that fit into `limit` bytes, and the last one; and those with NaN that are absorbed.
+
+    `nonfinite` are the verdicts about NaN in this dump.
+    """
+    with_nan = {one.run for one in nonfinite if not one.absorbed}
+    absorbed = {one.run for one in nonfinite[:_MOST] if one.absorbed}
+    also: set[int] = set()
     runs = sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank))
     numbers: dict[tuple[object, ...], list[int]] = defaultdict(list)
     size = 0
     for run in runs:
         number = run.facts.call if isinstance(run.facts.call, int) else 0
         which = (run.rank, run.facts.pid, run.artifact, run.copy)
-        if _has_nan(run):
+        if run.name in with_nan:
             return str(number)
+        also |= {number} if run.name in absorbed else set()
         if not numbers[which]:
             size += _FACTOR * _bytes(run)
         numbers[which].append(number)
@@ -37,7 +46,7 @@ def calls(dump: Path, limit: int) -> str:
     chosen = known[:many]
     if len(known) > many and many > 1:
         chosen = [*chosen[:-1], known[-1]]
-    return ",".join(map(str, chosen))
+    return ",".join(map(str, sorted({*chosen, *also})))
 
 
 def unsaved(dump: Path) -> range | None:
@@ -58,10 +67,6 @@ def is_saved(dump: Path, run: str, launch: int, iteration: int) -> bool:
         return False
     rows = dataflow.tensors(one.rows(step))
     return bool(rows) and not any(row.unsaved for row in rows)
-
-
-def _has_nan(run: RunDump) -> bool:
-    return any(row.nan for step in run.steps for row in dataflow.tensors(run.rows(step)))
 
 
 def _bytes(run: RunDump) -> int:

@@ -225,6 +225,7 @@ class Verdict(RecordedLaunch):
     For a NaN, `ended` is `None` and `held` are the tensors with NaN or infinities. `cause` is what
     made the infinities that became NaN, `effect` what turned infinities into NaN. `followed` traces
     one element backwards, if values were saved; `passed_on` are later launches that wrote NaN.
+    `absorbed`: no result of the call has NaN, so they are no fault if the launch is right.
     `names` are those of its wrapper.
     """
 
@@ -250,6 +251,7 @@ class Verdict(RecordedLaunch):
     names: Names = NO_NAMES
     followed: tuple[ElementStep, ...] = ()
     passed_on: tuple[Producer, ...] = ()
+    absorbed: bool = False
 
     @classmethod
     def of(

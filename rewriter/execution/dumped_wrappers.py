@@ -9,6 +9,7 @@ Nothing is executed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 
@@ -70,6 +71,17 @@ def plain_wrapper_of(run: RunDump) -> OpenWrapper:
     wrapper = read_wrapper(copy, copy.name, plain)
     assert wrapper is not None
     return wrapper
+
+
+def are_writes_recorded(run: RunDump, buffers: Collection[str]) -> bool:
+    """Whether everything that writes these buffers was recorded, as far as the wrapper tells."""
+    wrapper = wrapper_of(run)
+    return (
+        wrapper is not None
+        and not wrapper.unrecognised
+        and run.table.keys() >= {x.index for x in wrapper.launches}
+        and not any(use.buffer in ("", *buffers) for use in wrapper.located.other_uses)
+    )
 
 
 def selection_of(run: RunDump) -> Selection | None:

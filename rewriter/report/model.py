@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.conclusion import read_conclusion
-from rewriter.diagnosis.nonfinite_origin import infinite_origin_of, overflow_of
+from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
@@ -119,7 +119,7 @@ def read_run(
                 launches,
                 cut=dumped.cut,
                 overflow=_overflow(dumped, launches),
-                absorbed=infinite_origin_of(dumped, allowed) is None,
+                absorbed=not any(True for _ in infinite_origins_of(dumped, allowed)),
                 allowed=allowed,
             ),
         ),

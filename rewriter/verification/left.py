@@ -18,7 +18,7 @@ from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow, renamed
-from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
 from rewriter.verification import received
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.graph_types import TensorType
@@ -143,11 +143,5 @@ class CallResults:
 
     def _require_known(self, name: str) -> None:
         """Raises `UncheckedError` if what writes a buffer may not have been recorded."""
-        wrapper = self._wrapper
-        if (
-            wrapper is None
-            or wrapper.unrecognised
-            or not self._run.table.keys() >= {x.index for x in wrapper.launches}
-            or any(use.buffer in ("", name) for use in wrapper.located.other_uses)
-        ):
+        if not are_writes_recorded(self._run, (name,)):
             raise UncheckedError(f"what else writes {name} was not recorded")

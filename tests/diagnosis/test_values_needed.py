@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dumps
-from rewriter.diagnosis import values_needed
+from rewriter.diagnosis import nonfinite, values_needed
 
 
 def _dump(tmp_path: Path, calls: int, *, nan: int = -1, **fields: Any) -> Path:
@@ -42,7 +42,9 @@ def _dump(tmp_path: Path, calls: int, *, nan: int = -1, **fields: Any) -> Path:
 def test_the_first_calls_and_the_last_as_far_as_they_fit_or_that_with_the_nan(
     calls: int, limit: int, nan: int, expected: str, tmp_path: Path
 ) -> None:
-    assert values_needed.calls(_dump(tmp_path, calls, nan=nan), limit) == expected
+    dump = _dump(tmp_path, calls, nan=nan)
+    verdicts = nonfinite.search(dump).verdicts
+    assert values_needed.calls(dump, limit, verdicts) == expected
 
 
 def test_launches_that_did_not_fit_are_recorded_once_more(tmp_path: Path) -> None:

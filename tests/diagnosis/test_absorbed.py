@@ -1,0 +1,172 @@
+"""NaN that no result of the call has, as with `nan_to_num(softmax(s), 0)`: no fault if the launch
+is right. A NaN that gets out of the call is one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dumps
+from rewriter.diagnosis import values_needed
+from rewriter.diagnosis.nonfinite import NonFinite, search
+from rewriter.diagnosis.ruling import of_nonfinite, rule
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.verification.types import LaunchCheck, Outcome, Verification
+
+value, launch = dumps.value, dumps.launch
+X, NAN = value("arg0_1", mean=3.0), {"nan": 5}
+CALL = {"scope": "call"}
+WRAPPER = """# AOT ID: ['0_inference']
+from torch._inductor.codecache import AsyncCompile
+
+
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_fused_softmax_0(arg0_1, buf0)
+    buf1 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_fused_nan_to_num_1(buf0, buf1)
+    buf2 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_fused_log_2(buf1, buf2)
+    return (buf1, buf2, )
+"""
+
+
+def _dump(
+    folder: Path,
+    *,
+    first: bool = True,
+    last: bool = False,
+    given: bool = False,
+    calls: int = 1,
+    wrapper: str = WRAPPER,
+) -> Path:
+    """Calls whose `first` launch makes NaN that the second one absorbs, and whose `last` launch
+    makes some that are returned."""
+    x = {**X, **NAN} if given else X
+    kept, done = value("buf0", "out", nan=5 * first), value("buf1", "out")
+    for call in range(calls):
+        found: list[Any] = [
+            launch(0, "cpp_fused_softmax_0", [x], [kept], **CALL),
+            launch(1, "cpp_fused_nan_to_num_1", [{**kept, "role": "in"}], [done], **CALL),
+            launch(
+                2, "cpp_fused_log_2", [{**done, "role": "in"}],
+                [value("buf2", "out", nan=5 * last)], **CALL,
+            ),
+        ]  # fmt: skip
+        dump = dumps.write(folder, found, inputs=[x], run=call, artifact="wrapper.py")
+        path = dump / "rank0" / f"run{call}" / "run.json"
+        facts = json.loads(path.read_text()) | {"outputs": {"call": ["buf1", "buf2"]}}
+        path.write_text(json.dumps(facts | {"call": call}))
+    if wrapper:
+        (folder / "wrapper.py").write_text(wrapper)
+    return folder
+
+
+def _checks(*outcomes: Outcome) -> Verification:
+    checks = (
+        LaunchCheck(
+            run="rank0/run0", step=at + 1, launch=at, iteration=0, kernel="cpp_fused_softmax_0",
+            kind="cpp", scope="call", line=100, source_nodes=(), origins=(), outcome=one,
+            reason="random", artifact="wrapper.py",
+        )
+        for at, one in enumerate(outcomes)
+    )  # fmt: skip
+    return Verification(tuple(checks))
+
+
+def _launches(found: NonFinite) -> list[tuple[int | None, bool]]:
+    return [(one.launch, one.absorbed) for one in found.verdicts]
+
+
+def test_a_nan_that_no_result_has_is_a_note_if_its_launch_is_right(tmp_path: Path) -> None:
+    found = search(_dump(tmp_path, calls=3))
+    assert found.verdicts == found.absorbed  # of the first call: it is the same launch in others
+    assert _launches(found) == [(0, True)]
+    assert "if the launch computes what it should" in describe(found.verdicts[0], next_command="")
+    right = of_nonfinite(found.absorbed, _checks("agrees"), launches=3, is_random=False)
+    assert right.findings == ()
+    assert right.ruled_out == "NaN: nothing that a call returns or updates has one"
+    assert right.notes == (
+        "launch #0 cpp_fused_softmax_0 (line 100) makes the first NaN: 5 of 32 elements of buf0; "
+        "no fault: nothing that a call returns or updates has one, and the launch computes what "
+        "its graph says",
+    )
+    assert not rule([right]).fails(strict=False)
+
+
+@pytest.mark.parametrize("checks", [_checks("differs"), _checks("unchecked"), None])
+def test_it_is_a_fault_if_its_launch_is_wrong_or_unchecked(
+    checks: Verification | None, tmp_path: Path
+) -> None:
+    found = search(_dump(tmp_path))
+    made = of_nonfinite(found.absorbed, checks, launches=3, is_random=False)
+    assert [(one.kind, one.launch) for one in made.findings] == [("nan", 0)]
+
+
+def test_a_nan_that_gets_out_is_named_and_not_the_one_before_it(tmp_path: Path) -> None:
+    found = search(_dump(tmp_path, last=True))
+    assert _launches(found) == [(2, False)]
+    assert found.absorbed == ()
+
+
+def test_a_call_that_returns_nan_comes_before_one_that_absorbs_some(tmp_path: Path) -> None:
+    _dump(tmp_path)
+    bad = _dump(tmp_path / "b", last=True) / "rank0" / "run0"
+    bad.rename(tmp_path / "rank0" / "run1")
+    found = search(tmp_path)
+    assert _launches(found) == [(2, False)]
+    assert [(one.run, one.launch) for one in found.absorbed] == [("rank0/run0", 0)]
+    both = (*found.verdicts, *found.absorbed)
+    ruled = of_nonfinite(both, _checks("agrees"), launches=6, is_random=False)
+    assert [(one.run, one.launch) for one in ruled.findings] == [("rank0/run1", 2)]
+    # Only that call is needed with all its values.
+    assert values_needed.calls(tmp_path, 1 << 30, both) == "0"  # both are call 0 of their folder
+    assert values_needed.calls(tmp_path, 1 << 30, found.absorbed) == "0"
+
+
+def test_nan_among_the_inputs_that_no_result_has_are_no_fault(tmp_path: Path) -> None:
+    found = search(_dump(tmp_path, first=False, given=True))
+    assert _launches(found) == [(None, True)]
+    (note,) = of_nonfinite(found.absorbed, None, launches=3, is_random=False).notes
+    assert note == (
+        "the first NaN is in the inputs of the call: 5 of 32 elements of arg0_1; no fault: nothing "
+        "that a call returns or updates has one"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "",
+        WRAPPER.replace("    return", "    cpp_fused_mul_3(buf0, buf1)\n    return"),
+        WRAPPER.replace("    return", "    unknown(buf1)\n    return"),
+    ],
+    ids=["no wrapper", "a launch without a record", "another writer"],
+)
+def test_what_a_call_returns_may_not_be_known(wrapper: str, tmp_path: Path) -> None:
+    assert _launches(search(_dump(tmp_path, wrapper=wrapper))) == [(0, False)]
+
+
+def test_an_updated_input_is_a_result(tmp_path: Path) -> None:
+    text = WRAPPER.replace("cpp_fused_log_2(buf1, buf2)", "cpp_fused_log_2(buf1, arg0_1)")
+    dump = _dump(tmp_path, wrapper=text.replace("buf1, buf2, )", "buf1, )"))
+    path = dump / "rank0" / "run0" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"outputs": {"call": ["buf1"]}}))
+    events = dump / "rank0" / "run0" / "events.jsonl"
+    assert _launches(search(dump)) == [(0, True)]
+    rows = [json.loads(line) for line in events.read_text().splitlines()]
+    rows[-1] |= {"arg": "arg0_1", "role": "inout", "nan": 1}
+    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert _launches(search(dump)) == [(2, False)]
+
+
+def test_a_note_is_about_the_call_that_was_checked(tmp_path: Path) -> None:
+    (verdict,) = search(_dump(tmp_path)).absorbed
+    other = replace(verdict, run="rank0/run7")
+    ruled = of_nonfinite((other,), _checks("agrees"), launches=3, is_random=False)
+    assert [one.run for one in ruled.findings] == ["rank0/run7"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from rewriter.artifact.given_copies import given_copy, signatures
 from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.types import OpenWrapper
@@ -21,7 +22,6 @@ from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.dataflow import variable
 from rewriter.dump.names import SourceLine
-from rewriter.locate import kernels
 from rewriter.locate.operators import takes_shape
 from rewriter.locate.types import Argument, Hazard, Launch
 
@@ -62,11 +62,12 @@ def examine_lifetimes(
     }
     outdated = _outdated(wrapper)
     findings = [
-        _finding(wrapper, launches, launch, argument, run, lines, outdated, sources)
+        _unwritten_by_copy(wrapper, launch, argument, run, lines, extra)
+        or _finding(wrapper, launches, launch, argument, run, lines, outdated, sources)
         for launch, argument in reversed(wrong.values())
     ]
     known = {variable(argument.name) for _, argument in wrong.values()}
-    findings += _returned(wrapper, run, known.union(empty), graph)
+    findings += _returned(wrapper, run, known.union(empty), graph, lines, extra)
     if findings:
         return Examined(tuple(findings))
     return Examined(
@@ -119,11 +120,7 @@ def _wrong(
 def reads_first(text: str, position: int) -> bool:
     """Whether a kernel reads the memory of a parameter before it writes to it, by the order of its
     text. False if the text does not show it."""
-    from rewriter.locate.python.kernel_functions import triton
-
-    for parameters in (triton(text), kernels.cpp(text)):
-        if parameters is None or position >= len(parameters):
-            continue
+    for parameters in signatures(text, position):
         signature = re.search(r"\)\s*(?::\n|\{)", text)
         body = text[signature.end() :] if signature is not None else ""
         return _reads_first(body, parameters[position].name)
@@ -236,7 +233,12 @@ def _writes(launch: Launch, argument: Argument, sources: Mapping[str, str]) -> b
 
 
 def _returned(
-    wrapper: OpenWrapper, run: str, known: Collection[str], graph: str
+    wrapper: OpenWrapper,
+    run: str,
+    known: Collection[str],
+    graph: str,
+    lines: Mapping[int, tuple[SourceLine, ...]],
+    extra: Mapping[str, bytes],
 ) -> Iterator[Finding]:
     """Findings for returned buffers without a value, except for those in `known`, and those that
     the model itself returns without writing them."""
@@ -253,6 +255,9 @@ def _returned(
             if hazard == "unwritten" and place in meant:
                 continue
             kind = _KINDS[hazard]
+            if hazard == "unwritten" and (copy := given_copy(wrapper, name, extra)) is not None:
+                yield _lost(wrapper, run, lines, *copy, f"{name}, which the call returns")
+                continue
             how = {
                 "unwritten": "nothing has written it: the launch that computes it is missing",
                 "stale": "another buffer took its memory over",
@@ -268,3 +273,42 @@ def _returned(
                 text=() if hazard != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
                 whole=True,
             )
+
+
+def _unwritten_by_copy(
+    wrapper: OpenWrapper,
+    launch: Launch,
+    argument: Argument,
+    run: str,
+    lines: Mapping[int, tuple[SourceLine, ...]],
+    extra: Mapping[str, bytes],
+) -> Finding | None:
+    """The finding about an earlier launch that wrote to a copy of what this launch reads."""
+    name = variable(argument.name)
+    copy = given_copy(wrapper, name, extra) if _KINDS[argument.hazard] == "unwritten" else None
+    if copy is None or copy[0].index >= launch.index:
+        return None
+    read = f"{name}, which launch #{launch.index} {launch.kernel} (line {launch.line}) reads"
+    return _lost(wrapper, run, lines, *copy, read)
+
+
+def _lost(
+    wrapper: OpenWrapper,
+    run: str,
+    lines: Mapping[int, tuple[SourceLine, ...]],
+    launch: Launch,
+    copy: Argument,
+    what: str,
+) -> Finding:
+    """A launch that writes to a copy of a buffer, which nothing else writes."""
+    return Finding(
+        "unwritten",
+        f"writes to a copy, {copy.expr}: nothing has written {what}",
+        _SHOWN,
+        artifact=wrapper.path.name,
+        run=run,
+        launch=launch.index,
+        kernel=launch.kernel,
+        line=launch.line,
+        lines=lines.get(launch.index, ()),
+    )

@@ -90,10 +90,11 @@ class ValueOrigin:
 @dataclass(frozen=True)
 class NoResult:
     """An output of a call that no recorded launch wrote: what it is, in words, and whether these
-    words identify the value."""
+    words identify the value. Of a buffer, whose value they do not, `name` is its variable."""
 
     text: str
     is_known: bool
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -352,7 +353,7 @@ class _Tracer:
             elif name in self._inputs:
                 rows.append(NoResult(f"the input {name}", True))
             elif name:
-                rows.append(NoResult(f"{name}, which no recorded launch wrote", False))
+                rows.append(NoResult(f"{name}, which no recorded launch wrote", False, name))
             else:  # the wrapper does not return a variable there
                 rows.append(NoResult("no tensor", True))
         step = RunStep(len(nodes), None, 0, OUTPUTS, 0, 0)

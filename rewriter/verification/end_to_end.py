@@ -9,7 +9,7 @@ whose results are not the nodes that they claim to be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import torch
 
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump import dataflow
+from rewriter.dump.dataflow import NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -149,6 +150,8 @@ def _outputs(
                 )
             elif isinstance(what, str) and (left := results.of_input(what)) is not None:
                 found.append(_left(left, node, evaluator))
+            elif isinstance(what, NoResult) and node in graph.nodes:
+                found += _never_written(run, what, node, evaluator)
         except UncheckedError as error:
             reasons.append(str(error))
     return found, next(iter(reasons), ""), results
@@ -168,6 +171,21 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
         if bool(unknown.any()):
             return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(unknown))
     return OutputCheck(row.arg, statement, comparison)
+
+
+def _never_written(
+    run: RunDump, what: NoResult, node: str, evaluator: Evaluator
+) -> Iterator[OutputCheck]:
+    """An output that by the text of the wrapper nothing writes, though the graph gives a value."""
+    wrapper = wrapper_of(run)
+    entries = () if wrapper is None else wrapper.located.entries
+    returned = (zip(x.returned or x.outputs, x.hazards, strict=False) for x in entries)
+    if not any((what.name, "unwritten") in pairs for pairs in returned):
+        return
+    bound = value_of(node, evaluator).bound()
+    if bool(torch.isfinite(bound).any()):
+        statement = evaluator.statement(node)
+        yield OutputCheck(what.name, statement, Comparison(0, 0), "nothing is written by a launch")
 
 
 def _unwritten(marked: torch.Tensor) -> str:

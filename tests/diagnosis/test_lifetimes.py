@@ -95,6 +95,17 @@ def _instead(line: str, other: str) -> Callable[[str], str]:
             "reads buf9 after another buffer took its memory over", id="stale",
         ),
         pytest.param(
+            PYTHON, _instead("cpp_fused_gelu_view_2(buf15, buf16)",
+            "cpp_fused_gelu_view_2(buf15, buf16.clone())"), "unwritten", 6,
+            "writes to a copy, buf16.clone(): nothing has written buf16, which launch #7",
+            id="a copy is written",
+        ),
+        pytest.param(
+            PYTHON, _instead("buf4)\n", "buf4[:3].clone())\n"), "unwritten", 0,
+            "writes to a copy, buf4[:3].clone(): nothing has written buf4, which launch #1",
+            id="a copy of a part is written",
+        ),
+        pytest.param(
             CPP, _without("aoti_torch_cpu_addmm_out(buf5"), "unwritten", 1,
             "reads buf5, which nothing has written", id="cpp-missing-extern",
         ),
@@ -161,6 +172,39 @@ def test_lines_are_those_of_the_wrapper_without_probes(name: str, tmp_path: Path
     )
     assert [(x.line, x.text) for x in findings] == [(x.line, x.text) for x in plain_findings]
     assert findings
+
+
+@pytest.mark.parametrize(
+    ("copy", "found"),
+    [
+        ("buf5.clone()", "writes to a copy, buf5.clone(): nothing has written buf5, which the"),
+        ("torch.cat([buf5])", "returns buf5, and nothing has written it"),
+        ("buf5.contiguous()", ""),  # buf5 itself, as it is contiguous
+        ("buf5", ""),
+    ],
+)
+def test_a_launch_that_writes_to_a_copy_leaves_what_is_returned_unwritten(
+    copy: str, found: str, tmp_path: Path
+) -> None:
+    text = f"""# AOT ID: ['0_backward']
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_fused_sum_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+extern "C"  void  kernel(const float* in_ptr0, float* out_ptr0)
+{{}}
+''')
+
+
+def call(args):
+    arg0_1, = args
+    buf5 = empty_strided_cpu((1, 24), (24, 1), torch.float32)
+    cpp_fused_sum_0(arg0_1.clone(), {copy})
+    return (buf5, )
+"""
+    (tmp_path / "output_code.py").write_text(text)
+    findings = examine_lifetimes(open_artifact(tmp_path / "output_code.py").only).findings
+    assert [one.kind for one in findings] == ["unwritten"] * bool(found)
+    assert all(found in one.headline for one in findings)
 
 
 def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:

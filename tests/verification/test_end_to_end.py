@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 import dumps  # noqa: E402
 from rewriter.dump import graphs  # noqa: E402
 from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
+from rewriter.verification.types import LaunchCheck  # noqa: E402
 
 KIND = '"f32[4, 8][8, 1]cpu"'
 GRAPH = f"""
@@ -101,3 +103,64 @@ class GraphModule(torch.nn.Module):
     call = _check(tmp_path, torch.empty(0, dtype=torch.int64), graph)
     assert call.wrong == ()
     assert "getitem has another shape" in call.reason
+
+
+WRAPPER = """# AOT ID: ['0_inference']
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_a = async_compile.cpp_pybinding(['const float*', 'float*', 'float*'], r'''
+extern "C"  void  cpp_fused_a(const float* in_ptr0, float* out_ptr0, float* out_ptr1)
+{}
+''')
+
+
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    buf1 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_a(arg0_1, buf0, GIVEN)
+    return (buf0, RETURNED)
+"""
+
+
+def _of_wrapper(
+    tmp_path: Path, given: str, returned: str, graph: str, computes: tuple[str, ...] = ()
+) -> CallCheck:
+    """The check of a call whose launch writes `add` to buf0, and nothing else that was recorded."""
+    text = WRAPPER.replace("GIVEN", given).replace("RETURNED", returned)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    x, facts = dumps.value("arg0_1", file="x.pt"), {"kind": "cpp", "scope": "call"}
+    made = dumps.value("buf0", "out", file="y.pt")
+    found = [dumps.launch(0, "cpp_a", [x], [made], **facts)]
+    dump = dumps.write(tmp_path / "x.dump", found, inputs=[x])
+    (dump / "output_code.py").write_text(text)
+    run = dump / "rank0" / "run0"
+    torch.save(torch.arange(32.0).reshape(4, 8), run / "x.pt")
+    torch.save(RIGHT, run / "y.pt")
+    more = {"sha256": sha256, "outputs": {"call": ["buf0", *filter(None, [returned])]}}
+    row = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**row, **more}))
+    graphs.write(dump, {sha256: graph})
+    check = LaunchCheck(
+        run="rank0/run0", step=1, launch=0, iteration=0, kernel="cpp_a", kind="cpp", scope="call",
+        line=12, source_nodes=(), origins=(), outcome="agrees", route="graph", computes=computes,
+    )  # fmt: skip
+    (call,) = check_outputs(dump, [check])
+    return call
+
+
+TWO = GRAPH.replace("mul = None", "").replace("(add,)", "(add, mul)")
+
+
+def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
+    call = _of_wrapper(tmp_path, "buf1.clone()", "buf1", TWO)
+    assert [(one.name, one.problem) for one in call.wrong] == [
+        ("buf1", "nothing is written by a launch")
+    ]
+    # What a launch without a record may write, and what has no value, is not compared.
+    assert _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO).wrong == ()
+    empty = "torch.ops.aten.empty.memory_format([4, 8], dtype = torch.float32)"
+    free = TWO.replace("return (", f"free: {KIND} = {empty}\n        return (").replace(
+        "mul)", "free)"
+    )
+    assert _of_wrapper(tmp_path / "c", "buf1.clone()", "buf1", free).wrong == ()

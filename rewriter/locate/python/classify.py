@@ -63,12 +63,17 @@ def _keywords(call: cst.Call) -> frozenset[str]:
 
 @lru_cache(maxsize=10_000)
 def uses(call: cst.Call, grammar: PythonGrammar) -> tuple[tuple[Template, Template | None], ...]:
-    """The variables in a call, each with the view of it that is used, if any."""
+    """The variables whose memory a call may write, each with the view of it that is used, if any.
+    An argument that is a copy, such as `buf5.clone()`, has memory of its own."""
     return tuple(_used(call, grammar))
 
 
 def _used(node: cst.CSTNode, grammar: PythonGrammar) -> Iterator[tuple[Template, Template | None]]:
-    if isinstance(node, cst.Call) and grammar.effect(path(node.func).text) == "view":
+    callee = path(node.func).text if isinstance(node, cst.Call) else ""
+    # `contiguous` copies nothing if the tensor is contiguous.
+    if grammar.effect(callee) == "copy" and not callee.endswith(".contiguous"):
+        return
+    if isinstance(node, cst.Call) and grammar.effect(callee) == "view":
         if (base := view_base(node)) is not None:
             yield base, template(node)
     elif isinstance(node, cst.Name):

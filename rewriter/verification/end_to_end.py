@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from rewriter.artifact.given_copies import given_copy
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import NoResult
@@ -104,6 +105,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
         if first is None:
             first, of = _left_alone(run, results, found.wrong, of_call)
+        if first is None:
+            first, of = _lost(run, found.wrong, of_call)
         fed = _fed_unwritten(results, of_call)
         if fed is not None and (first is None or fed[0].launch <= first.launch):
             first, of = fed
@@ -254,6 +257,30 @@ def _left_alone(
         is_fed = all(one is not None and one.outcome == "agrees" for one in made)
         if check is not None and check.outcome == "unchecked" and is_fed:
             return check, output
+    return None, None
+
+
+def _lost(
+    run: RunDump, wrong: Sequence[OutputCheck], known: Mapping[tuple[int, int], LaunchCheck]
+) -> tuple[LaunchCheck | None, OutputCheck | None]:
+    """The launch that has to write a wrong result, and does not: it is given a copy of it, or it
+    computes what the graph copies into an input."""
+    wrapper = wrapper_of(run)
+    for output in wrong:
+        copy = None if wrapper is None else given_copy(wrapper, output.name)
+        if copy is not None and (check := known.get((copy[0].index, 0))) is not None:
+            problem = f"it only writes a copy, {copy[1].expr}"
+            return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
+        copied = f" = aten.copy_.default({output.name}, "
+        for check in known.values():
+            wrote = {
+                dataflow.buffer_of(run.launch_row(check.launch), x)
+                for step in run.steps
+                if (step.launch, step.iteration) == (check.launch, check.iteration)
+                for x in received.written(run.rows(step))
+            }
+            if output.name not in wrote and any(copied in x for x in check.computes):
+                return check, output
     return None, None
 
 

@@ -121,6 +121,9 @@ def call(args):
     cpp_a(arg0_1, buf0, GIVEN)
     return (buf0, RETURNED)
 """
+UPDATES = GRAPH.replace(
+    "return (add,)", "copy_ = torch.ops.aten.copy_.default(arg0_1, mul)\n        return (add,)"
+)
 
 
 def _of_wrapper(
@@ -157,6 +160,9 @@ def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
     assert [(one.name, one.problem) for one in call.wrong] == [
         ("buf1", "nothing is written by a launch")
     ]
+    assert call.first is not None
+    assert call.of is not None
+    assert (call.first.launch, call.of.problem) == (0, "it only writes a copy, buf1.clone()")
     # What a launch without a record may write, and what has no value, is not compared.
     assert _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO).wrong == ()
     empty = "torch.ops.aten.empty.memory_format([4, 8], dtype = torch.float32)"
@@ -164,3 +170,20 @@ def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
         "mul)", "free)"
     )
     assert _of_wrapper(tmp_path / "c", "buf1.clone()", "buf1", free).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "computes", "launch", "problem"),
+    [
+        ("arg0_1.clone()", (), 0, "it only writes a copy, arg0_1.clone()"),
+        ("buf1", ("copy_ = aten.copy_.default(arg0_1, mul)",), 0, ""),
+        ("buf1", ("copy_ = aten.copy_.default(arg9_1, mul)",), None, ""),
+    ],
+)
+def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
+    given: str, computes: tuple[str, ...], launch: int | None, problem: str, tmp_path: Path
+) -> None:
+    call = _of_wrapper(tmp_path, given, "", UPDATES, computes)
+    assert [one.name for one in call.wrong] == ["arg0_1"]
+    assert (None if call.first is None else call.first.launch) == launch
+    assert ("" if call.of is None else call.of.problem) == problem

@@ -24,6 +24,14 @@ def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> 
     return f"{number:{',' if grouped else ''}} {one if number == 1 else many or plural(one)}"
 
 
+def percent(part: int, whole: int) -> str:
+    """`67%`, rounded: `100%` only of all, `0%` only of none."""
+    share = round(100 * part / whole) if whole else 0
+    if 0 < part < whole:
+        share = min(max(share, 1), 99)
+    return f"{share}%"
+
+
 def some(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are: `a, b and 3 more`."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rewriter.core.labels import short
-from rewriter.core.text import counted
+from rewriter.core.text import counted, percent
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import label
@@ -170,9 +170,9 @@ class Diagnosis:
         if self.is_all_checked:
             launches = "all launches were" if self.launches > 1 else "the launch was"
             return f"nothing wrong was found; {launches} checked"
-        share = int(100 * self.checked / self.launches)
+        share = percent(self.checked, self.launches)
         return (
-            f"only {self.checked} of {counted(self.launches, 'launch')} ({share}%) could be "
+            f"only {self.checked} of {counted(self.launches, 'launch')} ({share}) could be "
             "checked; nothing wrong was found in what was"
         )
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from rewriter.core.labels import short
-from rewriter.core.text import counted
+from rewriter.core.text import counted, percent
 from rewriter.dump.names import listed
 from rewriter.verification.types import Checked, Comparison, LaunchCheck, Route, Verification
 
@@ -98,7 +98,7 @@ def coverage(verification: Verification) -> str:
     more = f"; {counted(again, 'launch')} again, with the same results" if again else ""
     return (
         f"{checked} of {counted(len(verification.checks), 'launch')} checked "
-        f"({verification.coverage:.0%}): {agree} {'agrees' if agree == 1 else 'agree'}, "
+        f"({percent(checked, len(verification.checks))}): {agree} {'agrees' if agree == 1 else 'agree'}, "
         f"{differ} {'differs' if differ == 1 else 'differ'}{more}"
     )
 

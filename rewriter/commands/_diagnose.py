@@ -38,7 +38,7 @@ from rewriter.execution import program
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
-from rewriter.verification.text import more_checked
+from rewriter.verification.text import about_options, more_checked
 
 _MOST = 3  # runs, unless values do not fit into one
 _PIECES = 8  # runs if values do not fit into one
@@ -230,7 +230,13 @@ def _report(
 
     order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
     diagnosis = ruling.rule(found, order=order, steps=steps)
-    diagnosis = replace(diagnosis, next=_next(diagnosis, dumps) or _checks_more(diagnosis, dumps))
+    following = _next(diagnosis, dumps)
+    if not following and not diagnosis.findings and dumps:
+        options = more_checked(one.reason for one in diagnosis.suspects)
+        following = _checks_more(options, dumps[0])
+        notes = (*diagnosis.notes, *filter(None, [about_options(options)]))
+        diagnosis = replace(diagnosis, notes=notes)
+    diagnosis = replace(diagnosis, next=following)
     document = diagnose_document(str(folder), diagnosis)
     if steps:
         encoded = json_text.encode(as_json(document), indent=1)
@@ -245,12 +251,10 @@ def _report(
     return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
 
 
-def _checks_more(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
-    """The command that checks launches that could not be checked; empty if there is none."""
-    options = more_checked(one.reason for one in diagnosis.suspects)
-    if diagnosis.findings or not options or not dumps:
-        return ""
-    return f"rewriter verify {shlex.quote(str(from_here(dumps[0])))} {' '.join(options)}"
+def _checks_more(options: Sequence[str], dump: Path) -> str:
+    """The command that checks launches that could not be checked; empty without options."""
+    shown = shlex.quote(str(from_here(dump)))
+    return f"rewriter verify {shown} {' '.join(options)}" if options else ""
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:

@@ -8,9 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from rewriter.core.labels import short
 from rewriter.core.text import counted, percent
 from rewriter.dump.names import listed
-from rewriter.verification.types import Checked, Comparison, LaunchCheck, Route, Verification
+from rewriter.verification.types import (
+    NOT_REGISTERED,
+    Checked,
+    Comparison,
+    LaunchCheck,
+    Route,
+    Verification,
+)
 
 _LINES = 4
+_IMPORT = "--import MODULE"
 # What the results of a launch are compared with.
 AGAINST: dict[Route, str] = {
     "operator": "the operator that it calls, in float64",
@@ -96,9 +104,10 @@ def coverage(verification: Verification) -> str:
     agree, differ = verification.count("agrees"), verification.count("differs")
     again = sum(bool(one.independent) for one in verification.checks)
     more = f"; {counted(again, 'launch')} again, with the same results" if again else ""
+    every = len(verification.checks)
     return (
-        f"{checked} of {counted(len(verification.checks), 'launch')} checked "
-        f"({percent(checked, len(verification.checks))}): {agree} {'agrees' if agree == 1 else 'agree'}, "
+        f"{checked} of {counted(every, 'launch')} checked "
+        f"({percent(checked, every)}): {agree} {'agrees' if agree == 1 else 'agree'}, "
         f"{differ} {'differs' if differ == 1 else 'differ'}{more}"
     )
 
@@ -109,10 +118,20 @@ def reasons(verification: Verification) -> list[str]:
     return [f"not checked: {counted(count, 'launch')}: {reason}" for reason, count in ordered]
 
 
+def about_options(options: Sequence[str]) -> str:
+    """What has to be known of the options of `more_checked`; empty if there is nothing."""
+    if _IMPORT not in options:
+        return ""
+    return (
+        "--import runs MODULE in the process that checks; operators that a script registers itself "
+        "need a module of their own, which the script imports, too: otherwise it runs again"
+    )
+
+
 def more_checked(reasons: Iterable[str]) -> list[str]:
     """The options of `verify` with which launches can be checked that were not, by the reasons."""
     wanted = {
-        "--import MODULE": "not registered here",
+        _IMPORT: NOT_REGISTERED,
         "--graph PATH": "no graph of the wrapper is known",
         "--reference KERNEL=MODULE:FUNCTION": "a user wrote this kernel",
     }

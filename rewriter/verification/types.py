@@ -9,6 +9,9 @@ from typing import Literal
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import label
 
+# Of an operator that only the program registers: the reason for a launch that is not checked.
+NOT_REGISTERED = "not registered in the process that checks"
+
 Outcome = Literal["agrees", "differs", "unchecked"]
 # What a launch was checked against: the operator that it calls, the graph that the wrapper was
 # compiled from, the part of the graph in the comment above the kernel, a function that the user

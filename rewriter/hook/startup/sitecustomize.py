@@ -9,7 +9,8 @@ or missing, the wrapper runs as it is, and standard error says so.
 
 This file needs the standard library only, whichever Python runs it, and hands over to the
 `sitecustomize` that it displaced. Where `REWRITER_LIVE` is set instead, it has the program
-listen for `rewriter attach`.
+listen for `rewriter attach`. `REWRITER_EAGER` has it run compiled functions as plain Python, too
+(`against_eager/`).
 """
 
 import os
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 NAME = "sitecustomize"  # Python imports the module of this name when it starts
 SOCKET, LIVE = "REWRITER_HOOK", "REWRITER_LIVE"
+EAGER = "REWRITER_EAGER"  # how many calls of each compiled function are compared with plain Python
 START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
 PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
 _TASKS = "torch._inductor.runtime.compile_tasks"  # reads, compiles and executes generated files
 _COMPILER = "torch._inductor.codecache"
+_DYNAMO = "torch._dynamo.eval_frame"  # where compiled functions are entered
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 # In the text of each wrapper, in Python or C++, and of no kernel's file.
 _WRAPPERS = ("AsyncCompile", "CppWrapperCodeCache")
@@ -302,6 +305,22 @@ def _listen(module: "ModuleType") -> None:
         sys.path[:] = [path for path in sys.path if path is not package]
 
 
+def _compare(module: "ModuleType") -> None:
+    """Load the package beside this file, which compares calls with plain Python."""
+    import importlib.util
+
+    name, folder = "_rewriter_against_eager", os.path.join(_FOLDER, "against_eager")
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} cannot be imported")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+    package.begin(module, int(os.environ[EAGER]))
+
+
 def begin() -> None:
     """Wait for the compiler, and import the module that this file displaced."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _FOLDER]
@@ -316,6 +335,8 @@ def begin() -> None:
             code = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
             function.__code__ = code
         sys.addaudithook(hook.note)
+        if os.environ.get(EAGER):
+            acts[_DYNAMO] = _compare
     elif os.environ.get(LIVE):
         acts = {_COMPILER: _listen}
     for name in [name for name in acts if name in sys.modules]:

@@ -1,0 +1,33 @@
+"""Runs compiled functions once more as plain Python, in the program, and compares: `diagnose
+--against eager`.
+
+Loaded by `sitecustomize.py` if `REWRITER_EAGER` names how many calls of each function to compare.
+It needs torch and the standard library only. `calls.py` is where a compiled function is entered,
+`state.py` has the plain call work on copies, `values.py` tells rounding from other differences,
+`gradients.py` compares what a backward leaves, `record.py` writes the results into the dump.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+
+def begin(module: Any, calls: int) -> None:
+    """Compare the first calls of each compiled function; the module is `torch._dynamo.eval_frame`.
+
+    `torch` is not complete yet while that is imported, so the rest waits until something is
+    compiled.
+    """
+    context = module._TorchDynamoContext
+    plain = context.__call__
+
+    @functools.wraps(plain)
+    def first(of: Any, function: Any) -> Any:
+        from .calls import Calls
+
+        context.__call__ = plain
+        Calls(calls).begin(module)
+        return context.__call__(of, function)
+
+    context.__call__ = first

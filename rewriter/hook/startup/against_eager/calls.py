@@ -1,0 +1,378 @@
+"""Where a compiled function is entered from plain Python: the call is made once more, and compared.
+
+The plain call comes first, on copies; then everything is as it was, and the program gets what the
+compiled call returns. A function that is compiled inside of another one is a part of that one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import inspect
+import io
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import record, values
+from .gradients import Backward
+from .record import NotComparedError
+from .state import Copies, Reached
+from .values import Problem, Rounded
+
+_TRIALS = (3, 12)  # runs with small errors, if values differ; more if that explains it not
+_WAIT = 60.0  # seconds that other threads wait for a comparison
+
+
+@dataclass
+class Function:
+    """A compiled function, and how many of its calls were compared."""
+
+    compiled: Callable[..., Any]
+    plain: Callable[..., Any]
+    calls: int = 0
+
+    @property
+    def name(self) -> str:
+        owner = getattr(self.plain, "__self__", None)
+        if isinstance(owner, torch.nn.Module):
+            return type(owner).__qualname__
+        return str(getattr(self.plain, "__qualname__", type(self.plain).__qualname__))
+
+    @property
+    def code(self) -> types.CodeType | None:
+        owner = getattr(self.plain, "__self__", None)
+        place = owner.forward if isinstance(owner, torch.nn.Module) else self.plain
+        found = getattr(inspect.unwrap(place), "__code__", None)
+        return found if isinstance(found, types.CodeType) else None
+
+    def names(self, number: int) -> list[str]:
+        """The names of so many arguments."""
+        code = self.code
+        known = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+        if hasattr(self.plain, "__self__"):
+            del known[:1]
+        return [known[at] if at < len(known) else f"args[{at}]" for at in range(number)]
+
+
+@dataclass
+class Call:
+    """One call: what it can reach, and what plain Python made of it."""
+
+    function: Function
+    arguments: tuple[Any, ...]
+    words: dict[str, Any]
+    reached: Reached = field(default_factory=Reached)
+    memory: dict[int, Any] = field(default_factory=dict)
+    plain: dict[str, Any] = field(default_factory=dict)
+    leaves: dict[str, torch.Tensor] = field(default_factory=dict)
+    updated: int = 0
+
+    def prepare(self) -> None:
+        """Make the plain call. Raises `NotComparedError`."""
+        _require_alone()
+        self.reached.visit(self.function.plain, self.function.name)
+        names = self.function.names(len(self.arguments))
+        for name, value in [*zip(names, self.arguments, strict=True), *self.words.items()]:
+            self.reached.visit(value, name)
+        copies = Copies(self.reached)
+        try:
+            self.plain, draws = self._run(copies)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise NotComparedError(f"as plain Python it raises {said}") from error
+        if draws:
+            raise NotComparedError("it draws random numbers")
+        self.leaves = copies.leaves
+        self.memory = copies.memory()
+        for held in self.reached.tensors.values():
+            changed = not torch.equal(self.plain[held.name].detach(), held.tensor.detach())
+            self.updated += changed
+
+    def _run(self, copies: Copies) -> tuple[dict[str, Any], bool]:
+        arguments = copies.of(self.arguments)
+        words = {key: copies.of(value) for key, value in self.words.items()}
+
+        def run() -> Any:
+            with torch.set_grad_enabled(torch.is_grad_enabled()):
+                stance = torch.compiler.set_stance("force_eager")
+                with stance:
+                    return self.function.compiled(*arguments, **words)
+
+        result, contents, draws = copies.call(run)
+        tensors = copies.tensors()
+        return self._outcome(result, tensors, contents), draws
+
+    def outcome(self, result: Any) -> dict[str, Any]:
+        """What the compiled call returned and left."""
+        tensors = {x.name: x.tensor for x in self.reached.tensors.values()}
+        contents = [one.read() for one in self.reached.containers]
+        return self._outcome(result, tensors, contents)
+
+    def _outcome(
+        self, result: Any, tensors: dict[str, torch.Tensor], contents: list[Any]
+    ) -> dict[str, Any]:
+        found = dict(values.leaves(result, "output"))
+        known = {id(x) for x in tensors.values()}
+        for container, held in zip(self.reached.containers, contents, strict=True):
+            if isinstance(held, dict):
+                new = ((f"{container.path}.{key}", value) for key, value in held.items())
+                found |= {
+                    name: value
+                    for name, value in new
+                    if isinstance(value, torch.Tensor) and id(value) not in known
+                }
+        for name, tensor in tensors.items():
+            found[name] = tensor
+            if tensor.is_leaf and tensor.grad is not None:
+                found[f"{name}.grad"] = tensor.grad
+        return found
+
+    def trial(
+        self, seed: int, backward: Backward | None
+    ) -> dict[str, Any]:
+        """The plain call with small random errors; its gradients, if a backward is given."""
+        mode = Rounded(seed)
+        copies = Copies(self.reached, self.memory)
+        with contextlib.redirect_stdout(io.StringIO()):
+            for one in copies.tensors().values():
+                mode.disturb(one)
+            with mode:
+                found, _ = self._run(copies)
+                return found if backward is None else backward.plain(found, copies.leaves)
+
+
+@dataclass
+class Pending:
+    """A call whose backward may still come."""
+
+    call: Call
+    backward: Backward
+    about: dict[str, Any]
+
+
+class Calls:
+    """Compares the first calls of each compiled function."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._here = threading.local()  # `inside`: this thread is in a compiled function
+        self._turn = threading.Condition()
+        self._active, self._comparing = 0, False
+        self._pending: list[Pending] = []
+        atexit.register(self.flush)
+
+    def begin(self, module: Any) -> None:
+        """Wrap what `torch.compile` returns; the module is `torch._dynamo.eval_frame`."""
+        context = module._TorchDynamoContext
+        plain = context.__call__
+
+        @functools.wraps(plain)
+        def wrap(of: Any, function: Any) -> Any:
+            made = plain(of, function)
+            if callable(of.callback) and isinstance(made, types.FunctionType):
+                return self.watched(made, module)
+            return made
+
+        context.__call__ = wrap
+
+    def watched(self, compiled: Any, module: Any) -> Any:
+        """A compiled function whose first calls are compared."""
+        here = self._here
+        function = Function(compiled, _inner(compiled._torchdynamo_orig_callable))
+        called = self._called
+
+        @functools.wraps(compiled)
+        def compiled_function(*args: Any, **kwargs: Any) -> Any:
+            if getattr(here, "inside", False):
+                return compiled(*args, **kwargs)
+            here.inside = True
+            try:
+                return called(function, args, kwargs)
+            finally:
+                here.inside = False
+
+        # Dynamo asks for the function inside by this, and is not to trace this one.
+        compiled_function._torchdynamo_wrapper_id = id(compiled_function)  # type: ignore[attr-defined]
+        module.skip_code(compiled_function.__code__)
+        return compiled_function
+
+    def _called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if torch._guards.TracingContext.try_get() is not None or torch.compiler.is_compiling():
+            return function.compiled(*args, **kwargs)
+        with self._alone() as alone:
+            function.calls += 1
+            if function.calls > self._most:
+                self.flush()
+                return function.compiled(*args, **kwargs)
+            return self._compared(Call(function, args, kwargs), alone)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no other thread is in a compiled function; those that come wait."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._comparing, _WAIT)
+            self._active += 1
+            alone = self._active == 1
+            self._comparing = self._comparing or alone
+        try:
+            yield alone
+        finally:
+            with self._turn:
+                self._active -= 1
+                if alone:
+                    self._comparing = False
+                self._turn.notify_all()
+
+    def _compared(self, call: Call, alone: bool) -> Any:
+        function = call.function
+        code = function.code
+        about: dict[str, Any] = {
+            "function": function.name,
+            "file": code.co_filename if code is not None else "",
+            "line": code.co_firstlineno if code is not None else 0,
+            "call": function.calls - 1,
+        }
+        reason = ""
+        try:
+            self.flush()
+            if not alone:
+                raise NotComparedError("other threads are in compiled functions")
+            call.prepare()
+        except NotComparedError as error:
+            reason = str(error)
+        except Exception as error:  # the program goes on, whatever was met
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        started = time.time()
+        result = function.compiled(*call.arguments, **call.words)
+        about |= {"started": started, "ended": time.time(), "thread": threading.get_ident()}
+        if reason:
+            record.write({**about, "part": "call", "reason": reason})
+            return result
+        try:
+            self._judge(call, result, about)
+        except NotComparedError as error:
+            record.write({**about, "part": "call", "reason": str(error)})
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            record.write({**about, "part": "call", "reason": reason})
+        return result
+
+    def _judge(self, call: Call, result: Any, about: dict[str, Any]) -> None:
+        compiled = call.outcome(result)
+        problems, names, notes = values.typed(compiled, call.plain)
+        wrong = _explained(compiled, call.plain, names, lambda seed: call.trial(seed, None))
+        outputs = sum(isinstance(x, torch.Tensor) for x in compiled.values())
+        counts = {"outputs": outputs - len(call.reached.tensors), "updated": call.updated}
+        row = {"part": "call", "problems": _rows([*problems, *wrong]), "notes": notes, **counts}
+        record.write({**about, **row})
+        returned = {
+            name: x
+            for name, x in values.leaves(result, "output")
+            if isinstance(x, torch.Tensor) and x.requires_grad
+        }
+        if not returned or torch._dynamo.config.compiled_autograd:
+            return
+        backward = Backward()
+        try:
+            backward.watch(returned, call.reached)
+        except NotComparedError as error:
+            backward.close()
+            record.write({**about, "part": "gradients", "reason": str(error)})
+            return
+        self._pending.append(Pending(call, backward, about))
+
+    def flush(self) -> None:
+        """Compare the gradients of the calls whose backward has run."""
+        if not self._pending or torch._C._current_graph_task_id() != -1:
+            return
+        ran = [one for one in self._pending if one.backward.given]
+        self._pending = [one for one in self._pending if not one.backward.given]
+        for one in ran:
+            inside, self._here.inside = getattr(self._here, "inside", False), True
+            try:
+                self._gradients(one)
+            except NotComparedError as error:
+                record.write({**one.about, "part": "gradients", "reason": str(error)})
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+                record.write({**one.about, "part": "gradients", "reason": reason})
+            finally:
+                self._here.inside = inside
+
+    def _gradients(self, one: Pending) -> None:
+        backward, call = one.backward, one.call
+        backward.close()
+        plain = backward.plain(call.plain, call.leaves)
+        both = [name for name in plain if name in backward.left]
+        problems, names, _ = values.typed(
+            {name: backward.left[name] for name in both}, {name: plain[name] for name in both}
+        )
+        wrong = _explained(
+            backward.left, plain, names, lambda seed: call.trial(seed, backward)
+        )
+        when = {"started": backward.started, "ended": max(backward.ended, backward.started)}
+        row = {"part": "gradients", "problems": _rows([*problems, *wrong]), "notes": []}
+        record.write({**one.about, **when, **row, "outputs": len(both)})
+
+
+def _inner(function: Any) -> Any:
+    """What Dynamo put a frame around, such as a module of torch's own (`wrap_inline`)."""
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_filename.endswith("external_utils.py"):
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        inner = cells["fn"].cell_contents if "fn" in cells else function
+        return inner.__call__ if isinstance(inner, torch.nn.Module) else inner
+    return function
+
+
+def _explained(
+    compiled: dict[str, Any],
+    plain: dict[str, Any],
+    names: list[str],
+    trial: Callable[[int], dict[str, Any]],
+) -> list[Problem]:
+    """The values that differ by more than rounding explains."""
+    left = [name for name in names if not _is_equal(compiled[name], plain[name])]
+    left = [name for name in left if values.unequal(compiled[name], plain[name])[1]]
+    tried: list[dict[str, Any]] = []
+    for number in _TRIALS if left else ():
+        while len(tried) < number:
+            try:
+                tried.append(trial(len(tried)))
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}".partition("\n")[0]
+                raise NotComparedError(
+                    f"{left[0]} differs, and what rounding may do to it is not known: {said}"
+                ) from error
+        runs = {name: [one[name] for one in tried if name in one] for name in left}
+        left = [x for x in left if values.unequal(compiled[x], plain[x], runs[x])[1]]
+        if not left:
+            return []
+    return [
+        values.described(x, compiled[x], plain[x], values.unequal(compiled[x], plain[x], runs[x])[0])
+        for x in left
+    ]
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one.detach(), other.detach())
+    return bool(one == other)
+
+
+def _rows(problems: list[Problem]) -> list[dict[str, str]]:
+    return [vars(one) for one in problems]
+
+
+def _require_alone() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise NotComparedError("it is one of several processes, which have to call alike")
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise NotComparedError("a CUDA graph is being captured")

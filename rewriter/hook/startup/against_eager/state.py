@@ -1,0 +1,373 @@
+"""What a function can reach: tensors, of which the plain call gets copies, and Python's containers,
+which are given back their contents after it."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .record import NotComparedError
+
+_MOST = 200_000  # objects
+_OURS = ("torch", "numpy", "triton", "builtins", "functorch")
+_ATOMS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+_ITERATORS = (types.GeneratorType, zip, map, filter, enumerate, type(iter([])), type(iter(())))
+
+
+@dataclass
+class Container:
+    """A mutable object that holds others: how its contents are read and written."""
+
+    kind: str  # list, dict, set, cell, names or slots
+    held: Any
+    names: tuple[str, ...] = ()
+    path: str = ""
+    before: Any = None
+
+    def read(self) -> Any:
+        held = self.held
+        if self.kind == "cell":
+            return [held.cell_contents] if _is_filled(held) else []
+        if self.kind == "names":
+            return {name: held[name] for name in self.names if name in held}
+        if self.kind == "slots":
+            return {name: getattr(held, name) for name in self.names if hasattr(held, name)}
+        return {"dict": dict, "set": set, "list": list}[self.kind](held)
+
+    def write(self, contents: Any) -> None:
+        held = self.held
+        if _is_same(self.read(), contents):
+            return
+        if self.kind == "cell":
+            held.cell_contents = contents[0]
+        elif self.kind == "names":
+            held.update(contents)
+        elif self.kind == "slots":
+            for name, value in contents.items():
+                object.__setattr__(held, name, value)
+        else:
+            held.clear()
+            (held.extend if self.kind == "list" else held.update)(contents)
+
+
+class Held:
+    """A tensor that a call can reach, and what it is before the call."""
+
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        self.name, self.tensor = name, tensor
+        self.storage = tensor.untyped_storage()
+        self.place = (tensor.storage_offset(), tensor.size(), tensor.stride())
+        self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
+        self.grad = tensor.grad if tensor.is_leaf else None
+        # Where gradients go: the node and its input, of a tensor that was computed.
+        self.edge = (tensor.grad_fn, tensor.output_nr)
+
+
+@dataclass
+class Reached:
+    """The tensors, containers and generators that a call can reach, as they are before it."""
+
+    tensors: dict[int, Held] = field(default_factory=dict)
+    containers: list[Container] = field(default_factory=list)
+    generators: list[torch.Generator] = field(default_factory=list)
+    _seen: dict[int, Any] = field(default_factory=dict)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def visit(self, value: Any, name: str) -> None:
+        """Add what can be reached from a value. Raises `NotComparedError`."""
+        waiting = [(value, name)]
+        while waiting:
+            value, name = waiting.pop()
+            if isinstance(value, _ATOMS) or id(value) in self._seen:
+                continue
+            if len(self._seen) > _MOST:
+                raise NotComparedError(f"it reaches more than {_MOST:,} objects")
+            self._seen[id(value)] = value
+            waiting += reversed(list(self._inside(value, name)))
+
+    def _inside(self, value: Any, name: str) -> Iterator[tuple[Any, str]]:
+        if isinstance(value, torch.Tensor):
+            _require_plain(value, name)
+            self.tensors[id(value)] = Held(self._unique(name), value)
+            if value.is_leaf and value.grad is not None:
+                yield value.grad, f"{name}.grad"
+        elif isinstance(value, torch.Generator):
+            self.generators.append(value)
+        elif isinstance(value, dict):
+            self._hold("dict", value, path=name)
+            yield from ((x, name) for x in value)
+            yield from ((x, _part(name, key)) for key, x in value.items())
+        elif isinstance(value, (list, deque)):
+            self._hold("list", value, path=name)
+            yield from ((x, f"{name}[{at}]") for at, x in enumerate(value))
+        elif isinstance(value, set):
+            self._hold("set", value, path=name)
+            yield from ((x, name) for x in value)
+        elif isinstance(value, (tuple, frozenset)):
+            yield from ((x, f"{name}[{at}]") for at, x in enumerate(value))
+        elif isinstance(value, _ITERATORS):
+            raise NotComparedError(f"{name} is an iterator, which can be gone through only once")
+        elif isinstance(value, types.FunctionType):
+            yield from self._of_function(value, name)
+        elif isinstance(value, types.MethodType):
+            yield from ((value.__self__, "self"), (value.__func__, name))
+        elif isinstance(value, functools.partial):
+            yield from ((value.func, name), (value.args, name), (value.keywords, name))
+        elif isinstance(value, type):
+            yield from _methods(value, name) if _is_users(value.__module__) else ()
+        elif not isinstance(value, types.ModuleType):
+            yield from self._of_object(value, name)
+
+    def _of_object(self, value: Any, name: str) -> Iterator[tuple[Any, str]]:
+        kind = type(value)
+        is_known = isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+        if not is_known and not _is_users(kind.__module__):
+            return
+        if kind.__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+            raise NotComparedError(f"{name} is a {kind.__name__}, which talks to other processes")
+        slots = tuple(
+            x
+            for one in kind.__mro__
+            for x in _names(one.__dict__.get("__slots__", ()))
+            if x not in ("__dict__", "__weakref__")
+        )
+        if slots:
+            self._hold("slots", value, slots, name)
+            yield from ((getattr(value, x), f"{name}.{x}") for x in slots if hasattr(value, x))
+        if hasattr(value, "__dict__"):
+            held = value.__dict__
+            self._seen[id(held)] = held
+            self._hold("dict", held, path=name)
+            for key, one in held.items():
+                inner = name if key in ("_parameters", "_buffers", "_modules") else f"{name}.{key}"
+                yield one, inner
+        for one in kind.__mro__:
+            if _is_users(one.__module__):
+                yield one, name
+
+    def _of_function(self, function: Any, name: str) -> Iterator[tuple[Any, str]]:
+        inner = getattr(function, "_torchdynamo_orig_callable", None)
+        if inner is not None:
+            yield inner, name
+            return
+        names = _globals_of(function.__code__)
+        if names and _is_users(function.__globals__.get("__name__")):
+            place = function.__globals__
+            there = tuple(x for x in names if x in place)
+            self._hold("names", place, there)
+            yield from ((place[x], x) for x in there)
+            for module in (place[x] for x in there):
+                if isinstance(module, types.ModuleType) and _is_users(module.__name__):
+                    inside = tuple(x for x in names if x in vars(module))
+                    self._hold("names", vars(module), inside)
+                    yield from ((vars(module)[x], f"{module.__name__}.{x}") for x in inside)
+        for cell, of in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
+            if _is_filled(cell):
+                self._hold("cell", cell)
+                yield cell.cell_contents, of
+        yield function.__defaults__, name
+        yield function.__kwdefaults__, name
+
+    def _unique(self, name: str) -> str:
+        taken = self._names.get(name, 0) + 1
+        self._names[name] = taken
+        return name if taken == 1 else f"{name} ({taken})"
+
+    def _hold(
+        self, kind: str, held: Any, names: tuple[str, ...] = (), path: str = ""
+    ) -> None:
+        one = Container(kind, held, names, path)
+        one.before = one.read()
+        self.containers.append(one)
+
+
+class Copies:
+    """A copy of each tensor that is reached; views of the same memory stay so."""
+
+    def __init__(self, reached: Reached, memory: dict[int, Any] | None = None) -> None:
+        """`memory` has the bytes to copy, where those of a tensor have been changed."""
+        self._reached = reached
+        self._copies: dict[int, torch.Tensor] = {}
+        self.storages: dict[int, Any] = {}
+        self.leaves: dict[str, torch.Tensor] = {}  # those that gradients are computed for
+        shared: dict[int, int] = {}
+        for held in reached.tensors.values():
+            key = held.storage._cdata
+            shared[key] = shared.get(key, 0) + 1
+            if key not in self.storages:
+                self.storages[key] = (memory or {}).get(key, held.storage).clone()
+        for key, held in reached.tensors.items():
+            self._copies[key] = self._copy(held, alone=shared[held.storage._cdata] == 1)
+        for key, held in reached.tensors.items():
+            if held.grad is not None:
+                self._copies[key].grad = self._copies[id(held.grad)].detach()
+
+    def _copy(self, held: Held, *, alone: bool) -> torch.Tensor:
+        tensor = held.tensor
+        with torch.no_grad():
+            copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            copy.set_(self.storages[held.storage._cdata], *held.place)
+            if isinstance(tensor, torch.nn.Parameter):
+                copy = torch.nn.Parameter(copy, requires_grad=held.requires_grad)
+            elif held.requires_grad:
+                copy.requires_grad_()
+        if held.requires_grad:
+            self.leaves[held.name] = copy
+            if not held.is_leaf and alone:  # so that it may be updated in place
+                with torch.enable_grad():
+                    copy = copy.clone()
+        return copy
+
+    def memory(self) -> dict[int, Any]:
+        """The bytes of the tensors before the call, while the originals still have them."""
+        found = {}
+        for held in self._reached.tensors.values():
+            key = held.storage._cdata
+            if key not in found:
+                same = torch.equal(_bytes(self.storages[key]), _bytes(held.storage))
+                found[key] = self.storages[key] if same else held.storage.clone()
+        return found
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The copies by the names of what they are copies of."""
+        return {held.name: self._copies[key] for key, held in self._reached.tensors.items()}
+
+    def of(self, value: Any) -> Any:
+        """A value with copies in the place of tensors; containers stay the same objects."""
+        if isinstance(value, torch.Tensor):
+            return self._copies.get(id(value), value)
+        if isinstance(value, (tuple, frozenset)):
+            made = [self.of(one) for one in value]
+            if all(x is y for x, y in zip(made, value, strict=True)):
+                return value
+            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        if isinstance(value, functools.partial):
+            words = {key: self.of(x) for key, x in value.keywords.items()}
+            return type(value)(value.func, *map(self.of, value.args), **words)
+        return value
+
+    def call(self, function: Callable[[], Any]) -> tuple[Any, list[Any], bool]:
+        """What a function returns that works on the copies, what containers hold then, and whether
+        it drew random numbers. Everything is as it was afterwards."""
+        held = self._reached.containers
+        current = [one.read() for one in held]
+        randomness = _random_state(self._reached.generators)
+        try:
+            for one in held:
+                one.write(self._inside(one.before))
+            result = function()
+            draws = not _is_equal(randomness, _random_state(self._reached.generators))
+            return result, [one.read() for one in held], draws
+        finally:
+            for one, contents in zip(held, current, strict=True):
+                one.write(contents)
+            _restore(randomness, self._reached.generators)
+
+    def _inside(self, contents: Any) -> Any:
+        if isinstance(contents, dict):
+            return {self.of(key): self.of(value) for key, value in contents.items()}
+        return type(contents)(map(self.of, contents))
+
+
+def _require_plain(tensor: torch.Tensor, name: str) -> None:
+    kind = type(tensor)
+    if kind not in (torch.Tensor, torch.nn.Parameter):
+        raise NotComparedError(f"{name} is a {kind.__name__}, of which no copy is made")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        raise NotComparedError(f"{name} is no tensor with plain memory")
+    if tensor.is_conj() or tensor.is_neg():
+        raise NotComparedError(f"{name} is conjugated or negated when it is read")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise NotComparedError(f"{name} belongs to a transform such as vmap")
+
+
+def _bytes(storage: Any) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _is_users(module: str | None) -> bool:
+    top = (module or "").partition(".")[0]
+    return top == "__main__" or (top not in _OURS and top not in sys.stdlib_module_names)
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _methods(kind: type, name: str) -> Iterator[tuple[Any, str]]:
+    for value in vars(kind).values():
+        if isinstance(value, (staticmethod, classmethod)):
+            yield value.__func__, name
+        elif isinstance(value, property):
+            yield value.fget, name
+        elif isinstance(value, types.FunctionType):
+            yield value, name
+
+
+def _globals_of(code: types.CodeType) -> tuple[str, ...]:
+    """The names in a function and in those that are defined in it."""
+    inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return tuple(dict.fromkeys([*code.co_names, *(x for one in inner for x in _globals_of(one))]))
+
+
+def _part(name: str, key: Any) -> str:
+    if isinstance(key, str) and key.isidentifier():
+        return f"{name}.{key}"
+    return f"{name}[{key!r}]" if isinstance(key, (str, int)) else name
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two copies of contents hold the same objects, in the same order."""
+    if len(one) != len(other):
+        return False
+    if isinstance(one, dict):
+        pairs = zip(one.items(), other.items(), strict=True)
+        return all(a is c and b is d for (a, b), (c, d) in pairs)
+    return all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _random_state(generators: list[torch.Generator]) -> list[Any]:
+    numpy = sys.modules.get("numpy.random")
+    return [
+        torch.get_rng_state(),
+        torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        random.getstate(),
+        numpy.get_state() if numpy is not None else None,
+        [one.get_state() for one in generators],
+    ]
+
+
+def _restore(state: list[Any], generators: list[torch.Generator]) -> None:
+    if _is_equal(state, _random_state(generators)):
+        return
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])
+    random.setstate(state[2])
+    if state[3] is not None:
+        sys.modules["numpy.random"].set_state(state[3])
+    for one, own in zip(generators, state[4], strict=True):
+        one.set_state(own)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_equal, one, other))
+    return bool((one == other).all()) if hasattr(one, "all") else bool(one == other)

@@ -35,12 +35,14 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
 from rewriter.dump.reading import is_dump, label, open_dump
 from rewriter.execution import program
+from rewriter.hook.startup.sitecustomize import EAGER as EAGER_CALLS
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
 from rewriter.verification.text import about_options, more_checked
 
 _MOST = 3  # runs, unless values do not fit into one
+_COMPARED = 3  # calls of each compiled function that are compared with plain Python
 _PIECES = 8  # runs if values do not fit into one
 
 
@@ -93,7 +95,11 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
         why = f"{verdicts[0].label} makes NaN: does it compute what it should?"
-    second = runs.run("values", everything, why)
+    environment = {}
+    if arguments.against == EAGER:
+        why += "; and its compiled functions as plain Python, too"
+        environment = {EAGER_CALLS: str(_COMPARED)}
+    second = runs.run("values", everything, why, environment=environment)
     pieces = [second, *_further(runs, second, everything)]
     return _conclude(arguments, runs, [first, *pieces], everything, right)
 

@@ -13,7 +13,7 @@ from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.core.terminal import message
-from rewriter.diagnosis import heap, loss_scaling, ruling, sanitized, values_needed
+from rewriter.diagnosis import heap, loss_scaling, plain_python, ruling, sanitized, values_needed
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
@@ -24,7 +24,7 @@ from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.unlaunched import examine_kernels
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, eager_calls
 from rewriter.dump.reading import open_dump
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.types import Selection
@@ -33,9 +33,11 @@ from rewriter.verification.types import Verification
 if TYPE_CHECKING:
     import torch
 
-EAGER = (
-    "eager"  # `--against eager`: compare calls with their graphs, evaluated by torch's operators
-)
+    from rewriter.verification.end_to_end import CallCheck
+
+# `--against eager`: compare calls of compiled functions with plain Python, and those of wrappers
+# with their graphs, evaluated by torch's operators.
+EAGER = "eager"
 _SHOWN = 3  # findings that list the arguments of the launch
 
 Key = tuple[str, int, int]  # run, launch, iteration
@@ -105,14 +107,19 @@ def examined(
         )
         yield Examined(notes=tuple(filter(None, [loss_scaling.note(first.skipped)])))
     found = list(_structure(dump, artifact))
+    calls: tuple[CallCheck, ...] = ()
     if verification is not None and dump is not None:
         whole = first.ended.code == 0
-        found += _values(arguments, dumps, verification, whole=whole)
+        if whole and len(dumps) == 1:
+            calls = _calls(arguments, dumps[0], verification)
+        found += _values(arguments, dumps, verification, calls, whole=whole)
         right_too = any(one.outputs_agree for one in found)
         wrong = any(x.kind == "outputs" for one in found for x in one.findings)
         found = [
             ruling.without_effect(one, verification, right=right_too, wrong=wrong) for one in found
         ]
+    if dump is not None and artifact is None:
+        found += _plain_python(arguments, dump, verification, calls)
     yield from (one if compared is None else feeding(one, compared) for one in found)
 
 
@@ -125,21 +132,45 @@ def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[Verdict, ...]:
     return values.nonfinite or first.nonfinite
 
 
+def _calls(
+    arguments: argparse.Namespace, dump: Path, verification: Verification
+) -> tuple[CallCheck, ...]:
+    """Compare calls with their graphs as a whole, if no launch explains what is wrong."""
+    if arguments.against != EAGER and verification.finding is not None:
+        return ()
+    from rewriter.verification.end_to_end import check_outputs
+
+    return check_outputs(dump, verification.checks, given_graphs(arguments))
+
+
+def _plain_python(
+    arguments: argparse.Namespace,
+    dump: Path,
+    verification: Verification | None,
+    calls: Sequence[CallCheck],
+) -> Iterator[Examined]:
+    """What the program compared with plain Python, if it was asked to."""
+    compared = eager_calls.read(dump)
+    if compared or arguments.against == EAGER:
+        checks = verification.checks if verification is not None else ()
+        wrong = {one.run for one in checks if one.outcome == "differs"}
+        graphs = plain_python.Graphs(calls, wrong)
+        yield plain_python.of_calls(compared, graphs, open_dump(dump))
+
+
 def _values(
     arguments: argparse.Namespace,
     dumps: Sequence[Path],
     verification: Verification,
+    calls: Sequence[CallCheck],
     *,
     whole: bool,
 ) -> Iterator[Examined]:
     """Examine the recorded values. In a run that was cut short, so not `whole`, unchecked launches
     are no suspects."""
     yield examine_corruption(open_dump(dumps[0]))
-    is_asked = arguments.against == EAGER
-    if (is_asked or verification.finding is None) and whole and len(dumps) == 1:
-        from rewriter.verification.end_to_end import check_outputs
-
-        calls = check_outputs(dumps[0], verification.checks, given_graphs(arguments))
+    if calls:
+        is_asked = arguments.against == EAGER
         yield of_calls(calls, is_asked=is_asked, alone=verification.finding is None)
     evidence: dict[Key, tuple[str, ...]] = {}
     for dump in reversed(dumps):

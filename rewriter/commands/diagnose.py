@@ -25,7 +25,9 @@ def add(parser: Parser) -> None:
     reference.add_argument(
         "--against",
         metavar="ARTIFACT|DUMP|eager",
-        help="a correct artifact, the dump of a correct run, or eager: the outputs that torch's "
+        help="a correct artifact, the dump of a correct run, or eager: in a program, its compiled "
+        "functions as plain Python (the first 3 calls of each run once more, on copies of all that "
+        "they reach; what they print or write happens again); and the outputs that torch's "
         "operators compute for the graph of each call",
     )
     reference.add_argument(

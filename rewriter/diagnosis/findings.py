@@ -31,10 +31,12 @@ from rewriter.verification.types import LaunchCheck
 # `aliased`: it is an operator that is given one tensor to read and to write.
 # `corrupted`: what it received is not what was written.
 # Or with a call: `inputs`: an input is not what the wrapper was compiled for. `outputs`: they are
-# wrong, but no launch is known to be.
+# wrong, but no launch is known to be. `eager`: a compiled function does something else than it does
+# as plain Python.
 FindingKind = Literal[
     "crash", "hang", "nan", "wrong", "differs", "unwritten", "stale", "freed", "missing", "order",
     "race", "bounds", "aliased", "varies", "corrupted", "inputs", "outputs",
+    "eager",
 ]  # fmt: skip
 # How certain a finding is; `possible` is one of several that may be to blame.
 Certainty = Literal["shown", "likely", "possible"]
@@ -48,7 +50,8 @@ class Finding:
     that begins with the launch, or is a complete sentence if `whole`; `shown` says what shows it.
     `lines` are lines of the model, `text` is the evidence: values, arguments, what wrote them.
     `others` are further launches involved. `lasting` stale reads do harm beyond this launch. A
-    `symptom` may follow from another finding.
+    `symptom` may follow from another finding. `step` is the step of the compilation at fault, of
+    `eager`: tracing, inductor or unknown.
     """
 
     kind: FindingKind
@@ -67,6 +70,7 @@ class Finding:
     symptom: bool = False
     whole: bool = False
     lasting: bool = False
+    step: str = ""
 
     @classmethod
     def of(
@@ -189,7 +193,7 @@ def _position(finding: Finding) -> int:
 _ORDER: Sequence[FindingKind] = (
     "freed", "order", "missing", "unwritten", "stale", "race", "bounds", "aliased", "varies",
     "corrupted", "wrong", "differs",
-    "inputs", "nan", "crash", "hang", "outputs",
+    "inputs", "nan", "crash", "hang", "outputs", "eager",
 )  # fmt: skip
 
 

@@ -28,7 +28,9 @@ _APART = [(_REGION, "buf3 = empty_strided_cpu((1, 64), (64, 1), torch.float32)")
 Edits = list[tuple[str, str]]
 
 
-def _ask(command: str, program: str, folder: Path, edits: Edits) -> tuple[int, dict[str, Any]]:
+def _ask(
+    command: str, program: str, folder: Path, edits: Edits, *options: str
+) -> tuple[int, dict[str, Any]]:
     """The exit code and the document; `edits` are made in the wrapper that a plain run leaves."""
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
     run = [sys.executable, str(CASES / program)]
@@ -40,7 +42,7 @@ def _ask(command: str, program: str, folder: Path, edits: Edits) -> tuple[int, d
         for old, new in edits:
             text = text.replace(old, new)
         wrapper.write_text(text)
-    asked = [sys.executable, "-m", "rewriter", command, "--json", "--", *run]
+    asked = [sys.executable, "-m", "rewriter", command, "--json", *options, "--", *run]
     ended = subprocess.run(asked, env=environment, cwd=folder, capture_output=True, text=True)
     assert ended.stdout.strip(), ended.stderr
     return ended.returncode, json.loads(ended.stdout.strip().splitlines()[-1])
@@ -89,3 +91,35 @@ def test_what_is_wrong_is_named(
     assert code == 1
     assert found["finding"]["kind"] == kind
     assert words in found["headline"]
+
+
+@pytest.mark.parametrize(
+    ("program", "step", "kinds", "words"),
+    [
+        ("stale_graph.py", "tracing", ["eager"], "is 1, in plain Python 4: 6 of 6 elements differ"),
+        pytest.param(
+            "output_dtype.py", "inductor", ["outputs", "eager"],
+            "output[1] has dtype int64, in plain Python int8", marks=exhaustive,
+        ),
+    ],
+)  # fmt: skip
+def test_what_plain_python_does_otherwise(
+    program: str, step: str, kinds: list[str], words: str, tmp_path: Path
+) -> None:
+    """The step that is at fault is named: tracing or Inductor."""
+    code, found = _ask("diagnose", program, tmp_path, [], "--against", "eager")
+    assert code == 1
+    assert [one["kind"] for one in found["findings"]] == kinds
+    assert found["findings"][-1]["step"] == step
+    assert words in found["findings"][-1]["headline"]
+    assert any("once more" in note for note in found["notes"])
+
+
+@exhaustive
+@pytest.mark.parametrize(
+    "program", ["operator_fills.py", "operators_of_a_user.py", "gradient_region.py"]
+)
+def test_what_is_right_is_what_plain_python_does(program: str, tmp_path: Path) -> None:
+    code, found = _ask("diagnose", program, tmp_path, [], "--against", "eager")
+    assert (code, found["findings"]) == (0, [])
+    assert any(x.startswith("a difference from plain Python: ") for x in found["ruled_out"])

@@ -30,6 +30,10 @@ class FindingEntry(Entry, frozen=True, kw_only=True):
     lines: Annotated[tuple[SourceLineEntry, ...], Meta(description="Of the model")]
     others: Annotated[tuple[Count, ...], Meta(description="Further launches that it is about")]
     text: Annotated[tuple[str, ...], Meta(description="The evidence, as the page has it")]
+    step: Annotated[
+        str,
+        Meta(description="Of `eager`, the step at fault: tracing, inductor or unknown; else empty"),
+    ]
 
 
 class SuspectEntry(Entry, frozen=True, kw_only=True):

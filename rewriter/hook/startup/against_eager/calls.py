@@ -27,6 +27,7 @@ from .state import Copies, Reached
 from .values import Problem, Rounded
 
 _TRIALS = (3, 12)  # runs with small errors, if values differ; more if that explains it not
+_KEPT = 8  # calls whose backward may still come
 _WAIT = 60.0  # seconds that other threads wait for a comparison
 
 
@@ -49,7 +50,10 @@ class Function:
     def code(self) -> types.CodeType | None:
         owner = getattr(self.plain, "__self__", None)
         place = owner.forward if isinstance(owner, torch.nn.Module) else self.plain
-        found = getattr(inspect.unwrap(place), "__code__", None)
+        try:
+            found = getattr(inspect.unwrap(place), "__code__", None)
+        except ValueError:
+            return None  # it says that it wraps itself
         return found if isinstance(found, types.CodeType) else None
 
     def names(self, number: int) -> list[str]:
@@ -134,9 +138,7 @@ class Call:
                 found[f"{name}.grad"] = tensor.grad
         return found
 
-    def trial(
-        self, seed: int, backward: Backward | None
-    ) -> dict[str, Any]:
+    def trial(self, seed: int, backward: Backward | None) -> dict[str, Any]:
         """The plain call with small random errors; its gradients, if a backward is given."""
         mode = Rounded(seed)
         copies = Copies(self.reached, self.memory)
@@ -200,7 +202,7 @@ class Calls:
 
         # Dynamo asks for the function inside by this, and is not to trace this one.
         compiled_function._torchdynamo_wrapper_id = id(compiled_function)  # type: ignore[attr-defined]
-        module.skip_code(compiled_function.__code__)
+        module.skip_code(compiled_function.__code__)  # type: ignore[attr-defined]
         return compiled_function
 
     def _called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -287,6 +289,8 @@ class Calls:
             record.write({**about, "part": "gradients", "reason": str(error)})
             return
         self._pending.append(Pending(call, backward, about))
+        if len(self._pending) > _KEPT:
+            self._pending.pop(0).backward.close()
 
     def flush(self) -> None:
         """Compare the gradients of the calls whose backward has run."""
@@ -314,9 +318,7 @@ class Calls:
         problems, names, _ = values.typed(
             {name: backward.left[name] for name in both}, {name: plain[name] for name in both}
         )
-        wrong = _explained(
-            backward.left, plain, names, lambda seed: call.trial(seed, backward)
-        )
+        wrong = _explained(backward.left, plain, names, lambda seed: call.trial(seed, backward))
         when = {"started": backward.started, "ended": max(backward.ended, backward.started)}
         row = {"part": "gradients", "problems": _rows([*problems, *wrong]), "notes": []}
         record.write({**one.about, **when, **row, "outputs": len(both)})
@@ -342,6 +344,7 @@ def _explained(
     left = [name for name in names if not _is_equal(compiled[name], plain[name])]
     left = [name for name in left if values.unequal(compiled[name], plain[name])[1]]
     tried: list[dict[str, Any]] = []
+    runs: dict[str, list[Any]] = {}
     for number in _TRIALS if left else ():
         while len(tried) < number:
             try:
@@ -355,10 +358,8 @@ def _explained(
         left = [x for x in left if values.unequal(compiled[x], plain[x], runs[x])[1]]
         if not left:
             return []
-    return [
-        values.described(x, compiled[x], plain[x], values.unequal(compiled[x], plain[x], runs[x])[0])
-        for x in left
-    ]
+    wrong = {x: values.unequal(compiled[x], plain[x], runs[x])[0] for x in left}
+    return [values.described(x, compiled[x], plain[x], wrong[x]) for x in left]
 
 
 def _is_equal(one: Any, other: Any) -> bool:

@@ -19,7 +19,15 @@ from .record import NotComparedError
 _MOST = 200_000  # objects
 _OURS = ("torch", "numpy", "triton", "builtins", "functorch")
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-_ITERATORS = (types.GeneratorType, zip, map, filter, enumerate, type(iter([])), type(iter(())))
+_ITERATORS: tuple[type, ...] = (
+    types.GeneratorType,
+    zip,
+    map,
+    filter,
+    enumerate,
+    type(iter([])),
+    type(iter(())),
+)
 
 
 @dataclass
@@ -181,9 +189,7 @@ class Reached:
         self._names[name] = taken
         return name if taken == 1 else f"{name} ({taken})"
 
-    def _hold(
-        self, kind: str, held: Any, names: tuple[str, ...] = (), path: str = ""
-    ) -> None:
+    def _hold(self, kind: str, held: Any, names: tuple[str, ...] = (), path: str = "") -> None:
         one = Container(kind, held, names, path)
         one.before = one.read()
         self.containers.append(one)

@@ -46,9 +46,7 @@ class Rounded(TorchDispatchMode):
         self._seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         schema = getattr(func, "_schema", None)
         if schema is None:
@@ -87,9 +85,7 @@ class Rounded(TorchDispatchMode):
             made.manual_seed(self._seed)
             self._generators[tensor.device] = made
         generator = self._generators[tensor.device]
-        drawn = torch.rand(
-            tensor.shape, dtype=dtype, device=tensor.device, generator=generator
-        )
+        drawn = torch.rand(tensor.shape, dtype=dtype, device=tensor.device, generator=generator)
         return 2 * drawn - 1
 
 

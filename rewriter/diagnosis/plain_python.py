@@ -1,0 +1,97 @@
+"""Findings about compiled functions that do not do what they do as plain Python, and the step that
+is at fault: tracing, which makes the graph, or Inductor, which compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.ruling import Examined
+from rewriter.dump.eager_calls import EagerCall
+from rewriter.dump.reading import Dump
+
+if TYPE_CHECKING:
+    from rewriter.verification.end_to_end import CallCheck
+
+Step = Literal["tracing", "inductor", "unknown"]
+_LISTED = 4
+TWICE = (
+    "compiled functions were also run as plain Python: what they print, write to files or send "
+    "happened once more for each of these calls"
+)
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """What is known of the calls of wrappers: `checks` of their outputs against their graphs, and
+    the names of those with a launch that is wrong."""
+
+    checks: Sequence[CallCheck]
+    wrong: Collection[str]
+
+    def step(self, runs: Sequence[str]) -> tuple[Step, str]:
+        """Which step is at fault if these calls, together, differ from plain Python; and why."""
+        known = {one.run: one for one in self.checks}
+        if any(run in self.wrong or (run in known and known[run].wrong) for run in runs):
+            return "inductor", "what its kernels computed is not what the graph gives"
+        if not runs:
+            return "unknown", "no call of a wrapper was recorded during it"
+        for run in runs:
+            one = known.get(run)
+            if one is None or one.reason or not one.outputs:
+                why = one.reason if one is not None and one.reason else "no graph was evaluated"
+                return "unknown", f"{run} could not be compared with its graph: {why}"
+        return "tracing", "its kernels computed what the graph gives, so the graph differs"
+
+
+def of_calls(calls: Sequence[EagerCall], graphs: Graphs, dump: Dump) -> Examined:
+    """The findings about calls that were compared, or what they rule out."""
+    if not calls:
+        return Examined(
+            notes=("no call was compared with plain Python: no compiled function was entered",)
+        )
+    differing = [one for one in calls if one.problems]
+    first = {(one.function, one.file, one.line, one.part): one for one in reversed(differing)}
+    findings = tuple(_finding(one, graphs, dump) for one in reversed(first.values()))
+    notes = [TWICE]
+    reasons = dict.fromkeys((one.place, one.part, one.reason) for one in calls if one.reason)
+    notes += [
+        f"not compared with plain Python: {'gradients of ' * (part == 'gradients')}{place}: {why}"
+        for place, part, why in reasons
+    ]
+    notes += dict.fromkeys(f"{one.place}: {note}" for one in calls for note in one.notes)
+    return Examined(findings, "" if findings else _ruled_out(calls), notes=tuple(notes))
+
+
+def _ruled_out(calls: Sequence[EagerCall]) -> str:
+    compared = [one for one in calls if not one.reason and one.part == "call"]
+    if not compared:
+        return ""
+    functions = counted(len({(one.file, one.line, one.function) for one in compared}), "function")
+    backward = sum(one.part == "gradients" and not one.reason for one in calls)
+    return (
+        f"a difference from plain Python: {counted(len(compared), 'call')} of {functions} return "
+        f"and update the same, and the gradients of {backward} are the same"
+    )
+
+
+def _finding(call: EagerCall, graphs: Graphs, dump: Dump) -> Finding:
+    runs = call.runs(dump)
+    step, why = graphs.step([one.name for one in runs])
+    what = {"tracing": "tracing", "inductor": "Inductor", "unknown": "tracing or Inductor"}[step]
+    does = "the gradients of" if call.part == "gradients" else "what is returned or updated by"
+    return Finding(
+        "eager",
+        f"{what} changes {does} {call.place}: {call.problems[0]}",
+        f"shown by the same call as plain Python; {why}",
+        "likely" if step == "unknown" else "shown",
+        artifact=runs[0].artifact if runs else "",
+        run=runs[0].name if runs else "",
+        text=call.problems[1:_LISTED],
+        symptom=step == "inductor",
+        whole=True,
+        step=step,
+    )

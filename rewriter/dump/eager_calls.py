@@ -1,0 +1,93 @@
+"""Calls of compiled functions that a program also made as plain Python: `eager/PID.jsonl`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core import json_text
+from rewriter.core.types import Json
+from rewriter.dump.reading import Dump, RunDump
+
+FOLDER = "eager"
+
+
+@dataclass(frozen=True)
+class EagerCall:
+    """One call, or its backward (`part` is `gradients`), and how plain Python differs.
+
+    `reason` says why it was not compared. `problems` are sentences, `notes` are about strides,
+    which code may rely on or not. `outputs` and `updated` count what was compared, and what the
+    call updates.
+    """
+
+    function: str
+    file: str
+    line: int
+    call: int
+    part: str
+    reason: str = ""
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    outputs: int = 0
+    updated: int = 0
+    pid: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """Such as `pack (model.py:4)`."""
+        return (
+            f"{self.function} ({Path(self.file).name}:{self.line})" if self.file else self.function
+        )
+
+    def runs(self, dump: Dump) -> list[RunDump]:
+        """The calls of wrappers that were recorded during it."""
+        return [
+            run
+            for run in dump.runs
+            if run.facts.pid == self.pid
+            and isinstance(run.facts.started, (int, float))
+            and self.started <= run.facts.started <= self.ended
+        ]
+
+
+def read(dump: Path) -> tuple[EagerCall, ...]:
+    """The calls in a dump, in their order; a line that was cut off is left out."""
+    found = []
+    for path in sorted((dump / FOLDER).glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            try:
+                found.append(_call(json_text.parse_object(line)))
+            except (ValueError, KeyError, TypeError):
+                continue  # the process was killed while it wrote
+    return tuple(sorted(found, key=lambda one: one.started))
+
+
+def _call(row: Json) -> EagerCall:
+    return EagerCall(
+        function=str(row["function"]),
+        file=str(row["file"]),
+        line=int(row["line"]),
+        call=int(row["call"]),
+        part=str(row["part"]),
+        reason=str(row.get("reason", "")),
+        problems=tuple(_sentence(one) for one in row.get("problems", ())),
+        notes=tuple(map(str, row.get("notes", ()))),
+        outputs=int(row.get("outputs", 0)),
+        updated=int(row.get("updated", 0)),
+        pid=int(row["pid"]),
+        started=float(row["started"]),
+        ended=float(row["ended"]),
+    )
+
+
+def _sentence(problem: Json) -> str:
+    name, compiled, plain = problem["name"], problem["compiled"], problem["plain"]
+    kind = problem["kind"]
+    if kind == "values":
+        return f"{name} is {compiled}, in plain Python {plain}: {problem['detail']}"
+    if kind == "type":
+        return f"{name} is {compiled}, in plain Python {plain}"
+    return f"{name} has {kind} {compiled}, in plain Python {plain}"

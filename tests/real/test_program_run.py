@@ -425,6 +425,48 @@ def test_training(cpp: bool, run: Run, words: Callable[..., list[str]], tmp_path
         assert not any(row.get("nan") or row.get("inf") for row in events(tmp_path / "dump"))
 
 
+# How a program keeps what was compiled, and how another one loads it.
+_F = "import torch\ndef f(x): return ((x.sin() @ x.cos()).relu(),)\nx = torch.ones(8, 8)\n"
+_STORED = {
+    "mega-cache": (
+        "print(torch.compile(f)(x)[0].sum())\n"
+        "data, _ = torch.compiler.save_cache_artifacts()\nopen('stored', 'wb').write(data)",
+        "torch.compiler.load_cache_artifacts(open('stored', 'rb').read())\n"
+        "print(torch.compile(f)(x)[0].sum())",
+    ),
+    "aot_compile": (
+        "made = torch.compile(f, fullgraph=True).aot_compile(((x,), {}))\n"
+        "print(made(x)[0].sum())\nmade.save_compiled_function('stored')",
+        "print(torch.compiler.load_compiled_function(open('stored', 'rb'))(x)[0].sum())",
+    ),
+    "standalone_compile": (
+        "from torch.fx.experimental.proxy_tensor import make_fx\n"
+        "made = torch._inductor.standalone_compile(make_fx(f)(x), [x])\n"
+        "print(made(x)[0].sum())\nmade.save(path='stored', format='binary')",
+        "made = torch._inductor.CompiledArtifact.load(path='stored', format='binary')\n"
+        "print(made(x)[0].sum())",
+    ),
+}
+
+
+@exhaustive
+@pytest.mark.parametrize("form", _STORED)
+def test_what_a_program_keeps_and_another_one_loads(form: str, tmp_path: Path) -> None:
+    printed = []
+    for number, text in enumerate(_STORED[form]):
+        program, dump = tmp_path / f"{number}.py", tmp_path / f"{number}.dump"
+        program.write_text(_F + text)
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{number}")}
+        done = subprocess.run(
+            [PYTHON, "-m", "rewriter", "run", "--probe", "print", "--quiet", "-d", str(dump), "--",
+             PYTHON, str(program)],
+            env=environment, cwd=tmp_path, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert launches(dump) == 1
+        printed.append(next(x for x in done.stdout.splitlines() if x.startswith("tensor")))
+    assert printed[0] == printed[1]
+
+
 @exhaustive
 def test_torchrun_and_workers(run: Run, tmp_path: Path) -> None:
     """Two ranks, each with a loader of data in two worker processes."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
+from rewriter.commands._diagnose_heap import watch
 from rewriter.commands._output import emit, from_here
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -28,7 +29,7 @@ from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
-from rewriter.diagnosis import diagnosis_text, ruling, values_needed
+from rewriter.diagnosis import diagnosis_text, heap, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
@@ -135,7 +136,8 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
     ran = ProbedRun(ended, dump, known is not None and known.blocking, random, 0.0, again)
     right = _right(arguments)
     _require_dump(right, "a dump", "…")
-    found = examined(arguments, ran, [ran], select("save"), right)
+    watched = watch(ran.crashes, dump)
+    found = examined(arguments, ran, [ran], select("save"), right, watched=watched)
     return _report(arguments, found, (), dump, [dump])
 
 
@@ -208,8 +210,13 @@ def _conclude(
         waited = runs.run("crash", waiting, why, blocking=True)
         if waited.ended.code != 0:
             first = waited
-    guarded = _guarded(arguments, runs, first) if first.ended.signal and first.dump else None
-    found = examined(arguments, first, pieces, selection, right, artifact, guarded)
+    guarded: ProbedRun | None = None
+    watched: Sequence[heap.Watched] = ()
+    if first.ended.signal and first.dump is not None:
+        watched = watch(first.crashes, first.dump, runs.folder)
+        if not any(one.found for one in watched):
+            guarded = _guarded(arguments, runs, first)
+    found = examined(arguments, first, pieces, selection, right, artifact, guarded, watched)
     dumps = [one.dump for one in pieces or [first] if one.dump is not None]
     return _report(arguments, found, runs.done, runs.folder, dumps)
 

@@ -62,17 +62,16 @@ def examined(
     right: Right,
     artifact: Artifact | None = None,
     guarded: ProbedRun | None = None,
+    watched: Sequence[heap.Watched] = (),
 ) -> Iterator[Examined]:
     """Make all examinations. `first` is the run that decides. `pieces` are the runs with all
     values, maybe including `first`; there are several if the values did not fit into one. `guarded`
-    is a run with guard bands."""
+    is a run with guard bands, `watched` are kernels that were run alone."""
     values = pieces[0] if pieces else None
     crashes = first.crashes
     end = ruling.of_end(first.ended, crashes, first.following(crashes, selection))
     if first.dump is not None and len(end.findings) == len(crashes):
-        opened = open_dump(first.dump)
-        pairs = zip(end.findings, crashes, strict=True)
-        end = replace(end, findings=tuple(heap.with_suspects(*x, opened) for x in pairs))
+        end = heap.with_watched(end, crashes, open_dump(first.dump), watched)
     yield end
     if guarded is not None and guarded.dump is not None:
         yield sanitized.of_rows([open_dump(guarded.dump)], {"bounds"})

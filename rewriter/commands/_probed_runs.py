@@ -209,6 +209,7 @@ class ProgramSubject:
             blocking=blocking,
             stdin=self.stdin,
             environment=environment,
+            hears=True,
         )
         started = time.perf_counter()
         probed = _program.run_probed(request)

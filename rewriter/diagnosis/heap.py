@@ -2,22 +2,25 @@
 
 An allocator finds such damage when it is called next, and a library crashes on it: the launch that
 runs then is a victim. C++ kernels store without bounds, above all into arrays of their own, which
-no guard band surrounds.
+no guard band surrounds: those are run alone under AddressSanitizer after the run.
 """
 
 from __future__ import annotations
 
 import re
 import signal
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rewriter.core.text import counted
-from rewriter.diagnosis.evidence import sources_of
+from rewriter.diagnosis.evidence import finding_at, sources_of
 from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump.reading import Dump, RunDump
+from rewriter.dump.reading import Dump, RunDump, RunStep, label
 
 _LIBRARY = ("extern_out", "extern_alloc", "fallback")
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS)
 _ARRAY = re.compile(
     r"make_unique<[^;]*\[\]>\([^;]*\)|\bnew \w+\[[^\]]*\]|\b(?:alignas\(\d+\) )?"
     r"(?:float|double|int\w*|bool|at::BFloat16|at::Half) \w+\[[^\]]+\]"
@@ -25,24 +28,139 @@ _ARRAY = re.compile(
 _NAMED = 4
 
 
+@dataclass(frozen=True)
+class OwnArray:
+    """A launch of a C++ kernel that has an array of its own, in or before a launch that crashed."""
+
+    run: RunDump
+    step: RunStep
+    array: str
+
+    @property
+    def title(self) -> str:
+        assert self.step.launch is not None
+        return f"{label(self.step.launch, self.step.iteration)} {self.step.kernel}"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What AddressSanitizer said of such a launch, run alone on `values`: what it `found`, such as
+    `writes element 32 of its own array of 32`; empty if nothing. `unknown` is the reason why the
+    launch was not run."""
+
+    one: OwnArray
+    found: str = ""
+    values: str = ""
+    text: tuple[str, ...] = ()
+    unknown: str = ""
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.found or self.unknown)
+
+
 def is_suspicious(verdict: Verdict) -> bool:
-    """Whether a launch that a program ended in may only be a victim."""
+    """Whether a launch that a program ended in may only be a victim: an allocator complained, or a
+    library crashed in it."""
     ended = verdict.ended
     if ended is None or verdict.launch is None:
         return False
     if ended.signal == signal.SIGABRT:
-        return True
-    faults = (signal.SIGSEGV, signal.SIGBUS)
-    return ended.signal in faults and verdict.kind in _LIBRARY and not verdict.on_gpu
+        return bool(ended.message)
+    within = verdict.state in ("running", "begun") and not verdict.on_gpu
+    return ended.signal in _FAULTS and verdict.kind in _LIBRARY and within
 
 
-def with_suspects(finding: Finding, verdict: Verdict, dump: Dump) -> Finding:
-    """The finding about a crash, with the C++ launches that may have damaged the memory."""
+def own_arrays(verdicts: Sequence[Verdict], dump: Dump) -> tuple[OwnArray, ...]:
+    """The launches to be run alone after a crash: of the C++ kernels that were reached, those with
+    arrays of their own, each kernel once, the last ones first."""
+    found: dict[tuple[str, str], OwnArray] = {}
+    for run in _reached(verdicts, dump):
+        arrays = _arrays(run)
+        for step in reversed(run.steps if arrays else ()):
+            if array := arrays.get(step.kernel):
+                found.setdefault((run.sha256, step.kernel), OwnArray(run, step, array))
+    return tuple(found.values())[:_NAMED]
+
+
+def _reached(verdicts: Sequence[Verdict], dump: Dump) -> Iterator[RunDump]:
+    """The calls that crashed, each before the last call of every other wrapper in its process."""
+    for verdict in verdicts:
+        run = next((one for one in dump.runs if one.name == verdict.run), None)
+        ended = verdict.ended
+        if run is None or ended is None or ended.signal not in (signal.SIGABRT, *_FAULTS):
+            continue
+        yield run
+        seen = {run.sha256}
+        for other in reversed(dump.runs):
+            is_before = other.facts.pid == run.facts.pid and other.number < run.number
+            if other.rank == run.rank and is_before and other.sha256 not in seen:
+                seen.add(other.sha256)
+                yield other
+
+
+def with_watched(
+    end: Examined, crashes: Sequence[Verdict], dump: Dump, watched: Sequence[Watched]
+) -> Examined:
+    """How a program ended, and which launches may have damaged its memory before. `end` has a
+    finding for each of the `crashes`."""
+    pairs = zip(end.findings, crashes, strict=True)
+    crashed = (_with_suspects(*pair, dump, watched) for pair in pairs)
+    clean = ", ".join(f"{x.one.title} on {x.values}" for x in watched if x.is_clean)
+    return replace(
+        end,
+        findings=(*_findings(watched), *crashed),
+        ruled_out=f"stores outside of a kernel's own array: none under AddressSanitizer, {clean}"
+        if clean
+        else end.ruled_out,
+        notes=(*end.notes, *_notes(watched)),
+    )
+
+
+def _findings(watched: Sequence[Watched]) -> Iterator[Finding]:
+    """A finding for each launch that accesses memory outside of an array of its own."""
+    for one in watched:
+        if one.found:
+            yield finding_at(
+                one.one.run,
+                one.one.step,
+                "bounds",
+                one.found,
+                f"shown by AddressSanitizer, under which it ran alone, on {one.values}",
+                text=one.text,
+            )
+
+
+def _notes(watched: Sequence[Watched]) -> Iterator[str]:
+    """Which launches could not be run alone, and why."""
+    for one in watched:
+        if one.unknown:
+            yield (
+                f"{one.one.title} has an array of its own ({one.one.array}); whether it stores "
+                f"outside of it was not shown: {one.unknown}"
+            )
+
+
+def _with_suspects(
+    finding: Finding, verdict: Verdict, dump: Dump, watched: Sequence[Watched]
+) -> Finding:
+    """The finding about a crash, with the C++ launches that may have damaged the memory: none if
+    one was shown to, and not those that were shown not to."""
     run = next((one for one in dump.runs if one.name == verdict.run), None)
-    if run is None or not is_suspicious(verdict):
+    if run is None or not is_suspicious(verdict) or any(one.found for one in watched):
         return finding
-    arrays = _arrays(run)
-    reached = [x for x in run.steps if run.launch_row(x.launch).kind == "cpp"]
+    assert verdict.ended is not None
+    clean = {one.one.step.kernel for one in watched if one.is_clean}
+    arrays = {kernel: array for kernel, array in _arrays(run).items() if kernel not in clean}
+    is_fault = verdict.ended.signal != signal.SIGABRT
+    reached = [
+        x
+        for x in run.steps
+        if run.launch_row(x.launch).kind == "cpp"
+        and x.kernel not in clean
+        # A fault has other causes, too.
+        and (x.kernel in arrays or not is_fault)
+    ]
     launches = {x.launch: x for x in reversed(reached)}
     own = verdict.launch in launches and bool(arrays.get(verdict.kernel))
     ordered = sorted(launches.values(), key=lambda x: (not arrays.get(x.kernel), x.position))
@@ -56,12 +174,11 @@ def with_suspects(finding: Finding, verdict: Verdict, dump: Dump) -> Finding:
         named.append(f"suspect: #{step.launch} {step.kernel}{has}")
     more = len(ordered) - _NAMED
     named += [f"and {counted(more, 'other C++ launch')}"] if more > 0 else []
-    assert verdict.ended is not None
-    if verdict.ended.signal != signal.SIGABRT:  # what it was given may be to blame as well
+    if is_fault:  # what it was given may be to blame as well
         return replace(finding, text=(*finding.text, "or a launch before damaged memory:", *named))
     what = (
-        f"memory was damaged before launch {verdict.label} ended the program ({verdict.ended}): a "
-        "launch before it stored outside of its memory"
+        f"memory was damaged before launch {verdict.label} ended the program ({verdict.ended}, "
+        f"{verdict.ended.message}): a launch before it stored outside of its memory"
     )
     return replace(
         finding,

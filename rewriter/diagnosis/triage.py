@@ -248,7 +248,7 @@ def _ending(status: ExitStatus) -> Iterator[str]:
             "SIGKILL comes from outside: where memory runs out, the system sends it, and `dmesg` "
             "says so."
         )
-    elif any(word in status.message.lower() for word in _ALLOCATION):
+    elif not status.signal and any(word in status.message.lower() for word in _ALLOCATION):
         yield (
             "An allocation failed: the launch may only be the one that asked last. Sizes of what "
             "it reads and writes are above."

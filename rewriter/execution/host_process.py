@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rewriter.core import json_text
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.types import Json
 from rewriter.execution.program import run_killable
+from rewriter.execution.standard_error import StandardError
 from rewriter.instrumentation.types import Selection
 
 _TAIL = 4096  # bytes of a file of events that hold its last row
@@ -96,15 +98,18 @@ def run_host(
             progress(_launches_begun(dump))
 
     started = time.perf_counter()
-    ended = run_killable(
-        [sys.executable, "-c", program, str(file)],
-        environment,
-        timeout=timeout,
-        stdout=subprocess.DEVNULL if output.muted else sys.stderr if output.quiet else None,
-        stderr=subprocess.DEVNULL if output.muted else None,
-        on_poll=on_poll if progress and dump else None,
-    )
+    heard = StandardError(shown=True) if output.quiet and not output.muted else None
+    with heard.reading() if heard else nullcontext():
+        ended = run_killable(
+            [sys.executable, "-c", program, str(file)],
+            environment,
+            timeout=timeout,
+            stdout=subprocess.DEVNULL if output.muted else sys.stderr if output.quiet else None,
+            stderr=subprocess.DEVNULL if output.muted else heard.descriptor if heard else None,
+            on_poll=on_poll if progress and dump else None,
+        )
     seconds = time.perf_counter() - started
+    ended = heard.explained(ended) if heard else ended
     content = json_text.parse_object(report.read_bytes()) if report.exists() else {}
     if not ended.message:
         ended = replace(ended, message=content.get("message", ""))

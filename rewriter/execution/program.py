@@ -12,6 +12,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.processes import Process, Stream, supervise
 from rewriter.core.signals import Signals
+from rewriter.execution.standard_error import StandardError
 from rewriter.execution.standard_input import Feed, StandardInput
 
 GRACE = 10.0  # seconds that the program has for its own cleaning up
@@ -41,16 +42,22 @@ def run(
     *,
     timeout: float | None = None,
     quiet: bool = False,
+    hears: bool = False,
 ) -> ExitStatus:
     """Run a program to its end.
 
     Signals are passed on to it. After a signal, or after `timeout` seconds, it has a grace period
     before it is killed; on a signal, `tell` gets a message about that. `quiet` sends its standard
     output to standard error. Without `stdin`, the program has the standard input of this process.
+    With `hears`, its standard error is passed on, and searched for the complaint of an allocator.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    with stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
+    heard = StandardError(shown=True) if hears else None
+    with (
+        stdin.feed() if stdin else nullcontext(Feed(None)) as feed,
+        heard.reading() if heard else nullcontext(),
+    ):
         try:
             process = Process.start(
                 program,
@@ -59,6 +66,7 @@ def run(
                 group="shared" if sys.stdin is not None and sys.stdin.isatty() else "group",
                 stdin=feed.descriptor,
                 stdout=sys.stderr if quiet else None,
+                stderr=heard.descriptor if heard else None,
             )
         except OSError as error:
             raise RewriterError(
@@ -78,7 +86,7 @@ def run(
         )
     if ended.timed_out:
         return replace(ended, message=f"stopped at the time limit of {timeout:g} s")
-    return ended
+    return heard.explained(ended) if heard else ended
 
 
 def run_killable(

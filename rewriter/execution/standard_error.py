@@ -10,13 +10,25 @@ import os
 import pty
 import re
 import select
+import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+
+from rewriter.core.exit_status import ExitStatus
 
 _PIECE = 1 << 16  # bytes, also of the end that is kept
 _LAST = 0.2  # seconds to wait for child processes of the program that still have it open
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\[[\w ]*?\d+\]:\s?")  # how torchrun begins the lines of its workers
+# Of glibc, tcmalloc and jemalloc.
+_COMPLAINT = re.compile(
+    r"(?:malloc|free|realloc|calloc|munmap_chunk|mremap_chunk|malloc_consolidate)\(\): .+"
+    r"|double free or corruption.*|corrupted (?:size vs\. prev_size|double-linked list).*"
+    r"|\*\*\* stack smashing detected \*\*\*.*|Fatal glibc error: malloc.+"
+    r"|Attempt to free invalid pointer.*|<jemalloc>: .+"
+)
+_TAIL = 20  # lines
 _HEAD = "Traceback (most recent call last):"
 _LONGEST = 300  # characters of an exception's text
 
@@ -36,6 +48,13 @@ def exception(text: str) -> str:
             raised = next((x for x in rest if x and not x[0].isspace()), "")
             raised_by[bool(prefix)] = raised.strip()[:_LONGEST] or raised_by[bool(prefix)]
     return raised_by[True] or raised_by[False]
+
+
+def complaint(text: str) -> str:
+    """What an allocator found in damaged memory, such as `free(): invalid pointer`, the last thing
+    that was written before SIGABRT; empty if there is no such line."""
+    found = (match[0] for x in text.splitlines()[-_TAIL:] if (match := _COMPLAINT.search(x)))
+    return next(found, "")[:_LONGEST]
 
 
 class StandardError:
@@ -58,6 +77,12 @@ class StandardError:
     def text(self) -> str:
         """The end of what was written."""
         return self._kept.decode("utf-8", "replace")
+
+    def explained(self, ended: ExitStatus) -> ExitStatus:
+        """How the process ended, after SIGABRT with the complaint of an allocator."""
+        if ended.signal != signal.SIGABRT or ended.message:
+            return ended
+        return replace(ended, message=complaint(self.text))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

@@ -42,6 +42,7 @@ class Request:
 
     Without a `selection` nothing gets probes, and there is no dump; with `globs`, only wrappers
     that match one of them. `timeout` is in seconds. `environment` is added to that of the program.
+    If the command `hears` it, the way it ended says what an allocator complained of.
     """
 
     program: tuple[str, ...]
@@ -56,6 +57,7 @@ class Request:
     command: str = ""
     stdin: StandardInput | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    hears: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def _start(
             request.stdin,
             timeout=request.timeout,
             quiet=request.redirected,
+            hears=request.hears,
         )
     unprobed = {one.path: one for one in (*_elsewhere(place, server), *_failed(place))}
     return HookedRun(

@@ -13,7 +13,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import RunDump, RunStep, label, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import ScalarRow, TensorRow, finite
 from rewriter.dump.saved import is_file_of
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import Launch
@@ -25,12 +25,17 @@ _NUMBERS = ("int", "float", "bool", "int64_t", "double", "int32_t")
 
 
 def recorded_launch(
-    path: str | Path, index: int, *, run: str | None = None, iteration: int = 0
+    path: str | Path,
+    index: int,
+    *,
+    run: str | None = None,
+    iteration: int = 0,
+    needs_values: bool = True,
 ) -> Recorded:
     """The launch with this index, in the first call of the dump that has it, or in the named one.
 
     Nothing is loaded. Raises `RewriterError` if the dump has no such launch, or not all of its
-    inputs.
+    inputs, of which it has to have the elements only if it `needs_values`.
     """
     dump = open_dump(path)
     runs = [one for one in dump.runs if run in (None, one.name)]
@@ -43,7 +48,7 @@ def recorded_launch(
         )
     for one in runs:
         if any((x.launch, x.iteration) == (index, iteration) for x in one.steps):
-            return _of_run(one, index, iteration)
+            return _of_run(one, index, iteration, needs_values=needs_values)
     kernels = {
         step.launch: step.kernel for one in runs for step in one.steps if step.launch is not None
     }
@@ -55,7 +60,7 @@ def recorded_launch(
     )
 
 
-def _of_run(run: RunDump, index: int, iteration: int) -> Recorded:
+def _of_run(run: RunDump, index: int, iteration: int, *, needs_values: bool) -> Recorded:
     wrapper = plain_wrapper_of(run)
     launch = next((x for x in wrapper.launches if x.index == index), None)
     if launch is None:
@@ -80,7 +85,7 @@ def _of_run(run: RunDump, index: int, iteration: int) -> Recorded:
             given[name] = Tensor(
                 name, "out", tensor.dtype, tensor.shape, tensor.stride, tensor.device, None
             )
-    _require_saved(run, launch, given, written, in_parts)
+    _require_saved(run, launch, given, written, in_parts, needs_values=needs_values)
     inputs = {row.arg: _tensor(run, row) for row in dataflow.tensors(run.inputs)}
     numbers = _numbers(run, node.step)
     return Recorded(run, wrapper, launch, node, given, written, numbers, inputs, _sources(run))
@@ -109,8 +114,9 @@ def _tensor(run: RunDump, row: TensorRow, *, carried: bool = False) -> Tensor:
     stride = _dense(row.shape) if row.stride is UNSET else row.stride
     file = path if row.file and is_file_of(run.path, path) else None
     return Tensor(
-        row.arg, row.role, row.dtype, row.shape, stride, row.device or "cpu", file, carried
-    )
+        row.arg, row.role, row.dtype, row.shape, stride, row.device or "cpu", file, carried,
+        finite(row.min), finite(row.max),
+    )  # fmt: skip
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,10 +147,12 @@ def _require_saved(
     given: dict[str, Tensor],
     written: dict[str, Tensor],
     in_parts: set[str],
+    *,
+    needs_values: bool,
 ) -> None:
     read = {name: tensor for name, tensor in given.items() if tensor.role != "out"}
     known = {variable for name in read for variable in (name, dataflow.variable(name))}
-    missing = [name for name, tensor in read.items() if tensor.file is None]
+    missing = [name for name, tensor in read.items() if needs_values and tensor.file is None]
     missing += [
         name
         for role, name, *_ in run.launch_row(launch.index).reads

@@ -18,6 +18,7 @@ class Tensor:
     """A recorded tensor: what the dump calls it, and the saved file that has its elements.
 
     `file` is `None` for a result of which only shape, stride (in elements) and device are needed.
+    `least` and `most` are its extremes, if they were recorded.
     `carried` is true where the launch's own value was not saved, and this is the buffer as its
     maker left it: then the launch's expression has to be applied to it.
     """
@@ -30,6 +31,8 @@ class Tensor:
     device: str
     file: Path | None
     carried: bool = False
+    least: float | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from rewriter.execution.standard_error import StandardError, exception
+from rewriter.core.exit_status import ExitStatus
+from rewriter.execution.standard_error import StandardError, complaint, exception
 
 HEAD = "Traceback (most recent call last):\n"
 FRAME = '  File "model.py", line 3, in <module>\n    f()\n    ~^^\n'
@@ -56,3 +58,32 @@ def test_who_holds_it_open_is_not_waited_for() -> None:
     assert said.text == "said\n"
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(said.descriptor)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ""),
+        ("step 1\ndouble free() is called here\n", ""),
+        ("terminate called after throwing an instance of 'c10::Error'\n", ""),
+        ("python: k.cpp:3: void f(): Assertion `x' failed.\n", ""),
+        ("malloc(): corrupted top size\n", "malloc(): corrupted top size"),
+        ("step 1\nfree(): invalid pointer\nFatal Python error\n", "free(): invalid pointer"),
+        ("double free or corruption (!prev)\n", "double free or corruption (!prev)"),
+        ("corrupted size vs. prev_size\n", "corrupted size vs. prev_size"),
+        ("*** stack smashing detected ***\n", "*** stack smashing detected ***"),
+    ],
+)  # fmt: skip
+def test_what_an_allocator_complained_of(text: str, found: str) -> None:
+    assert complaint(text) == found
+
+
+def test_only_an_abort_is_explained() -> None:
+    heard = StandardError(shown=False)
+    with heard.reading():
+        os.write(heard.descriptor, b"free(): invalid pointer\n")
+    aborted = ExitStatus.of(-signal.SIGABRT)
+    assert heard.explained(aborted).message == "free(): invalid pointer"
+    assert str(heard.explained(aborted)) == "signal SIGABRT"
+    for other in (ExitStatus.of(-signal.SIGSEGV), ExitStatus.of(1), ExitStatus.of(0)):
+        assert heard.explained(other) == other

@@ -23,6 +23,45 @@ READ of size 4 at 0x602000000120 thread T0
     #1 0x7f in kernel /some/where/asan/kernel.cpp:4
 0x602000000120 is located 0 bytes after 32-byte region [0x602000000100,0x602000000120)
 """
+OWN_SOURCE = """extern "C"  void  kernel(const float* in_ptr0,
+    float* out_ptr0)
+{
+    std::unique_ptr<float []> buf_local = std::make_unique<float []>(32L);
+    float tmp_buf[32];
+    tmp5.store(local + x1);
+}
+"""
+OWN = """argument 0 0x602000000100
+==7==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x60c000000080 at pc 0x1 bp 0x2 sp 0x3
+WRITE of size 64 at 0x60c000000080 thread T0
+    #0 0x7f in _mm512_storeu_ps /usr/lib/gcc/avx512fintrin.h:6437
+    #1 0x7f in kernel._omp_fn.0 /some/where/asan/kernel.cpp:6
+
+0x60c000000080 is located 0 bytes to the right of 128-byte region [0x60c000000000,0x60c000000080)
+allocated by thread T0 here:
+    #0 0x7f in operator new[](unsigned long) ../../libsanitizer/asan/asan_new_delete.cpp:98
+    #1 0x7f in kernel._omp_fn.0 /some/where/asan/kernel.cpp:4
+"""
+# The same without symbols, with each access, and at other addresses.
+EVERY = """==8==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x60d000000080 at pc 0x1
+WRITE of size 64 at 0x60d000000080 thread T0
+0x60d000000080 is located 0 bytes to the right of 128-byte region [0x60d000000000,0x60d000000080)
+==8==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x60d0000000c0 at pc 0x1 bp 0x2
+WRITE of size 64 at 0x60d0000000c0 thread T0
+==8==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x60d000000100 at pc 0x1 bp 0x2
+READ of size 64 at 0x60d000000100 thread T0
+"""
+ON_THE_STACK = """ERROR: AddressSanitizer: stack-buffer-overflow on address 0x7f00000000a0 at pc 0x1
+READ of size 4 at 0x7f00000000a0 thread T1
+    #0 0x7f in kernel._omp_fn.0 /some/where/asan/kernel.cpp:6
+
+Address 0x7f00000000a0 is located in stack of thread T1 at offset 160 in frame
+    #0 0x7f in kernel._omp_fn.0 /some/where/asan/kernel.cpp:3
+
+  This frame has 2 object(s):
+    [0, 16) 'tmp4' (line 4)
+    [32, 160) 'tmp_buf' (line 5) <== Memory access at offset 160 overflows this variable
+"""
 UNDEFINED = """/some/where/asan/kernel.cpp:4:12: runtime error: division by zero
     #0 0x7f in kernel /some/where/asan/kernel.cpp:4
 /some/where/asan/kernel.cpp:4:12: runtime error: division by zero
@@ -50,6 +89,36 @@ def test_an_overflow_is_the_argument_and_the_line() -> None:
     assert found.headline == (
         "heap-buffer-overflow: reads 4 bytes at in_ptr0[8], which is arg0_1 (8 elements)"
     )
+
+
+def test_an_array_of_the_kernels_own_is_no_argument_and_is_followed_to_its_last_element() -> None:
+    (found,) = asan._findings(OWN, parameters(), OWN_SOURCE.splitlines())
+    assert (found.is_own, found.argument, found.line) == (True, "", 6)
+    assert found.of_own_array == "writes element 32 of its own array of 32, buf_local"
+    further = asan._as_far_as(found, EVERY)
+    assert further.headline == (
+        "heap-buffer-overflow: writes elements 32 to 63 of its own array of 32, buf_local"
+    )
+    assert asan._as_far_as(found, "") == found
+
+
+def test_an_array_on_the_stack_has_its_name() -> None:
+    (found,) = asan._findings(ON_THE_STACK, parameters(), OWN_SOURCE.splitlines())
+    assert found.headline == (
+        "stack-buffer-overflow: reads element 32 of its own array of 32, tmp_buf"
+    )
+
+
+def test_memory_that_the_kernel_did_not_allocate_is_an_argument() -> None:
+    output = OWN.replace("kernel.cpp:4", "main.cpp:9").replace("0x60c", "0x602")
+    (found,) = asan._findings(output, parameters(), OWN_SOURCE.splitlines())
+    assert (found.is_own, found.parameter) == (False, "in_ptr0")
+
+
+def test_an_array_of_unknown_elements_is_named_all_the_same() -> None:
+    source = OWN_SOURCE.replace("make_unique<float []>", "make_unique<Thing []>")
+    (found,) = asan._findings(OWN, parameters(), source.splitlines())
+    assert found.of_own_array == "writes 64 bytes outside of its own array buf_local"
 
 
 def test_undefined_behaviour_is_reported_once() -> None:

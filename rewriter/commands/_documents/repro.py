@@ -27,6 +27,8 @@ class UnderFinding(Struct, frozen=True, kw_only=True):
     argument: Annotated[str, Meta(description="What it was given, by the name in the dump")]
     element: Annotated[int | None, Meta(description="Counted from the first one it was handed")]
     size: Annotated[Count | None, Meta(description="How many elements are there")]
+    is_own: Annotated[bool, Meta(description="Whether that is an array of the kernel's own")]
+    last: Annotated[int | None, Meta(description="The last element that is written outside of it")]
 
 
 class Under(Struct, frozen=True, kw_only=True):

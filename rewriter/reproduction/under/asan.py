@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.core import json_text
@@ -18,11 +18,12 @@ from rewriter.reproduction.under.process import execute, last_line
 from rewriter.reproduction.under.refusal import no_tool, not_for
 from rewriter.reproduction.under.types import Finding, UnderResult
 
+UNDEFINED = "undefined behaviour"  # the kind of what does not end the program
 FOLDER, KERNEL, PROGRAM, AGAIN = "asan", "kernel.cpp", "main.cpp", "run.sh"
 _NOTE = "Reads of memory that nothing wrote are not seen: that takes clang's MemorySanitizer."
 _FLAGS = (
-    "-fsanitize=address,undefined", "-fno-sanitize=vptr,alignment", "-fno-omit-frame-pointer", "-g",
-    "-O1",
+    "-fsanitize=address,undefined", "-fsanitize-recover=address", "-fno-sanitize=vptr,alignment",
+    "-fno-omit-frame-pointer", "-g", "-O1",
 )  # fmt: skip
 # Flags that `_FLAGS` replaces, and those that only a Python extension needs.
 _DROPPED = (
@@ -32,7 +33,17 @@ _DROPPED = (
 _OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:symbolize=1:print_legend=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
+    # Threads go on while one of them reports, and overwrite what it is reported from.
+    "OMP_NUM_THREADS": "1",
 }
+# After an error, go on: each further access is reported, too, in short. The limit also holds for
+# kernels that ask for a number of threads.
+_GOING_ON = {
+    "ASAN_OPTIONS": "detect_leaks=0:symbolize=0:print_legend=0:halt_on_error=0"
+    ":suppress_equal_pcs=0",
+    "OMP_THREAD_LIMIT": "1",
+}
+_FARTHEST = 1 << 20  # bytes behind an array, or beside an argument, that are taken for a part of it
 _ERROR = re.compile(r"ERROR: AddressSanitizer: (?P<kind>[\w-]+)")
 _ACCESS = re.compile(
     r"^(?P<what>READ|WRITE) of size (?P<size>\d+) at (?P<at>0x[0-9a-f]+)", re.MULTILINE
@@ -42,12 +53,29 @@ _FRAME = re.compile(rf"^\s*#\d+ .*/{re.escape(KERNEL)}:(\d+)", re.MULTILINE)
 _UNDEFINED = re.compile(
     r"^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.+)$", re.MULTILINE
 )
+_REGION = re.compile(r"-byte region \[(0x[0-9a-f]+),(0x[0-9a-f]+)\)")
+_ALLOCATED = re.compile(r"^allocated by thread.*", re.MULTILINE)
+_FRAME_OFFSET = re.compile(r"is located in stack of thread \S+ at offset (\d+) in frame")
+_VARIABLE = re.compile(r"^\s*\[(\d+), (\d+)\) '(\w+)'.*<== Memory access", re.MULTILINE)
+_SIZES = {
+    "float": 4, "double": 8, "bool": 1, "char": 1, "int": 4, "half": 2, "Half": 2, "BFloat16": 2,
+    **{f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_DECLARED = re.compile(r"\b(\w+)(?:\s*\[\]>|\s*\*)?\s+(\w+)\s*[\[=({]")
+_MADE = re.compile(r"(?:make_unique<|\bnew )(?:\w+::)*(\w+)")
 _ARGUMENT = re.compile(r"^argument (\d+) (0x[0-9a-f]+)$", re.MULTILINE)
 _SIGNATURE = re.compile(r'extern "C"[^(]*\bkernel\s*\(([^)]*)\)')
 _HEAD = """// What the launch was handed, each in a block of exactly its size.
 #include "kernel.cpp"
 #include <cstdio>
 #include <cstdlib>
+#include <sanitizer/asan_interface.h>
+#include <unistd.h>
+
+static void reported(const char*) {
+    static int reports = 0;
+    if (++reports == 4096) _exit(4);
+}
 
 static char* given(int number, const char* file, size_t bytes) {
     void* block = nullptr;
@@ -121,6 +149,10 @@ def watch(
     ran = execute("asan", command, folder, timeout, _OPTIONS)
     parameters = list(_parameters(call, memory, arguments))
     findings = _findings(ran.stderr, parameters, call["source"].splitlines())
+    if any(one.is_own and one.kind.startswith("heap") for one in findings):
+        # What lies behind an array on the stack is the program's own, and not reported.
+        every = execute("asan", command, folder, timeout, _GOING_ON).stderr
+        findings = tuple(_as_far_as(one, every) if one.is_own else one for one in findings)
     if not findings and ran.returncode:
         findings = (Finding("crash", f"it ended with {ran.returncode}"),)
     return findings, ran.stderr
@@ -143,6 +175,7 @@ def _command(build: Json) -> list[str]:
 def _program(call: Json, memory: Sequence[Json]) -> str:
     """The program around a kernel; sizes of blocks and numbers come from its command line."""
     lines = [f"    if (argc != {1 + len(_words(call, memory))}) return 3;"]
+    lines += ["    __asan_set_error_report_callback(reported);"]
     lines += [
         f'    char* block_{x["index"]} = given({x["index"]}, "memory_{x["index"]}.bin", '
         f"strtoull(argv[{1 + x['index']}], nullptr, 10));"
@@ -194,7 +227,7 @@ def _findings(
         line = int(match["line"]) if match["file"].endswith(KERNEL) else 0
         if not line and (frame := _FRAME.search(output, match.end())):
             line = int(frame[1])
-        one = Finding("undefined behaviour", match["what"], KERNEL, line, _line(lines, line))
+        one = Finding(UNDEFINED, match["what"], KERNEL, line, _line(lines, line))
         found.setdefault((one.message, line), one)
     if error := _ERROR.search(output):
         report = output[error.start() :]
@@ -204,9 +237,15 @@ def _findings(
         address = access["at"] if access else next(iter(_ADDRESS.findall(report)), None)
         verb = {"READ": "reads", "WRITE": "writes"}[access["what"]] if access else "stops"
         message = f"{verb} {access['size']} bytes" if access else verb
-        place = _place(output, parameters, int(address, 16)) if address else None
+        own = _own_array(report, int(address, 16), lines) if address else None
+        place = _place(output, parameters, int(address, 16)) if address and own is None else None
         one = Finding(error["kind"], message, KERNEL, line, _line(lines, line))
-        if place is not None:
+        if own is not None:
+            element = own.offset // own.item if own.item else None
+            if element is not None and 0 <= element < own.size:
+                element = own.size  # a vector that begins inside
+            one = replace(one, parameter=own.name, element=element, size=own.size, is_own=True)
+        elif place is not None:
             parameter, element = place
             one = Finding(
                 one.kind, message, KERNEL, line, one.text, parameter.name, parameter.argument,
@@ -231,8 +270,64 @@ def _place(
         distance = max(start - address, address - end + 1, 0)
         if best is None or distance < best[0]:
             best = distance, one, (address - start) // one.item
-    # An address farther away than 1 MiB belongs to no parameter.
-    return None if best is None or best[0] > 1 << 20 else best[1:]
+    return None if best is None or best[0] > _FARTHEST else best[1:]
+
+
+def _own_array(report: str, address: int, lines: Sequence[str]) -> _Parameter | None:
+    """The array of the kernel's own that a report is about; `None` if there is none. The bytes of
+    its elements are 0 if its declaration is not understood."""
+    bounds = _bounds(report, address)
+    if bounds is None:
+        return None
+    start, end, name = bounds
+    allocated = _ALLOCATED.search(report)
+    frame = _FRAME.search(report, allocated.end()) if allocated else None
+    if name:
+        declared = next((x for x in lines if re.search(rf"\b{name}\s*\[", x)), "")
+    elif frame is not None:
+        declared = _line(lines, int(frame[1]))
+    else:
+        return None  # the kernel did not allocate it
+    for kind, variable in _DECLARED.findall(declared):
+        if name in ("", variable):
+            made = _MADE.search(declared)
+            item = _SIZES.get(made[1] if made else kind, 0)
+            size = (end - start) // item if item else 0
+            return _Parameter(variable, "", -1, address - start, item, size)
+    return _Parameter(name, "", -1, address - start, 0, 0)
+
+
+def _bounds(report: str, address: int) -> tuple[int, int, str] | None:
+    """Where the array begins and ends that an access is beside, and its name on the stack."""
+    frame, variable = _FRAME_OFFSET.search(report), _VARIABLE.search(report)
+    if frame and variable:
+        base = address - int(frame[1])
+        return base + int(variable[1]), base + int(variable[2]), variable[3]
+    region = _REGION.search(report)
+    return None if region is None else (int(region[1], 16), int(region[2], 16), "")
+
+
+def _as_far_as(finding: Finding, output: str) -> Finding:
+    """The finding about an array of the kernel's own, with the first and the last element outside
+    of it that are written. `output` has a report of each access."""
+    first = _ACCESS.search(output)
+    bounds = _bounds(output, int(first["at"], 16)) if first else None
+    if bounds is None or not finding.size:
+        return finding
+    start, end, _ = bounds
+    stores = (x for x in _ACCESS.finditer(output) if x["what"] == "WRITE")
+    stored = [(max(end, int(x["at"], 16)), int(x["at"], 16) + int(x["size"])) for x in stores]
+    behind = [(first, last) for first, last in stored if end < last <= end + _FARTHEST]
+    if not behind:
+        return finding
+    item = (end - start) // finding.size
+    begins, ends = min(behind)[0], max(last for _, last in behind)
+    return replace(
+        finding,
+        message=f"writes {ends - begins} bytes",
+        element=(begins - start) // item,
+        last=(ends - start) // item - 1,
+    )
 
 
 def _line(lines: Sequence[str], number: int) -> str:

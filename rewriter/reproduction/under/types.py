@@ -14,6 +14,8 @@ class Finding:
 
     `parameter` is that of the kernel, `argument` the dump's name of what it was given; `element`
     counts in memory from the first element that the launch was handed, `size` elements are there.
+    If it `is_own`, `parameter` is an array of the kernel's own, and `last` the last element outside
+    of it that the kernel writes; `None` if that is not known.
     """
 
     kind: str
@@ -25,16 +27,32 @@ class Finding:
     argument: str = ""
     element: int | None = None
     size: int | None = None
+    is_own: bool = False
+    last: int | None = None
 
     @property
     def headline(self) -> str:
         """One sentence: what happened to which argument."""
+        if self.is_own:
+            return f"{self.kind}: {self.of_own_array}"
         if not self.parameter:
             return f"{self.kind}: {self.message}"
         place = "" if self.element is None else f"[{self.element}]"
         named = f", which is {self.argument}" if self.argument else ""
         held = "" if self.size is None else f" ({self.size:,} elements)"
         return f"{self.kind}: {self.message} at {self.parameter}{place}{named}{held}"
+
+    @property
+    def of_own_array(self) -> str:
+        """What happened to an array of the kernel's own."""
+        first, last = self.element, self.last
+        if first is None:
+            return f"{self.message} outside of its own array {self.parameter}"
+        of = f"its own array of {self.size:,}, {self.parameter}"
+        if last is None or last <= first:
+            verb = self.message.partition(" ")[0]
+            return f"{verb} element {first if last is None else last:,} of {of}"
+        return f"writes elements {first:,} to {last:,} of {of}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ transfer, and are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from .probe_set import Hook, ProbeSet
 from .probes import Probe, ProbeRecorder
 from .process import say
 from .running_call import RunningCall
-from .statistics import measure
+from .statistics import Record, measure
 
 
 class EventReader:
@@ -66,7 +66,7 @@ class EventReader:
             self._report_fault(event, call)
             return
         readers = self._probes.readers(event)
-        if readers and device.is_capturing():
+        if (readers or event.tensors) and device.is_capturing():
             self._capture(event, call, readers)
             return
         for probe in readers:
@@ -119,7 +119,7 @@ class EventReader:
         if self._shows_values:
             for value in event.tensors:
                 value.head = first_values(value.content)
-        devices = {record.values.device for record in records if record} - {torch.device("cpu")}
+        devices = _devices(records)
         for where in devices:
             self._graphs.reserve(where)
         for value in event.values:
@@ -132,10 +132,15 @@ class EventReader:
             self.flush(call)
 
     def flush(self, call: RunningCall) -> None:
-        """Fetch the statistics that are pending, in one transfer, and report their events."""
-        pending, call.pending = call.pending, []
-        if not pending:
+        """Fetch the statistics that are pending, in one transfer, and report their events.
+
+        During CUDA graph capture, those on a device wait until it is over: a copy to the host would
+        end it. A wrapper may read its inputs before it has parts of itself captured.
+        """
+        is_on_device = any(_devices(records) for _, records in call.pending)
+        if not call.pending or (is_on_device and device.is_capturing()):
             return
+        pending, call.pending = call.pending, []
         try:
             fetch_statistics(pending)
         except Exception as error:
@@ -162,3 +167,8 @@ class EventReader:
             act(event, call, self._recorder)
         except Exception as error:
             self._recorder.warn(event.about, f"{type(error).__name__}: {error}")
+
+
+def _devices(records: Sequence[Record | None]) -> set[torch.device]:
+    """The devices, other than the CPU, that hold records."""
+    return {record.values.device for record in records if record} - {torch.device("cpu")}

@@ -247,6 +247,58 @@ def test_statistics_of_a_graph_are_those_of_a_replay(
         assert said.err.count(part) == 1
 
 
+def test_inputs_that_were_read_before_a_capture_are_copied_to_the_host_after_it(
+    capturing: Callable[[bool], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Parts of a wrapper are captured by themselves; a copy within the capture would end it."""
+    from rewriter.runtime import device, event_reader
+
+    fetched: list[bool] = []
+    monkeypatch.setattr(event_reader, "_devices", lambda records: {"cuda"} if any(records) else {})
+    monkeypatch.setattr("rewriter.runtime.graphs.Graphs.reserve", lambda *_: None)
+    fetch = event_reader.fetch_statistics
+
+    def asked(pending: Any) -> None:
+        fetched.append(device.is_capturing())
+        fetch(pending)
+
+    monkeypatch.setattr(event_reader, "fetch_statistics", asked)
+    rows = [row_of(before=[]), row_of(13, before=[])]
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    made: Any = attach(options_of("names", "print", args="written"), rows, ["arg0"])
+    made.begin()
+    made.inputs(torch.ones(3))
+    capturing(True)
+    made.before(12)
+    made.after(12, torch.full((2,), 5.0))
+    made.before(13)
+    assert fetched == []
+    capturing(False)
+    made.before(13)
+    assert fetched == [False]
+    given = next(row for row in events(tmp_path) if row.get("arg") == "arg0")
+    assert (given["phase"], given["max"]) == ("inputs", 1.0)
+    assert "warning: inputs" not in capsys.readouterr().err
+
+
+def test_inputs_within_a_capture_are_measured_by_its_replays(
+    recorder: Callable[..., Any], capturing: Callable[[bool], None], tmp_path: Path
+) -> None:
+    """Also where no probe reads values, and only the dump wants them."""
+    made = recorder("names")
+    capturing(True)
+    made.begin()
+    made.inputs(torch.ones(3))
+    assert not [row for row in events(tmp_path) if "arg" in row]
+    capturing(False)
+    made.begin()
+    (given,) = [row for row in events(tmp_path) if "arg" in row]
+    assert (given["arg"], given["max"], given["captured"]) == ("arg0", 1.0, True)
+
+
 def test_a_graph_that_was_not_replayed_again_is_not_told_again(
     recorder: Callable[..., Any], capturing: Callable[[bool], None], tmp_path: Path
 ) -> None:

@@ -59,6 +59,10 @@ class CallHistory:
         at = calls.index(run)
         return calls[max(0, at - _LOOKED_AT) : at]
 
+    def last(self, run: RunDump) -> RunDump:
+        """The last recorded call of the same wrapper."""
+        return self._of[_which(run)][-1]
+
     def follows(self, run: RunDump) -> bool:
         """Whether the call right before this one was recorded, or there was none."""
         before = self.before(run)

@@ -169,6 +169,7 @@ class _OriginVerdicts:
             call=self._calls.words(run),
             number=self._calls.number(run),
             held=tuple(self._held(row, what) for row in rows),
+            captured=any(row.captured for row in rows),
             followed=self._followed(node, rows, what),
             passed_on=tuple(self._passed_on(node)) if what == "nan" else (),
             absorbed=self._origin.absorbed,
@@ -272,6 +273,11 @@ class _OriginVerdicts:
             yield "They are allowed where they were made, and not here: --allow names values."
         elif verdict.state == "read":
             yield "Whoever wrote it has no probes, or stands outside of compiled code."
+        if verdict.captured:
+            yield (
+                "It is inside of a CUDA graph, of which no values can be saved: they can be if the "
+                'model is compiled without one, as in mode="max-autotune-no-cudagraphs".'
+            )
         yield from _domains(verdict, read)
         yield from _masked(verdict)
         if verdict.absorbed:

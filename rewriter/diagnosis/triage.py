@@ -18,12 +18,13 @@ from msgspec import UNSET
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.verdict import StoppedState, Verdict
+from rewriter.diagnosis.verdict import StoppedState, Verdict, VerdictArgument
 from rewriter.dump import dataflow, graph_marks
 from rewriter.dump.document_files import EVENTS
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.graph_marks import GraphMark
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
+from rewriter.dump.rows import ScalarRow, TensorRow
 
 # Texts in an exception about a failed allocation.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
@@ -201,7 +202,37 @@ def _verdict(
         on_gpu=on_gpu,
         call=calls.words(stop.run),
     )
+    if stop.state == "replayed":
+        made = _in_replay(made, stop, calls)
     return replace(made, notes=(*_notes(made), *filter(None, [dump.caveat])))
+
+
+def _in_replay(made: Verdict, stop: _Stop, calls: CallHistory) -> Verdict:
+    """The verdict of the call that replayed the graph, with the inputs of that call.
+
+    A later call than the one that captured the graph is in the record if the wrapper has parts that
+    are not in the graph. What was recorded inside of the graph is of replays that ended.
+    """
+    run = calls.last(stop.run)
+    is_known = run is not stop.run and run.step(stop.step.launch, stop.step.iteration) is None
+    given = {row.arg: row for row in dataflow.tensors(run.inputs)} if is_known else {}
+    arguments = tuple(_given_now(x, given.get(x.name)) for x in made.arguments)
+    if is_known:
+        return replace(made, run=run.name, call=calls.words(run), arguments=arguments)
+    call = f"a replay of the graph that the {made.call} captured"
+    return replace(made, call=call, arguments=arguments)
+
+
+def _given_now(argument: VerdictArgument, now: TensorRow | None) -> VerdictArgument:
+    """An argument with its value `now`, if it is an input of the call, or else without a value."""
+    made = argument.producer
+    if isinstance(argument.row, ScalarRow):
+        return argument  # of the capture, and the same in each replay
+    if made is not None and made.launch is not None:
+        now = None
+    if now is None and argument.tensor is not None:
+        now = argument.tensor.unmeasured()
+    return replace(argument, row=now, producer=made and replace(made, row=now))
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
@@ -224,8 +255,8 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         )
     if verdict.state == "replayed":
         yield (
-            "Its marks in the graph say so: the replay began it, and did not end it. Values inside "
-            "of a graph are those of a replay that ended."
+            "Its marks in the graph say so: the replay began it, and did not end it. What it was "
+            "given inside of the graph is not known: values there are read after a replay."
         )
     if verdict.state in ("faulted", "replayed") or (
         verdict.on_gpu and verdict.state in ("running", "begun")

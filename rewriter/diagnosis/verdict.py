@@ -226,7 +226,8 @@ class Verdict(RecordedLaunch):
     made the infinities that became NaN, `effect` what turned infinities into NaN. `followed` traces
     one element backwards, if values were saved; `passed_on` are later launches that wrote NaN.
     `absorbed`: no result of the call has NaN, so they are no fault if the launch is right.
-    `names` are those of its wrapper.
+    `captured`: the values are those of a CUDA graph, and only statistics can be recorded. `names`
+    are those of its wrapper.
     """
 
     rank: int
@@ -248,6 +249,7 @@ class Verdict(RecordedLaunch):
     held: tuple[Held, ...] = ()
     cause: Producer | None = None
     effect: Producer | None = None
+    captured: bool = False
     names: Names = NO_NAMES
     followed: tuple[ElementStep, ...] = ()
     passed_on: tuple[Producer, ...] = ()
@@ -339,7 +341,7 @@ class Verdict(RecordedLaunch):
             return self._wants_values()
         if self.asynchronous or self.state == "earlier":
             return "--probe names,sync", "which launch the device faults in"
-        if self.state == "over" or lacks_operator(self.ended.message):
+        if self.state in ("over", "replayed") or lacks_operator(self.ended.message):
             return "", ""
         sync = ",sync" if self.on_gpu else ""
         # The probe sync implies --args all.
@@ -364,9 +366,13 @@ class Verdict(RecordedLaunch):
         if all(held.where for held in self.held):
             return "", ""  # they are saved
         if self.launch is None:
+            if self.captured:
+                return "", ""
             names = ",".join(dict.fromkeys(held.name for held in self.held))
             return f"--tensors {names} --probe print,save{one}", "which elements they are"
         others = [x.launch for x in (self.cause, self.effect) if x and x.launch is not None]
         launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
+        if self.captured:  # in one call, replayed in others
+            return f"--launches {launches} --probe print --args all", "what they are given"
         which = "all values of these launches" + (" in that call" if one else "")
         return f"--launches {launches} --probe print,save{one}", which

@@ -126,6 +126,11 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     def is_measured(self) -> bool:
         return self.numel is not UNSET
 
+    def unmeasured(self) -> TensorRow:
+        """The same tensor without its values."""
+        facts = {"arg", "role", "dtype", "shape", "stride", "device", "phase", "launch", "kernel"}
+        return TensorRow(**{name: getattr(self, name) for name in facts})
+
     @property
     def digest(self) -> str:
         """What identifies its elements within the dump; empty if nothing does."""

@@ -18,8 +18,7 @@ import torch
 
 from . import device, graph_marks
 from .calls import wanted_numbers
-from .capture import Capture
-from .dump import DEFAULT, CallDirectory, DumpWriter
+from .dump import DEFAULT, DumpWriter
 from .event import Event, Label, ProbedLaunch, Value
 from .event_queue import drain_queue
 from .event_reader import EventReader
@@ -395,19 +394,17 @@ class Recorder:
 
     def _replayed(self, ended: list[RunningCall], *, final: bool) -> None:
         """Report the CUDA graphs that were replayed until the calls in `ended` were over."""
-        for capture, call in self._graphs.read(ended, final=final):
-            directory, is_new = self._home(capture, call, ended)
+        for capture, captured in self._graphs.read(ended, final=final):
+            replaying = replaying_call(capture, ended)
+            call = replaying or captured
+            for event, _ in capture.events:
+                event.call = call.number
+            directory = call.directory
+            if replaying is None:
+                directory = self._dump.start(call.number) if self._dumping else None
             self._events.report(capture.events, call, directory)
-            if directory is not None and is_new:
+            if directory is not None and replaying is None:
                 self._dump.finish(directory)
-
-    def _home(
-        self, capture: Capture, call: RunningCall, ended: list[RunningCall]
-    ) -> tuple[CallDirectory | None, bool]:
-        """The directory for the values of a replay, and whether it was newly made for them."""
-        if (replaying := replaying_call(capture, ended)) is not None:
-            return replaying.directory, False
-        return (self._dump.start(call.number), True) if self._dumping else (None, False)
 
     def _at_inputs(self, contents: tuple[Any, ...]) -> None:
         call = self._call()

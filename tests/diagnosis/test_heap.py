@@ -15,6 +15,7 @@ from rewriter.diagnosis.ruling import Examined, rule
 
 COMPLAINT = "free(): invalid pointer"
 ARRAY = "make_unique<float []>(32L)"
+FACTS = SimpleNamespace(kind="cpp", scope="call", line=10, source_nodes=(), origins=())
 CRASH = Finding("crash", "the program ended in launch #1", "shown by where the process died")
 
 
@@ -69,8 +70,8 @@ def _run(name: str, number: int, sha256: str, kernels: list[str], pid: int = 1) 
     ]
     return SimpleNamespace(
         name=name, number=number, rank=0, sha256=sha256, facts=SimpleNamespace(pid=pid),
-        steps=steps, artifact=f"{sha256}.py", names=SimpleNamespace(lines={}),
-        launch_row=lambda launch: SimpleNamespace(kind="cpp", line=10),
+        steps=steps, artifact=f"{sha256}.py", names=SimpleNamespace(lines={}, computes={}),
+        launch_row=lambda launch: FACTS,
     )  # fmt: skip
 
 

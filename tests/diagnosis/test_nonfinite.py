@@ -25,6 +25,7 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe, statistics
 from rewriter.dump import names
 from rewriter.dump.rows import TensorRow
+from rewriter.instrumentation.select import select
 
 HALF = {"dtype": "float16"}
 VALUES = "all values of these launches"
@@ -70,6 +71,25 @@ def test_the_verdict_is_the_same_where_each_value_is_recorded_once(
 def test_without_nan_there_is_no_verdict(tmp_path: Path) -> None:
     assert verdicts(tmp_path, chain(nan=0)) == ()
     assert examine(tmp_path / "none") == ()
+
+
+def test_of_a_cuda_graph_no_values_can_be_saved(tmp_path: Path) -> None:
+    given, made = dumps.value("x", mean=3.0), dumps.value("buf0", "out", nan=4)
+    table, rows = dumps.launch(0, "triton_log_0", [given], [made], kind="triton")
+    inside = [(table, [{**row, "captured": True} for row in rows])]
+    (only,) = verdicts(tmp_path, inside)
+    assert only.captured
+    assert only.wants == ("--launches 0 --probe print --args all", "what they are given")
+    assert "no values can be saved" in describe(only, next_command="")
+    recorded = select("names,print", args="all")
+    assert next_command("rewriter run '{options}' x.py", only, recorded) == ""
+    # The same launch outside of a graph, and an input of a call that was captured.
+    (outside,) = verdicts(tmp_path / "outside", [(table, rows)])
+    assert not outside.captured
+    assert outside.wants[0] == "--launches 0 --probe print,save"
+    wrong = dumps.value("x", nan=1, captured=True)
+    (came_in,) = examine(dumps.write(tmp_path / "in.dump", [], inputs=[wrong]))
+    assert (came_in.state, came_in.wants) == ("given", ("", ""))
 
 
 def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None:

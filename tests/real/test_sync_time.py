@@ -326,6 +326,42 @@ def test_a_graph_that_was_not_replayed_again_is_not_told_again(
     assert sorted(told) == ["run0", "run3"]
 
 
+def test_a_nan_in_a_replay_ends_the_program_in_the_call_that_replayed(
+    capturing: Callable[[bool], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is printed, what is written, and the verdict name the same call."""
+    from rewriter.diagnosis.nonfinite import examine
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    made: Any = attach(options_of("nan", stop=True, args="written"), [row_of(), row_of(13)], [])
+    made.begin()
+    capturing(True)
+    made.begin()
+    made.after(12, torch.ones(2))
+    capturing(False)
+    made.begin()  # the second call is over, and with it the first replay
+    ((capture, _),) = made._graphs._captures
+    made.begin()
+    capture._replays.add_(1)
+    capture.events[0][1][0].values[:4] = torch.tensor([1, 1, 0, 0])  # one of the two is NaN
+    with pytest.raises(SystemExit):
+        made.begin()
+    assert "[rewriter 0] call 3 stopped at #12 triton_poi_fused_0: 1 of 2 elements of buf1" in (
+        capsys.readouterr().err
+    )
+    stopped = json.loads((tmp_path / "stopped.json").read_text())
+    (verdict,) = examine(tmp_path)
+    assert (verdict.run, verdict.number) == (stopped["run"], 4)
+    assert verdict.call.startswith("4th call")
+
+
 def test_a_replay_that_no_call_made_has_a_run_of_its_own(
     recorder: Callable[..., Any], capturing: Callable[[bool], None], tmp_path: Path
 ) -> None:

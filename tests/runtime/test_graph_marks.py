@@ -194,8 +194,12 @@ def _capture(make: Make, dump: Path, launches: int, *, streams: int = 1) -> tupl
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    table = [(dumps.launch(n, f"triton_{n}", [X], [OUT], kind="triton")[0], []) for n in range(3)]
-    path = dumps.write(tmp_path / "dump", table, inputs=[X])
+    labels = {"before": [["in", "x"]], "after": [["out", "buf0"]]}
+    table: list[tuple[dumps.Row, list[dumps.Row]]] = [
+        (dumps.launch(n, f"triton_{n}", [X], [OUT], kind="triton", **labels)[0], [])
+        for n in range(3)
+    ]
+    path: Path = dumps.write(tmp_path / "dump", table, inputs=[X])
     facts = path / "rank0/run0/run.json"
     facts.write_text(json.dumps(json.loads(facts.read_text()) | {"pid": os.getpid()}))
     return path
@@ -229,6 +233,41 @@ def test_a_fault_in_a_replay_names_its_launch(make: Make, dump: Path, ends: str)
     assert (verdict.state, verdict.launch, verdict.asynchronous) == ("replayed", 1, False)
     text = describe(verdict, next_command="")
     assert "the program ended in launch #1 triton_1 (line 101), in the replay of a CUDA" in text
+
+
+def _fault_in_a_replay(make: Make, dump: Path) -> Any:
+    marks, graph = _capture(make, dump, 3)
+    graph.replay()
+    graph.replay(4)
+    marks.finish()
+    (verdict,) = examine(dump, FAULT)
+    return verdict
+
+
+def test_the_call_that_replays_is_the_last_one_with_its_own_inputs(make: Make, dump: Path) -> None:
+    """Parts of a wrapper are in the graph; each call runs the rest of it, and has its inputs."""
+    given = dumps.value("x", mean=7.0)
+    rest = dumps.launch(3, "extern_kernels.mm", [X], [OUT], kind="extern_out")
+    for call in (1, 2):
+        dumps.write(dump, [rest], inputs=[given], run=call, pid=os.getpid())
+    verdict = _fault_in_a_replay(make, dump)
+    assert (verdict.launch, verdict.run) == (1, "rank0/run2")
+    assert verdict.call == "3rd call of the wrapper"
+    x, out = verdict.arguments
+    assert (x.name, x.measured.mean, str(x.producer)) == ("x", 7.0, "an input of the call")
+    assert (out.name, out.row) == ("buf0", None)
+    text = describe(verdict, next_command="")
+    assert "3rd call of the wrapper (rank0/run2)" in text
+    assert "mean 7" in text
+
+
+def test_a_replay_that_calls_no_wrapper_has_no_inputs(make: Make, dump: Path) -> None:
+    """What was recorded is of the call that captured it, and of replays that ended."""
+    verdict = _fault_in_a_replay(make, dump)
+    assert verdict.call == "a replay of the graph that the 1st call of the wrapper captured"
+    assert [(x.name, x.row) for x in verdict.arguments] == [("x", None), ("buf0", None)]
+    assert "mean" not in describe(verdict, next_command="")
+    assert verdict.wants == ("", "")  # a run that saves values would have none of these
 
 
 def test_a_graph_of_one_launch(make: Make, dump: Path) -> None:

@@ -33,8 +33,9 @@ _FUNCTIONS = names(
     acosh atanh erf erfc rsqrt sigmoid pow"""
 )
 # Computed as 1 minus something: at 0 they are as far off as at 1. ATen's vectors have formula
-# 7.1.26 of Abramowitz and Stegun for erf, off by 1.5e-7; `config.cpp.use_decompose_tanh`.
-_FROM_ONE = names("erf erfc tanh")
+# 7.1.26 of Abramowitz and Stegun for erf, off by 1.5e-7; `config.cpp.use_decompose_tanh`;
+# `CppVecOverrides.expm1` is `x.exp() - 1`.
+_FROM_ONE = names("erf erfc expm1 tanh")
 _GROWING = names("exp exp2 expm1 sinh cosh sigmoid silu softmax sin cos tan pow")
 
 

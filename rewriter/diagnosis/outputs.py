@@ -19,15 +19,15 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
     findings = [one for call in calls if call.wrong for one in _findings(call, alone=alone)]
     if findings:
         return Examined(tuple(findings))
-    checked = [call for call in calls if call.outputs]
-    number = sum(len(call.outputs) for call in checked)
+    known = [[x for x in call.outputs if not x.comparison.is_unknown] for call in calls]
+    number, checked = sum(map(len, known)), [one for one in known if one]
     if not number:
         reasons = dict.fromkeys(call.reason for call in calls if call.reason)
         return Examined(notes=tuple(f"no call against eager: {x}" for x in reasons) * is_asked)
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "
         "are what the whole graph gives from the inputs of the call",
-        outputs_agree=True,
+        outputs_agree=number == sum(len(call.outputs) for call in calls),
     )
 
 

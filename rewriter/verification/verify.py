@@ -182,7 +182,7 @@ class _Call:
         if judged:
             return surest(judged)
         if isinstance(by_call, list):
-            return replace(base, outcome="agrees", route="operator", results=tuple(by_call))
+            return self._by(base, "operator", by_call)
         if found[1] is not None:
             return found[1]
         if problem:

@@ -271,3 +271,15 @@ def test_what_moves_complex_numbers_keeps_the_precision_of_the_program() -> None
         assert compare(wrote, expected).agrees
         assert compare(off, expected).agrees
         assert not compare(wrote * 1.001, expected).agrees
+
+
+def test_a_mask_of_infinities_leaves_attention_judged() -> None:
+    query, key, value = (torch.randn(2, 4, n, 8) for n in (1, 24, 24))
+    mask = torch.where(torch.arange(24)[None] <= 5, 0.0, -torch.inf)
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    given = (exact(query), exact(key), exact(value))
+    expected = run(operator, given, {"attn_mask": exact(mask)}, None)[0]
+    wrote = operator(query, key, value, attn_mask=mask)[0]
+    assert compare(wrote, expected).agrees
+    assert not compare(wrote, expected).unsure
+    assert not compare(wrote * 1.001, expected).agrees

@@ -40,8 +40,10 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
         if not one.is_real:
             return one.value
         signs = torch.rand(one.value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        # Where the bound is infinite, the result is, or is no number, if it depends on it.
-        return one.value + signs * (one.bound() + one.value.abs() * eps)
+        # Where the bound is infinite, the result is, or is no number, if it depends on it. The -Inf
+        # of a mask is what it is.
+        rounding = torch.where(one.value.isinf(), 0.0, one.value.abs() * eps)
+        return one.value + signs * (one.bound() + rounding)
 
     others = [call(shaken) for _ in range(3)]
     terms = max((x.value.shape[-1] for x in given if x.value.ndim), default=1)

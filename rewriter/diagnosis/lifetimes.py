@@ -255,7 +255,8 @@ def _returned(
             if hazard == "unwritten" and place in meant:
                 continue
             kind = _KINDS[hazard]
-            if hazard == "unwritten" and (copy := given_copy(wrapper, name, extra)) is not None:
+            copy = given_copy(wrapper, name, extra) if kind == "unwritten" else None
+            if copy is not None:
                 yield _lost(wrapper, run, lines, *copy, f"{name}, which the call returns")
                 continue
             how = {

@@ -201,10 +201,12 @@ def call(args):
     cpp_fused_sum_0(arg0_1.clone(), {copy})
     return (buf5, )
 """
-    (tmp_path / "output_code.py").write_text(text)
-    findings = examine_lifetimes(open_artifact(tmp_path / "output_code.py").only).findings
-    assert [one.kind for one in findings] == ["unwritten"] * bool(found)
-    assert all(found in one.headline for one in findings)
+    taken = text.replace("empty_strided_cpu((1, 24), (24, 1), torch.float32)", "arg9_1  # reuse")
+    for written in (text, taken):
+        (tmp_path / "output_code.py").write_text(written)
+        findings = examine_lifetimes(open_artifact(tmp_path / "output_code.py").only).findings
+        assert [one.kind for one in findings] == ["unwritten"] * bool(found)
+        assert all(found in one.headline for one in findings)
 
 
 def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:

@@ -160,6 +160,8 @@ def rounded(
     if not (value.is_floating_point() or value.is_complex()):
         return Bounded(value, error, dtype, terms, steps, through)
     kind = precision([dtype, *(one.dtype for one in given if one.is_real)])
+    if dtype in (torch.float32, torch.complex64):  # also of what was computed in float64
+        kind = torch.float32
     facts = torch.finfo(kind)
     if kind is torch.float32 and not value.is_complex():  # overflow as the program does
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)

@@ -115,6 +115,15 @@ def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
     assert not compare(x * 1.02, back).agrees
 
 
+def test_a_double_that_was_a_float_in_between_is_as_exact_as_that() -> None:
+    x = torch.randn(512, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    convert = operator_named(["prims", "convert_element_type", "default"])
+    single = run(convert, (exact(x), torch.float32), {}, torch.float32)
+    back = run(convert, (single, torch.float64), {}, torch.float64)
+    assert compare(x.float().double(), back).agrees
+    assert not compare(x * 1.000001, back).agrees
+
+
 def test_infinities_of_the_narrower_type_are_expected() -> None:
     x = torch.tensor([100.0, 1.0, float("nan"), float("inf")])
     expected = run(operator_named(["aten", "exp", "default"]), (exact(x),), {}, torch.float32)

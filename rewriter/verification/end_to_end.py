@@ -22,7 +22,7 @@ from rewriter.dump.dataflow import NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
-from rewriter.verification import functional, received
+from rewriter.verification import functional, received, threads
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
@@ -72,7 +72,11 @@ def check_outputs(
 ) -> tuple[CallCheck, ...]:
     """Check what each call of a dump returned. `checks` are the results of checking the launches,
     `given` the graphs of wrappers for which the dump has none."""
-    return tuple(_check(run, checks, given) for run in open_dump(dump).runs)
+    found = []
+    for run in open_dump(dump).runs:
+        with threads.enough_for(run):
+            found.append(_check(run, checks, given))
+    return tuple(found)
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:

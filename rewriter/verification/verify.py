@@ -19,7 +19,7 @@ from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
-from rewriter.verification import calls, functional
+from rewriter.verification import calls, functional, threads
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
@@ -66,10 +66,11 @@ def verify(
     checks: list[LaunchCheck] = []
     total = sum(len(run.steps) for run in opened.runs) if progress is not None else 0
     for run in opened.runs:
-        for check in _Call(run, graphs, references).checks():
-            checks.append(check)
-            if progress is not None:
-                progress(len(checks), total)
+        with threads.enough_for(run):
+            for check in _Call(run, graphs, references).checks():
+                checks.append(check)
+                if progress is not None:
+                    progress(len(checks), total)
     return Verification(tuple(checks), opened.caveat)
 
 

@@ -82,9 +82,22 @@ class CallResults:
         if any(None in x for x in (kind.shape, kind.stride)) or not kind.stride:
             raise UncheckedError(f"how {name} lies in memory is not known")
         shape = tuple(x or 0 for x in kind.shape)
-        stride = tuple(x or 0 for x in kind.stride)
+        stride = self._stride(name, shape)
+        if not stride:
+            stride = tuple(x or 0 for x in kind.stride)
+            if any(_lies_otherwise(part, shape, stride) for part, _ in parts):
+                raise UncheckedError(f"how {name} lies in memory is not known")
         whole = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(whole, parts, None)
+
+    def _stride(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """How a buffer lies in memory by what launches were given, where that is not as the graph
+        says: a convolution may want it channels-last. Empty if no launch was given all of it."""
+        for node in self.nodes:
+            for row in received.given(self._run.rows(node.step)).values():
+                if row.arg == name and row.shape == shape and row.stride:
+                    return tuple(row.stride)
+        return ()
 
     def unwritten_inputs(self, node: FlowNode, launch: int) -> Iterator[tuple[str, torch.Tensor]]:
         """The inputs of a launch that are buffers of the call, of which no launch wrote a part, and
@@ -145,3 +158,12 @@ class CallResults:
         """Raises `UncheckedError` if what writes a buffer may not have been recorded."""
         if not are_writes_recorded(self._run, (name,)):
             raise UncheckedError(f"what else writes {name} was not recorded")
+
+
+def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether a slice of a tensor has other strides than that, so that these are not its own."""
+    if not part.stride or len(part.shape) != len(shape):
+        return False
+    axes = list(zip(part.shape, part.stride, shape, stride, strict=True))
+    is_slice = all(size <= whole for size, _, whole, _ in axes)
+    return is_slice and any(size > 1 and one != other for size, one, _, other in axes)

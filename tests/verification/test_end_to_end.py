@@ -11,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import dumps  # noqa: E402
-from rewriter.dump import graphs  # noqa: E402
+from rewriter.dump import dataflow, graphs  # noqa: E402
+from rewriter.dump.reading import open_dump  # noqa: E402
+from rewriter.verification import left  # noqa: E402
 from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
 from rewriter.verification.types import LaunchCheck  # noqa: E402
 
@@ -187,3 +189,27 @@ def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
     assert [one.name for one in call.wrong] == ["arg0_1"]
     assert (None if call.first is None else call.first.launch) == launch
     assert ("" if call.of is None else call.of.problem) == problem
+
+
+def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) -> None:
+    """A concatenation before a convolution is channels-last, whatever its graph says."""
+    last, first = [24, 1, 12, 6], [24, 4, 2, 1]
+    facts = {"kind": "cpp", "scope": "call"}
+    part = {"shape": [2, 2, 2, 2], "stride": last, "numel": 16}
+    whole = dumps.value("buf0", shape=[2, 6, 2, 2], stride=last, numel=48)
+    written = [dumps.value(f"buf{number}", "out", **part) for number in (1, 2)]
+    buffers = {"buf1": "buf0", "buf2": "buf0"}
+    launches = [
+        dumps.launch(0, "cpp_a", [], written, buffers=buffers, **facts),
+        dumps.launch(1, "cpp_b", [whole], [dumps.value("buf3", "out")], **facts),
+    ]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    (run,) = open_dump(dump).runs
+    nodes = dataflow.trace(run)
+    results = left.CallResults(run, nodes, nodes[-1])
+    shape = (2, 6, 2, 2)
+    assert results._stride("buf0", shape) == tuple(last)
+    assert results._stride("buf3", shape) == ()
+    (row, _) = results._parts["buf0"][0]
+    assert left._lies_otherwise(row, shape, tuple(first))
+    assert not left._lies_otherwise(row, shape, tuple(last))

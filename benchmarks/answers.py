@@ -10,7 +10,6 @@ of its own; the starts of the program are counted by a file that it writes.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import rows
+from benchmarks.faults.programs import environment_with
 from benchmarks.rows import Row
 
 TARGET = 3.0  # times the program by itself
@@ -28,14 +28,14 @@ _COMMANDS = {"run": ("run", "--"), "diagnose": ("diagnose", "--")}
 _PROGRAM = """
 import ctypes, os, sys
 import torch
-from torch import nn
+from torch import library, nn
 
 what, device = sys.argv[1:]
 with open(os.environ["STARTS"], "a") as stream:
     stream.write("start\\n")
 
 
-@torch.library.custom_op("answers::scale", mutates_args=())
+@library.custom_op("answers::scale", mutates_args=())
 def scale(x: torch.Tensor) -> torch.Tensor:
     if what == "crash":
         ctypes.string_at(0)
@@ -137,11 +137,7 @@ def _timed(command: Sequence[str], folder: Path) -> tuple[float, int]:
     starts.write_text("")
     shutil.rmtree(folder / "work", ignore_errors=True)
     (folder / "work").mkdir()
-    environment = {
-        **os.environ,
-        "STARTS": str(starts),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
-    }
+    environment = environment_with(folder / "cache") | {"STARTS": str(starts)}
     begun = time.perf_counter()
     with (folder / "output").open("w") as output:
         # A program that crashes, and a finding, are no failures here.

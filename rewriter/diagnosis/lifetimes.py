@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from rewriter.artifact.given_copies import given_copy, signatures
 from rewriter.artifact.kernel_sources import kernel_sources
@@ -180,16 +181,13 @@ def _finding(
         what = f"reads {name}, which nothing has written: a launch that writes it is missing"
         if argument.hazard == "taken":
             text.append(f"its memory still holds {argument.buffer}")
-    return Finding(
+    return _at(
+        wrapper,
+        run,
+        lines,
+        launch,
         kind,
         what,
-        _SHOWN,
-        artifact=wrapper.path.name,
-        run=run,
-        launch=launch.index,
-        kernel=launch.kernel,
-        line=launch.line,
-        lines=lines.get(launch.index, ()),
         text=tuple(text),
         others=others,
         lasting=kind == "stale"
@@ -302,9 +300,23 @@ def _lost(
     what: str,
 ) -> Finding:
     """A launch that writes to a copy of a buffer, which nothing else writes."""
+    lost = f"writes to a copy, {copy.expr}: nothing has written {what}"
+    return _at(wrapper, run, lines, launch, "unwritten", lost)
+
+
+def _at(
+    wrapper: OpenWrapper,
+    run: str,
+    lines: Mapping[int, tuple[SourceLine, ...]],
+    launch: Launch,
+    kind: FindingKind,
+    what: str,
+    **more: Any,
+) -> Finding:
+    """A finding about a launch, shown by the text of its wrapper."""
     return Finding(
-        "unwritten",
-        f"writes to a copy, {copy.expr}: nothing has written {what}",
+        kind,
+        what,
         _SHOWN,
         artifact=wrapper.path.name,
         run=run,
@@ -312,4 +324,5 @@ def _lost(
         kernel=launch.kernel,
         line=launch.line,
         lines=lines.get(launch.index, ()),
+        **more,
     )

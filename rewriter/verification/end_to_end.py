@@ -277,15 +277,16 @@ def _lost(
             return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
         copied = f" = aten.copy_.default({output.name}, "
         for check in known.values():
-            wrote = {
-                dataflow.buffer_of(run.launch_row(check.launch), x)
-                for step in run.steps
-                if (step.launch, step.iteration) == (check.launch, check.iteration)
-                for x in received.written(run.rows(step))
-            }
-            if output.name not in wrote and any(copied in x for x in check.computes):
+            if any(copied in x for x in check.computes) and not _writes(run, check, output.name):
                 return check, output
     return None, None
+
+
+def _writes(run: RunDump, check: LaunchCheck, buffer: str) -> bool:
+    """Whether a launch wrote to a buffer."""
+    step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
+    written = () if step is None else received.written(run.rows(step))
+    return any(dataflow.buffer_of(facts, name) == buffer for name in written)
 
 
 def _fed_unwritten(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from msgspec import structs
@@ -148,11 +149,15 @@ class CallResults:
             return int(match[1])
         if expression == whole.arg:
             return 0
-        text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
-        views = {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
-        if (found := views.get(dataflow.variable(row.arg))) is None:
+        if (found := self._views.get(dataflow.variable(row.arg))) is None:
             raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
         return found
+
+    @cached_property
+    def _views(self) -> dict[str, int]:
+        """The variables that are views, and where they begin in their buffers."""
+        text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
+        return {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
 
     def _require_known(self, name: str) -> None:
         """Raises `UncheckedError` if what writes a buffer may not have been recorded."""

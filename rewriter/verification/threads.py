@@ -23,7 +23,7 @@ def enough_for(run: RunDump) -> Iterator[None]:
     """
     tensors = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
     before = torch.get_num_threads()
-    if max((row.size for row in tensors), default=0) <= _SMALL:
+    if not any(row.size > _SMALL for row in tensors):
         torch.set_num_threads(1)
     try:
         yield

@@ -89,8 +89,7 @@ class Call:
         try:
             self.plain, draws = self._run(copies)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise NotComparedError(f"as plain Python it raises {said}") from error
+            raise NotComparedError(f"as plain Python it raises {record.in_short(error)}") from error
         if draws:
             raise NotComparedError("it draws random numbers")
         self.leaves = copies.leaves
@@ -104,10 +103,10 @@ class Call:
         words = {key: copies.of(value) for key, value in self.words.items()}
 
         def run() -> Any:
-            with torch.set_grad_enabled(torch.is_grad_enabled()):
-                stance = torch.compiler.set_stance("force_eager")
-                with stance:
-                    return self.function.compiled(*arguments, **words)
+            # The function may leave another mode of gradients behind.
+            mode = torch.set_grad_enabled(torch.is_grad_enabled())
+            with mode, torch.compiler.set_stance("force_eager"):
+                return self.function.compiled(*arguments, **words)
 
         result, contents, draws = copies.call(run)
         tensors = copies.tensors()
@@ -250,20 +249,15 @@ class Calls:
         except NotComparedError as error:
             reason = str(error)
         except Exception as error:  # the program goes on, whatever was met
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            reason = record.in_short(error)
         started = time.time()
         result = function.compiled(*call.arguments, **call.words)
         about |= {"started": started, "ended": time.time(), "thread": threading.get_ident()}
         if reason:
             record.write({**about, "part": "call", "reason": reason})
             return result
-        try:
+        with record.noted(about, "call"):
             self._judge(call, result, about)
-        except NotComparedError as error:
-            record.write({**about, "part": "call", "reason": str(error)})
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            record.write({**about, "part": "call", "reason": reason})
         return result
 
     def _judge(self, call: Call, result: Any, about: dict[str, Any]) -> None:
@@ -301,12 +295,8 @@ class Calls:
         for one in ran:
             inside, self._here.inside = getattr(self._here, "inside", False), True
             try:
-                self._gradients(one)
-            except NotComparedError as error:
-                record.write({**one.about, "part": "gradients", "reason": str(error)})
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-                record.write({**one.about, "part": "gradients", "reason": reason})
+                with record.noted(one.about, "gradients"):
+                    self._gradients(one)
             finally:
                 self._here.inside = inside
 
@@ -350,9 +340,9 @@ def _explained(
             try:
                 tried.append(trial(len(tried)))
             except Exception as error:
-                said = f"{type(error).__name__}: {error}".partition("\n")[0]
+                why = record.in_short(error)
                 raise NotComparedError(
-                    f"{left[0]} differs, and what rounding may do to it is not known: {said}"
+                    f"{left[0]} differs, and what rounding may do to it is not known: {why}"
                 ) from error
         runs = {name: [one[name] for one in tried if name in one] for name in left}
         left = [x for x in left if values.unequal(compiled[x], plain[x], runs[x])[1]]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 DUMP, FOLDER = "REWRITER_DUMP", "eager"
@@ -11,6 +13,22 @@ DUMP, FOLDER = "REWRITER_DUMP", "eager"
 
 class NotComparedError(Exception):
     """A call cannot be compared, and why."""
+
+
+def in_short(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+@contextlib.contextmanager
+def noted(about: dict[str, Any], part: str) -> Iterator[None]:
+    """Compare in this block. What prevents it is written down; the program goes on."""
+    try:
+        yield
+    except NotComparedError as error:
+        write({**about, "part": part, "reason": str(error)})
+    except Exception as error:
+        write({**about, "part": part, "reason": in_short(error)})
 
 
 def write(row: dict[str, Any]) -> None:

@@ -74,9 +74,9 @@ class Rounded(TorchDispatchMode):
                     tensor.copy_(noise.to(tensor.dtype))
             elif tensor.is_floating_point() or tensor.is_complex():
                 size = _UNITS * torch.finfo(tensor.dtype).eps
-                narrow = tensor.dtype in (torch.float64, torch.complex128)
-                wide = torch.float64 if narrow else torch.float32
-                noise = 1 + size * self._noise(tensor, wide)
+                is_double = tensor.dtype in (torch.float64, torch.complex128)
+                computed = torch.float64 if is_double else torch.float32
+                noise = 1 + size * self._noise(tensor, computed)
                 tensor.copy_((tensor * noise).to(tensor.dtype))
 
     def _noise(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -208,11 +208,8 @@ def described(name: str, compiled: Any, plain: Any, wrong: torch.Tensor) -> Prob
     off = (one.to(torch.complex128) - other.to(torch.complex128)).abs()
     off = torch.where(wrong, off.nan_to_num(torch.inf, torch.inf, torch.inf), -1.0)
     flat = int(off.reshape(-1).argmax())
-    at, left = [], flat
-    for size in reversed(tuple(other.shape)):
-        left, place = divmod(left, size)
-        at.append(place)
-    where = f"[{', '.join(map(str, reversed(at)))}]" if at else ""
+    at = [int(x) for x in torch.unravel_index(torch.tensor(flat), other.shape)]
+    where = f"{at}" if at else ""
     a, b = (_number(x.reshape(-1)[flat].item()) for x in (one, other))
     detail = f"{int(wrong.sum()):,} of {other.numel():,} elements differ"
     return Problem(name + where, "values", a, b, detail)

@@ -16,7 +16,7 @@ from test_gpu_programs import run
 
 pytestmark = pytest.mark.gpu
 
-# The 13th call, which replays, takes logarithms of negative numbers.
+# The calls from the 13th on, which replay, take logarithms of negative numbers.
 NAN = """\
 import torch
 
@@ -32,7 +32,7 @@ def model(x, shift):
 with torch.no_grad():
     x = torch.ones(32, 64, device="cuda")
     for step in range(16):
-        shift = torch.full((), -9.0 if step == 12 else 0.5, device="cuda")
+        shift = torch.full((), -9.0 if step >= 12 else 0.5, device="cuda")
         torch.compiler.cudagraph_mark_step_begin()
         print("sum", model(x, shift).sum().item(), flush=True)
 """
@@ -75,7 +75,7 @@ def test_a_nan_in_a_replay_is_of_the_call_that_replayed(partition: str, tmp_path
         if partition == "1":
             assert int(call[1]) == 13
             assert re.search(r"in +\S+.* f32\[\].* min -9 ", ran.stderr), ran.stderr
-        if options:
+        if options and partition == "1":  # replays of a whole wrapper run no host code to stop at
             stopped = re.search(r"call (\d+) stopped at", ran.stderr)
             assert stopped is not None, ran.stderr
             assert int(stopped[1]) + 1 == int(call[1])

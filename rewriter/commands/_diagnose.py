@@ -175,7 +175,7 @@ def _folder(arguments: argparse.Namespace, path: Path) -> Path:
 
 def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> Selection:
     return select(
-        "names,print,save,inputs",
+        "names,print,save,hash,inputs",
         kernels=arguments.kernels or environment_kernels(),
         calls=arguments.calls or calls,
         max_bytes=arguments.max_bytes or str(values_limit(folder)),

@@ -74,6 +74,7 @@ class _Tracker:
         source = b"" if wrapper is None else wrapper.source
         self._text = source.decode("utf-8", "replace").split("\n")
         self._takes_over = _taken_over(self._text)
+        self._updates = [(at, x) for at, x in enumerate(self._text) if re.search(r"\w_\(", x)]
         # By scope, and the name under which the memory was allocated.
         self._last: dict[tuple[str, str], ValueRecord] = {}
         self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
@@ -147,7 +148,7 @@ class _Tracker:
         first = self._run.launch_row(before.launch).line
         last = self._run.launch_row(step.launch).line
         updates = re.compile(rf"\b{re.escape(name)}\b.*\w_\(|\w_\(.*\b{re.escape(name)}\b")
-        return any(updates.search(line) for line in self._text[first:last])
+        return any(first <= at < last and updates.search(x) for at, x in self._updates)
 
 
 def _taken_over(text: Sequence[str]) -> dict[str, str]:

@@ -72,11 +72,8 @@ def check_outputs(
 ) -> tuple[CallCheck, ...]:
     """Check what each call of a dump returned. `checks` are the results of checking the launches,
     `given` the graphs of wrappers for which the dump has none."""
-    found = []
-    for run in open_dump(dump).runs:
-        with threads.enough_for(run):
-            found.append(_check(run, checks, given))
-    return tuple(found)
+    runs = open_dump(dump).runs
+    return tuple(threads.for_each(runs, lambda run: _check(run, checks, given)))
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:

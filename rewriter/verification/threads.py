@@ -1,31 +1,54 @@
-"""How many threads torch evaluates graphs with."""
+"""Evaluates the calls of a dump: small values one call per core, large ones with all threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 
+from rewriter.core import parallel
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump
 
 _SMALL = 1 << 20  # elements of a tensor up to which one thread is enough
+_SIZE = 1 << 16  # the work of a call, for `parallel`
+
+Result = TypeVar("Result")
 
 
-@contextmanager
-def enough_for(run: RunDump) -> Iterator[None]:
-    """Evaluate with one thread where all values of a call are small.
+def for_each(
+    runs: Sequence[RunDump],
+    work: Callable[[RunDump], Result],
+    large: Callable[[RunDump], Result] | None = None,
+) -> Iterator[Result]:
+    """The result of `work` for each call, in order. Results are pickled.
 
-    The threads of an operation wait for each other in busy loops. Where other processes need the
-    processors, too, the thousands of small operations of a call take several times as long with two
-    threads as with one.
+    Calls whose values are all small are shared by one process per core, each with one thread: the
+    threads of an operation wait for each other in busy loops, so with two threads thousands of
+    small operations take several times as long where other processes need the processors, too.
+    The other calls are evaluated here, with all threads, by `large` if it is given.
     """
-    tensors = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
-    before = torch.get_num_threads()
-    if not any(row.size > _SMALL for row in tensors):
+
+    def alone(run: RunDump) -> Result:
+        before = torch.get_num_threads()
         torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        try:
+            return work(run)
+        finally:
+            torch.set_num_threads(before)
+
+    small = [run for run in runs if _is_small(run)]
+    shared = zip(small, parallel.results(alone, small, [_SIZE] * len(small)), strict=True)
+    is_small = set(map(id, small))
+    for run in runs:
+        if id(run) not in is_small:
+            yield (large or work)(run)
+            continue
+        _, result = next(shared)
+        yield alone(run) if result is None else result
+
+
+def _is_small(run: RunDump) -> bool:
+    tensors = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
+    return all((row.size or 0) <= _SMALL for row in tensors)

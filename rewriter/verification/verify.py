@@ -64,13 +64,23 @@ def verify(
             hint="Record them: `rewriter run … --probe save --args all --when both`.",
         )
     checks: list[LaunchCheck] = []
-    total = sum(len(run.steps) for run in opened.runs) if progress is not None else 0
-    for run in opened.runs:
-        with threads.enough_for(run):
-            for check in _Call(run, graphs, references).checks():
-                checks.append(check)
-                if progress is not None:
-                    progress(len(checks), total)
+    total = sum(len(run.steps) for run in opened.runs)
+
+    def work(run: RunDump) -> tuple[LaunchCheck, ...]:
+        return tuple(_Call(run, graphs, references).checks())
+
+    def large(run: RunDump) -> tuple[LaunchCheck, ...]:
+        found = []
+        for check in _Call(run, graphs, references).checks():
+            found.append(check)
+            if progress is not None:
+                progress(len(checks) + len(found), total)
+        return tuple(found)
+
+    for found in threads.for_each(opened.runs, work, large):
+        checks += found
+        if progress is not None:
+            progress(len(checks), total)
     return Verification(tuple(checks), opened.caveat)
 
 

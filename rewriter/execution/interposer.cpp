@@ -1,8 +1,9 @@
 // Stands between a library of AOTInductor and torch: a shared object that is loaded before torch
 // (LD_PRELOAD). It defines the functions of the C shim that the library launches with, which
-// `rewriter/rebuild/interposer.py` writes below this text, and takes the place of the library's own
+// `rewriter/execution/interposer.py` writes below this text, and takes the place of the library's own
 // kernels. What is launched, and with which tensors, goes to a function that the process sets.
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,6 +23,9 @@ using Handle = void*;
 using Report = void (*)(int32_t, int32_t, int64_t, Handle*, int64_t*, int64_t*);
 
 Report reported = nullptr;
+pthread_t owner;  // the thread that is recorded
+
+bool is_recorded() { return reported && pthread_equal(pthread_self(), owner); }
 
 struct Seen {
   Handle handle;
@@ -57,7 +61,7 @@ int64_t address_of(Handle handle) {
 }
 
 void report(int32_t phase, int32_t name, const std::vector<Handle>& handles) {
-  if (!reported) return;
+  if (!is_recorded()) return;
   std::vector<Handle> given;
   std::vector<int64_t> addresses, generations;
   for (Handle handle : handles) {
@@ -86,7 +90,8 @@ struct Launch {
   }
 };
 
-// Kernels of the library: a jump at their beginning leads here, and is taken out while they run.
+// Kernels of the library: a jump at their beginning leads here, and is taken out while they run. So only
+// one thread may launch them: another one would find them half patched.
 #if defined(__x86_64__)
 constexpr size_t JUMP = 14;
 void write_jump(unsigned char* at, void* target) {
@@ -124,6 +129,11 @@ struct Kernel {
   // Tensors come first among the arguments, then sizes. Which those are, nothing in the library
   // says: they are what the wrapper has just asked the address of, or a constant.
   void begin(const int64_t* slots, size_t count) {
+    if (!pthread_equal(pthread_self(), owner)) {
+      std::fprintf(stderr, "[rewriter] the library launches kernels in several threads, which cannot "
+                           "be recorded\n");
+      std::abort();
+    }
     given.clear();
     std::vector<Seen> left = asked;
     for (size_t slot = 0; slot < count; slot++) {
@@ -158,6 +168,7 @@ Kernel kernels[REWRITER_KERNELS + 1];
 REWRITER_API void inductor_rewriter_report(Report report) {
   for (const Seen& one : asked) constants[one.address] = one.handle;
   asked.clear();
+  owner = pthread_self();
   reported = report;
 }
 
@@ -178,7 +189,7 @@ REWRITER_API int32_t inductor_rewriter_kernel(int32_t index, int32_t name, void*
 REWRITER_API int32_t aoti_torch_get_data_ptr(Handle tensor, void** pointer) {
   static auto get = real<int32_t (*)(Handle, void**)>("aoti_torch_get_data_ptr");
   const int32_t error = get(tensor, pointer);
-  if (!error) asked.push_back({tensor, reinterpret_cast<int64_t>(*pointer)});
+  if (!error && (!reported || is_recorded())) asked.push_back({tensor, reinterpret_cast<int64_t>(*pointer)});
   return error;
 }
 
@@ -187,6 +198,6 @@ REWRITER_API int32_t aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes
                                               int32_t device, int32_t index, Handle* tensor) {
   static auto make = real<decltype(&aoti_torch_empty_strided)>("aoti_torch_empty_strided");
   const int32_t error = make(ndim, sizes, strides, dtype, device, index, tensor);
-  if (!error && reported) allocations[address_of(*tensor)]++;
+  if (!error && is_recorded()) allocations[address_of(*tensor)]++;
   return error;
 }

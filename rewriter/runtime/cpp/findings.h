@@ -7,9 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <string>
+#include <thread>
 
 #include "engine/write_all.h"
 #include "json.h"
@@ -57,16 +61,37 @@ inline void write_stopped(
   ::close(file);
 }
 
+// Flushes what a Python program has printed. A thread without Python's lock waits for it no longer than
+// five seconds: its owner may wait for this thread, and a process that exits never releases it.
+inline void flush_python() {
+  const auto function = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
+  const auto initialized = reinterpret_cast<int (*)()>(function("Py_IsInitialized"));
+  const auto holds_lock = reinterpret_cast<int (*)()>(function("PyGILState_Check"));
+  const auto ensure = reinterpret_cast<int (*)()>(function("PyGILState_Ensure"));
+  const auto run = reinterpret_cast<int (*)(const char*)>(function("PyRun_SimpleString"));
+  if (!initialized || !holds_lock || !ensure || !run || !initialized()) return;
+  const char* const text =
+      "import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n";
+  if (holds_lock()) {
+    run(text);
+    return;
+  }
+  static std::promise<void> done;
+  auto flushed = done.get_future();
+  std::thread([=] {
+    ensure();  // never released: the process ends
+    run(text);
+    done.set_value();
+  }).detach();
+  flushed.wait_for(std::chrono::seconds(5));
+}
+
 // Ends the process, not by an exception, which no caller of a kernel expects. Flushes what the
 // program has printed first, also in Python.
 [[noreturn]] inline void end_process(const std::string& message) {
-  const auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
-  const auto ensure = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
-  const auto run = reinterpret_cast<int (*)(const char*)>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
-  if (initialized && ensure && run && initialized()) {
-    ensure();
-    run("import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n");
-  }
+  static std::atomic<bool> ending{false};
+  while (ending.exchange(true)) pause();  // another thread ends it
+  flush_python();
   std::fflush(nullptr);
   std::fwrite(message.data(), 1, message.size(), stderr);
   std::fflush(stderr);

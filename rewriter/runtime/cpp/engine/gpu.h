@@ -56,6 +56,7 @@ struct Driver {
       void**) = nullptr;
   int (*launch_with)(const void*, void*, void**, void**) = nullptr;  // with attributes; may be null
   int (*is_capturing)(void*, int*) = nullptr;
+  int (*exchange_mode)(int*) = nullptr;  // of captures, for this thread
   int (*synchronize)(void*) = nullptr;
   int (*get_error)(int, const char**) = nullptr;
 
@@ -85,6 +86,7 @@ struct Driver {
         {&get_function, "cuModuleGetFunction", "hipModuleGetFunction"},
         {&launch, "cuLaunchKernel", "hipModuleLaunchKernel"},
         {&is_capturing, "cuStreamIsCapturing", "hipStreamIsCapturing"},
+        {&exchange_mode, "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"},
         {&synchronize, "cuStreamSynchronize", "hipStreamSynchronize"},
         {&get_error, "cuGetErrorString", "hipDrvGetErrorString"},
     };
@@ -209,13 +211,15 @@ class Gpu {
   bool start(const char* source, const std::string& torch, const std::string& cache) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!tried_) {
-      tried_ = true;
       problem_ = prepare(source, torch, cache);
+      tried_ = true;
+      started_ = problem_.empty();
     }
     return problem_.empty();
   }
 
-  bool is_started() const { return tried_ && problem_.empty(); }
+  bool is_started() const { return started_; }
+  // Why `start` failed. It is written once, before `start` returns.
   const std::string& problem() const { return problem_; }
   // Which compiler compiled the kernels, such as "NVRTC 12.9", and whether they came from the cache.
   const std::string& about() const { return about_; }
@@ -407,7 +411,10 @@ class Gpu {
   }
 
   // Why the last `measure` or `capture` failed.
-  const std::string& problem_of_last() const { return problem_of_last_; }
+  std::string problem_of_last() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return problem_of_last_;
+  }
 
  private:
   struct Region {
@@ -449,9 +456,24 @@ class Gpu {
     void* before_ = nullptr;
   };
 
+  // Lets this thread allocate memory and load kernels while another one captures a CUDA graph: in the
+  // mode that captures have by default (global), that would end the capture.
+  class Relaxed {
+   public:
+    explicit Relaxed(const gpu::Driver& driver) : driver_(driver) { driver_.exchange_mode(&mode_); }
+    Relaxed(const Relaxed&) = delete;
+    Relaxed& operator=(const Relaxed&) = delete;
+    ~Relaxed() { driver_.exchange_mode(&mode_); }
+
+   private:
+    const gpu::Driver& driver_;
+    int mode_ = 2;  // relaxed; then the one before
+  };
+
   std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
     std::string problem = driver_.find();
     if (!problem.empty()) return problem;
+    const Relaxed relaxed(driver_);
     if (driver_.get_context(&context_) || !context_) return "no device is in use";
     int device = 0, major = 0, minor = 0;
     driver_.get_device(&device);
@@ -870,6 +892,7 @@ class Gpu {
 
   std::mutex mutex_;
   bool tried_ = false;
+  std::atomic<bool> started_{false};
   std::string problem_, about_, problem_of_last_;
   gpu::Driver driver_;
   void* kernel_ = nullptr;

@@ -53,7 +53,7 @@ class Locked {
 // Emits jobs in the order in which they are put. If the queue is empty and the job is ready, the caller
 // of `put` emits it at once (`put_behind`: never). Otherwise a thread does, which is started by the first
 // such job. It polls whether the next job is ready, so that putting a job needs no system call, and goes
-// to sleep when no job came for a while.
+// to sleep when no job came for a millisecond.
 //
 // `Writers` joins the thread before the library is unloaded, and before the process exits. A fork has no
 // such thread, and must not call anything here.
@@ -108,16 +108,19 @@ class Writer {
 
   // Emits all jobs and ends the thread. Another `put` starts it again.
   void stop() {
-    if (!is_started_ || pid_ != getpid()) return;
-    ++output_.waiting;
+    if (pid_ != getpid()) return;
+    Locked alone(ending_);  // a second caller waits until the first one has joined the thread
     {
       Locked guard(queue_);
+      if (!is_started_) return;
       stopping_ = true;
     }
+    ++output_.waiting;
     pthread_cond_signal(&came_);
     pthread_join(thread_, nullptr);
-    stopping_ = is_started_ = false;
     --output_.waiting;
+    Locked guard(queue_);
+    stopping_ = is_started_ = false;
   }
 
  private:
@@ -193,7 +196,7 @@ class Writer {
     for (int idle = 0;; ++idle) {
       {
         Locked guard(queue_);
-        if (!first_ && !stopping_ && idle > 200) {
+        if (!first_ && !stopping_ && idle > 20) {
           asleep_ = true;
           pthread_cond_wait(&came_, &queue_);
           asleep_ = false;
@@ -212,13 +215,14 @@ class Writer {
 
   Output& output_;
   pthread_mutex_t queue_ = PTHREAD_MUTEX_INITIALIZER, emitting_ = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_t ending_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t came_ = PTHREAD_COND_INITIALIZER;
   Job *first_ = nullptr, *last_ = nullptr;
   std::atomic<std::size_t> queued_{0};  // jobs that were not emitted yet
   std::atomic<pthread_t> emitter_{};
   std::atomic<bool> is_emitting_{false};
   bool asleep_ = false, stopping_ = false, is_started_ = false;
-  pid_t pid_ = 0;
+  std::atomic<pid_t> pid_{0};
   pthread_t thread_{};
 };
 

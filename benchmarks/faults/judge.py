@@ -109,7 +109,13 @@ class Judge:
         ended = self.run(program, [*command, "--json"], folder)
         document = ended.document or {}
         findings = document.get("findings", [])
-        named = [x["launch"] for x in findings if x["launch"] is not None]
+        # A finding of a wrong launch may name others, of which it may be.
+        named = [
+            y
+            for x in findings
+            if x["launch"] is not None
+            for y in (x["launch"], *(x["others"] if x["kind"] == "wrong" else ()))
+        ]
         runs = document.get("runs", ())
         recorded = [x["dump"] for x in runs if "save" in x["what"]]
         return Answer(

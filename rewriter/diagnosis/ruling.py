@@ -323,6 +323,9 @@ def _of_check(
     check: LaunchCheck, evidence: Mapping[tuple[str, int, int], Sequence[str]]
 ) -> Finding:
     what = f"does not compute what it claims{verification_text.differing(check)}"
+    if check.together:
+        others = " or ".join(f"#{one}" for one in check.together)
+        what = f"or {others}, which left it a value that the graph does not have, {what}"
     more = evidence.get((check.run, check.launch, check.iteration), ())
     shown = f"shown by {verification_text.AGAINST[check.route]}, on the values that it received"
     text = (*verification_text.evidence(check), *more)

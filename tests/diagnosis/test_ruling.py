@@ -235,3 +235,12 @@ def test_an_input_of_another_size_stands_before_what_follows_from_it() -> None:
     strided = finding("inputs", None, what="an input: arg0_1: stride [9, 1], expected [36, 1]")
     assert rule([Examined((nan, sized))]).findings[0].kind == "inputs"
     assert rule([Examined((nan, strided))]).findings[0].kind == "nan"
+
+
+def test_a_launch_that_is_checked_with_others_is_not_accused_alone() -> None:
+    """What #0 left for #2 is no value of the graph, half of a mean, so either may be wrong."""
+    wrong = replace(check(2, "differs"), together=(0,))
+    (found,) = of_verification(Verification((wrong,))).findings
+    assert found.launch == 2
+    assert found.others == (0,)
+    assert "or #0, which left it a value that the graph does not have" in found.headline

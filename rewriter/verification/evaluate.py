@@ -21,6 +21,7 @@ from rewriter.verification.types import NOT_REGISTERED
 _CONTROL = ("higher_order.cond", "higher_order.while_loop", "higher_order.invoke_subgraph", "self.")
 _MOST = 1 << 28  # elements of a result
 THROUGH = "written_through"  # the operator of a base of which a view was written
+MEAN = "mean_of_sum"  # that of a mean, which is computed from its sum
 
 
 class Evaluator:
@@ -143,6 +144,8 @@ class Evaluator:
             raise UncheckedError(f"{node.name} is too large to be computed here")
         if node.operator == THROUGH:
             return self._written_through(*node.reads)
+        if node.operator == MEAN:
+            return self._mean(node)
         try:
             call = ast.parse(node.call, mode="eval").body
         except (SyntaxError, RecursionError) as error:
@@ -180,6 +183,16 @@ class Evaluator:
             max(whole.terms, part.terms),
             max(whole.steps, part.steps),
             whole.through | part.through,
+        )
+
+    def _mean(self, node: FxNode) -> Any:
+        (total,) = node.reads
+        kind, whole = self.type_of(node.name), self.type_of(self._graph.nodes[total].reads[0])
+        if kind is None or whole is None or not kind.numel or whole.numel is None:
+            raise UncheckedError(f"of how many elements {node.name} is the mean is not known")
+        many = whole.numel // kind.numel
+        return run(
+            operator_named(["aten", "div", "Tensor"]), (self._values[total], many), {}, kind.dtype
         )
 
     def _laid_out(self, name: str, value: Bounded) -> Bounded:

@@ -21,7 +21,7 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode, parse_inlined
 from rewriter.dump.reading import RunDump
 from rewriter.locate.operators import NAMESPACES, mutating_operators
 from rewriter.verification.bounded import UncheckedError
-from rewriter.verification.evaluate import THROUGH, operator_named
+from rewriter.verification.evaluate import MEAN, THROUGH, operator_named
 from rewriter.verification.operators.operands import is_written
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -29,6 +29,8 @@ _COPIED = re.compile(r"aten\.copy_\.default\(\w+, (\w+)\)$")
 # Operators that write nothing if they are not known to.
 _OF_TORCH = ("higher_order.", *(f"{space}." for space in NAMESPACES))
 _SHAPE = re.compile(r"\w+\[[^\]]*\]")
+_MEAN = re.compile(r"aten\.mean\.(default|dim)\(")
+_HALF = re.compile(r"b?f16\[")
 
 
 def read(run: RunDump, text: str) -> FxGraph | None:
@@ -76,7 +78,7 @@ class _Functional:
             if targets and all(targets):
                 self._write(node, targets, number)
             else:
-                self._nodes[node.name] = node
+                self._nodes |= {one.name: one for one in _with_sum(node)}
         given = (*self._graph.inputs, *sorted(self._graph.attributes))
         finals = {x: self._now[x] for x in given if x in self._now}
         outputs = tuple(map(self._named, self._graph.outputs))
@@ -160,6 +162,19 @@ class _Functional:
     def _type(self, name: str) -> str:
         known = self._nodes.get(name) or self._graph.nodes.get(name)
         return known.type if known is not None else self._graph.types.get(name, "")
+
+
+def _with_sum(node: FxNode) -> tuple[FxNode, ...]:
+    """A node; a mean as its sum, of at least float32, and the mean of that: where other kernels
+    read a mean, Inductor lets one kernel sum up, and these divide."""
+    mean = _MEAN.match(node.call)
+    if mean is None or not node.type or len(node.reads) != 1:
+        return (node,)
+    overload = "dim_IntList" if mean[1] == "dim" else "default"
+    call = f"aten.sum.{overload}({node.call[mean.end() :]}"
+    kind = _HALF.sub("f32[", node.type)
+    total = FxNode(f"{node.name}_sum", "sum", node.reads, node.place, None, call, kind)
+    return total, replace(node, operator=MEAN, reads=(total.name,))
 
 
 def _shape(kind: str) -> str:

@@ -174,3 +174,30 @@ def test_without_a_schema_all_may_be_written() -> None:
     graph = _read(body)
     assert dict(graph.finals) == {"x": "x_after_update", "y": "y_after_update"}
     assert graph.nodes["pure"].reads == ("x_after_update",)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "expected"),
+    [
+        ("mean.default(x)", "f32[][]cpu", X.mean()),
+        ("mean.dim(x, [1], True)", "f32[4, 1][1, 1]cpu", X.mean(1, keepdim=True)),
+        ("mean.dim(x, [0, 1], dtype = torch.float64)", "f64[][]cpu", X.mean(dtype=torch.float64)),
+    ],
+)
+def test_a_mean_is_computed_from_its_sum(call: str, kind: str, expected: torch.Tensor) -> None:
+    """A kernel may leave the sum, and another one divide it: then that is all that is known."""
+    graph = _read(f'        mean: "{kind}" = torch.ops.aten.{call}\n        return (mean,)')
+    whole = Evaluator(graph, {"x": exact(X)})
+    total = whole.value("mean_sum")
+    assert torch.equal(total.value, expected.double() * X.numel() / expected.numel())
+    assert torch.allclose(whole.value("mean").value, expected.double(), rtol=1e-15)
+    assert graph.statement("mean").startswith("mean = aten.mean.")
+    alone = Evaluator(graph, {"mean_sum": exact(total.value.to(torch.float32))})
+    assert torch.allclose(alone.value("mean").value, expected.double(), rtol=1e-15)
+
+
+def test_the_sum_of_a_mean_of_halves_is_a_float() -> None:
+    mean = '        mean: "bf16[4][1]cpu" = torch.ops.aten.mean.dim(x, [1])'
+    graph = _read(f"{mean}\n        return (mean,)")
+    assert graph.nodes["mean_sum"].type == "f32[4][1]cpu"
+    assert graph.nodes["mean"].type == "bf16[4][1]cpu"

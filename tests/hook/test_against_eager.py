@@ -5,11 +5,18 @@ Backends of Dynamo's own stand for Inductor, and one that changes a graph for a 
 
 from __future__ import annotations
 
+import argparse
+import copy
+import itertools
 import json
+import random
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -121,6 +128,71 @@ def test_what_a_call_changes_is_changed_once(program: Program) -> None:
     assert result["view"].data_ptr() == x[1:].data_ptr()
     assert torch.equal(torch.get_rng_state(), before)
     program.all_agree(3)
+
+
+def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
+    """Of classes, of numpy, of objects of the standard library; attributes that are new."""
+
+    class Shared:
+        number = 0
+
+    array, buffer = np.zeros(2), bytearray(1)
+    holders: list[Any] = [SimpleNamespace(n=0), argparse.Namespace(n=0)]
+    user: UserDict[str, int] = UserDict(n=0)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        array[0] += 1
+        buffer[0] += 1
+        user["n"] += 1
+        Shared.number += 1
+        Shared.new = getattr(Shared, "new", 0) + 1  # type: ignore[attr-defined]
+        for one in holders:
+            one.n += 1
+        return x * array[0]
+
+    compiled = program.compiled(function, "eager")
+    results = [compiled(torch.ones(2)).tolist() for _ in range(4)]
+    assert results == [[n, n] for n in (1, 2, 3, 4)]
+    state = [array[0], buffer[0], user["n"], Shared.number, *(one.n for one in holders)]
+    assert [*state, vars(Shared)["new"]] == [4] * 7
+    program.all_agree(3)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (itertools.count(), "source is an iterator, which can be gone through only once"),
+        (iter(range(9)), "source is an iterator, which can be gone through only once"),
+        (random.Random(0), "it draws random numbers"),
+        (np.random.default_rng(0), "it draws random numbers"),
+    ],
+    ids=["count", "range", "random", "numpy"],
+)
+def test_what_a_call_draws_is_drawn_once(source: Any, reason: str, program: Program) -> None:
+    expected = copy.deepcopy(source)
+    draw = getattr(type(source), "__next__", None) or type(source).random
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + draw(source)
+
+    assert program.compiled(function, "eager")(torch.zeros(())).item() == pytest.approx(
+        draw(expected)
+    )
+    (found,) = program.compared()
+    assert found.reason == reason
+
+
+def test_hooks_of_a_backward_run_once(program: Program) -> None:
+    seen: list[float] = []
+    layer = nn.Linear(2, 2)
+    layer.register_full_backward_hook(lambda *given: seen.append(given[2][0].sum().item()))
+    compiled = program.compiled(layer)
+    for _ in range(2):
+        compiled(torch.ones(2, requires_grad=True)).sum().backward()
+    program.all_agree(4)
+    assert seen == [2.0, 2.0]
 
 
 def test_gradients_of_an_input_that_was_computed_and_is_updated(program: Program) -> None:

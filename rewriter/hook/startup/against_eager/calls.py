@@ -51,7 +51,8 @@ class Function:
         owner = getattr(self.plain, "__self__", None)
         place = owner.forward if isinstance(owner, torch.nn.Module) else self.plain
         try:
-            found = getattr(inspect.unwrap(place), "__code__", None)
+            inner = inspect.unwrap(place)
+            found = getattr(inner, "__code__", getattr(type(inner).__call__, "__code__", None))
         except ValueError:
             return None  # it says that it wraps itself
         return found if isinstance(found, types.CodeType) else None
@@ -60,8 +61,8 @@ class Function:
         """The names of so many arguments."""
         code = self.code
         known = list(code.co_varnames[: code.co_argcount]) if code is not None else []
-        if hasattr(self.plain, "__self__"):
-            del known[:1]
+        if not isinstance(self.plain, types.FunctionType):
+            del known[:1]  # self
         return [known[at] if at < len(known) else f"args[{at}]" for at in range(number)]
 
 

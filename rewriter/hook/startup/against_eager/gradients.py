@@ -27,9 +27,11 @@ class Backward:
     started: float = 0.0
     ended: float = 0.0
     _hooks: list[Any] = field(default_factory=list)
+    _reached: Reached = field(default_factory=Reached)
 
     def watch(self, outputs: dict[str, torch.Tensor], reached: Reached) -> None:
         """Put hooks on the nodes between outputs and what they were computed from."""
+        self._reached = reached
         edges = {}
         leaves = {}
         for held in reached.tensors.values():
@@ -97,7 +99,8 @@ class Backward:
         wanted = [(name, x) for name, x in leaves.items() if x.requires_grad]
         if not pairs or not wanted:
             return {}
-        with torch.inference_mode(False), torch.enable_grad():
+        # Hooks of the program may count, or keep what they are given.
+        with self._reached.unchanged(), torch.inference_mode(False), torch.enable_grad():
             found = torch.autograd.grad(
                 [x for x, _ in pairs],
                 [x for _, x in wanted],

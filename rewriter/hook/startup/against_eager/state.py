@@ -3,6 +3,7 @@ which are given back their contents after it."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -10,6 +11,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,22 +21,15 @@ from .record import NotComparedError
 _MOST = 200_000  # objects
 _OURS = ("torch", "numpy", "triton", "builtins", "functorch")
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-_ITERATORS: tuple[type, ...] = (
-    types.GeneratorType,
-    zip,
-    map,
-    filter,
-    enumerate,
-    type(iter([])),
-    type(iter(())),
-)
+# Objects of other libraries that hold what a program gives them in attributes.
+_HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList")
 
 
 @dataclass
 class Container:
     """A mutable object that holds others: how its contents are read and written."""
 
-    kind: str  # list, dict, set, cell, names or slots
+    kind: str  # list, dict, set, array, cell, names, slots or class
     held: Any
     names: tuple[str, ...] = ()
     path: str = ""
@@ -48,19 +43,33 @@ class Container:
             return {name: held[name] for name in self.names if name in held}
         if self.kind == "slots":
             return {name: getattr(held, name) for name in self.names if hasattr(held, name)}
+        if self.kind == "class":
+            return {name: value for name, value in vars(held).items() if not _is_special(name)}
+        if self.kind == "array":
+            return held.copy()
         return {"dict": dict, "set": set, "list": list}[self.kind](held)
 
     def write(self, contents: Any) -> None:
         held = self.held
-        if _is_same(self.read(), contents):
+        if self.kind == "array":
+            held[...] = contents
+            return
+        present = self.read()
+        if _is_same(present, contents):
             return
         if self.kind == "cell":
             held.cell_contents = contents[0]
         elif self.kind == "names":
+            for name in present.keys() - contents.keys():
+                del held[name]
             held.update(contents)
-        elif self.kind == "slots":
+        elif self.kind in ("slots", "class"):
+            base = type if self.kind == "class" else object  # not what a user's class makes of it
+            for name in present.keys() - contents.keys():
+                base.__delattr__(held, name)
             for name, value in contents.items():
-                object.__setattr__(held, name, value)
+                if name not in present or present[name] is not value:
+                    base.__setattr__(held, name, value)
         else:
             held.clear()
             (held.extend if self.kind == "list" else held.update)(contents)
@@ -85,7 +94,7 @@ class Reached:
 
     tensors: dict[int, Held] = field(default_factory=dict)
     containers: list[Container] = field(default_factory=list)
-    generators: list[torch.Generator] = field(default_factory=list)
+    generators: list[Any] = field(default_factory=list)  # of torch, numpy and `random`
     _seen: dict[int, Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
 
@@ -107,8 +116,15 @@ class Reached:
             self.tensors[id(value)] = Held(self._unique(name), value)
             if value.is_leaf and value.grad is not None:
                 yield value.grad, f"{name}.grad"
-        elif isinstance(value, torch.Generator):
+        elif isinstance(value, (torch.Generator, random.Random)) or _is_numpy(
+            value, "random.Generator", "random.RandomState"
+        ):
             self.generators.append(value)
+        elif _is_numpy(value, "ndarray"):
+            if value.flags.writeable:
+                self._hold("array", value)
+        elif isinstance(value, bytearray):
+            self._hold("list", value)
         elif isinstance(value, dict):
             self._hold("dict", value, path=name)
             yield from ((x, name) for x in value)
@@ -121,7 +137,7 @@ class Reached:
             yield from ((x, name) for x in value)
         elif isinstance(value, (tuple, frozenset)):
             yield from ((x, f"{name}[{at}]") for at, x in enumerate(value))
-        elif isinstance(value, _ITERATORS):
+        elif isinstance(value, Iterator) and not _is_users(type(value).__module__):
             raise NotComparedError(f"{name} is an iterator, which can be gone through only once")
         elif isinstance(value, types.FunctionType):
             yield from self._of_function(value, name)
@@ -130,13 +146,15 @@ class Reached:
         elif isinstance(value, functools.partial):
             yield from ((value.func, name), (value.args, name), (value.keywords, name))
         elif isinstance(value, type):
-            yield from _methods(value, name) if _is_users(value.__module__) else ()
+            yield from self._of_class(value, name) if _is_users(value.__module__) else ()
         elif not isinstance(value, types.ModuleType):
             yield from self._of_object(value, name)
 
     def _of_object(self, value: Any, name: str) -> Iterator[tuple[Any, str]]:
         kind = type(value)
-        is_known = isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+        is_known = isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or (
+            kind.__name__ in _HOLDERS and kind.__module__ in sys.stdlib_module_names
+        )
         if not is_known and not _is_users(kind.__module__):
             return
         if kind.__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
@@ -170,7 +188,7 @@ class Reached:
         if names and _is_users(function.__globals__.get("__name__")):
             place = function.__globals__
             there = tuple(x for x in names if x in place)
-            self._hold("names", place, there)
+            self._hold("names", place, names)
             yield from ((place[x], x) for x in there)
             for module in (place[x] for x in there):
                 if isinstance(module, types.ModuleType) and _is_users(module.__name__):
@@ -183,6 +201,29 @@ class Reached:
                 yield cell.cell_contents, of
         yield function.__defaults__, name
         yield function.__kwdefaults__, name
+
+    def _of_class(self, kind: type, name: str) -> Iterator[tuple[Any, str]]:
+        self._hold("class", kind)
+        for key, value in vars(kind).items():
+            if isinstance(value, (staticmethod, classmethod)):
+                yield value.__func__, name
+            elif isinstance(value, property):
+                yield value.fget, name
+            elif isinstance(value, types.FunctionType) or not _is_special(key):
+                yield value, _part(kind.__name__, key)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[Any]:
+        """Give containers their contents back after this block, and random numbers their state,
+        which is the block's."""
+        current = [one.read() for one in self.containers]
+        randomness = _random_state(self.generators)
+        try:
+            yield randomness
+        finally:
+            for one, contents in zip(self.containers, current, strict=True):
+                one.write(contents)
+            _restore(randomness, self.generators)
 
     def _unique(self, name: str) -> str:
         taken = self._names.get(name, 0) + 1
@@ -264,22 +305,18 @@ class Copies:
         """What a function returns that works on the copies, what containers hold then, and whether
         it drew random numbers. Everything is as it was afterwards."""
         held = self._reached.containers
-        current = [one.read() for one in held]
-        randomness = _random_state(self._reached.generators)
-        try:
+        with self._reached.unchanged() as randomness:
             for one in held:
                 one.write(self._inside(one.before))
             result = function()
             draws = not _is_equal(randomness, _random_state(self._reached.generators))
             return result, [one.read() for one in held], draws
-        finally:
-            for one, contents in zip(held, current, strict=True):
-                one.write(contents)
-            _restore(randomness, self._reached.generators)
 
     def _inside(self, contents: Any) -> Any:
         if isinstance(contents, dict):
             return {self.of(key): self.of(value) for key, value in contents.items()}
+        if not isinstance(contents, (list, set)):
+            return contents
         return type(contents)(map(self.of, contents))
 
 
@@ -308,14 +345,14 @@ def _names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _methods(kind: type, name: str) -> Iterator[tuple[Any, str]]:
-    for value in vars(kind).values():
-        if isinstance(value, (staticmethod, classmethod)):
-            yield value.__func__, name
-        elif isinstance(value, property):
-            yield value.fget, name
-        elif isinstance(value, types.FunctionType):
-            yield value, name
+def _is_special(name: str) -> bool:
+    return name.startswith("__")
+
+
+def _is_numpy(value: Any, *kinds: str) -> bool:
+    """Whether a value is an object of numpy, which is not imported for this."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, tuple(attrgetter(x)(numpy) for x in kinds))
 
 
 def _globals_of(code: types.CodeType) -> tuple[str, ...]:
@@ -347,18 +384,26 @@ def _is_same(one: Any, other: Any) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))
 
 
-def _random_state(generators: list[torch.Generator]) -> list[Any]:
+def _random_state(generators: list[Any]) -> list[Any]:
     numpy = sys.modules.get("numpy.random")
     return [
         torch.get_rng_state(),
         torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         random.getstate(),
         numpy.get_state() if numpy is not None else None,
-        [one.get_state() for one in generators],
+        [_state(one) for one in generators],
     ]
 
 
-def _restore(state: list[Any], generators: list[torch.Generator]) -> None:
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state()
+
+
+def _restore(state: list[Any], generators: list[Any]) -> None:
     if _is_equal(state, _random_state(generators)):
         return
     torch.set_rng_state(state[0])
@@ -368,7 +413,12 @@ def _restore(state: list[Any], generators: list[torch.Generator]) -> None:
     if state[3] is not None:
         sys.modules["numpy.random"].set_state(state[3])
     for one, own in zip(generators, state[4], strict=True):
-        one.set_state(own)
+        if isinstance(one, random.Random):
+            one.setstate(own)
+        elif hasattr(one, "bit_generator"):
+            one.bit_generator.state = own
+        else:
+            one.set_state(own)
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -376,4 +426,6 @@ def _is_equal(one: Any, other: Any) -> bool:
         return torch.equal(one, other)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_is_equal, one, other))
+    if isinstance(one, dict):
+        return _is_equal(list(one.values()), list(other.values()))
     return bool((one == other).all()) if hasattr(one, "all") else bool(one == other)

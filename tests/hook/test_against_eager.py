@@ -136,7 +136,11 @@ def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
     class Shared:
         number = 0
 
-    array, buffer = np.zeros(2), bytearray(1)
+    class Own(dict[str, int]):
+        def update(self, *_: Any, **__: Any) -> None:
+            raise TypeError("made otherwise")
+
+    array, buffer, own = np.zeros(2), bytearray(1), Own(n=0)
     holders: list[Any] = [SimpleNamespace(n=0), argparse.Namespace(n=0)]
     user: UserDict[str, int] = UserDict(n=0)
 
@@ -145,6 +149,7 @@ def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
         array[0] += 1
         buffer[0] += 1
         user["n"] += 1
+        own["n"] += 1
         Shared.number += 1
         Shared.new = getattr(Shared, "new", 0) + 1  # type: ignore[attr-defined]
         for one in holders:
@@ -154,9 +159,24 @@ def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
     compiled = program.compiled(function, "eager")
     results = [compiled(torch.ones(2)).tolist() for _ in range(4)]
     assert results == [[n, n] for n in (1, 2, 3, 4)]
-    state = [array[0], buffer[0], user["n"], Shared.number, *(one.n for one in holders)]
-    assert [*state, vars(Shared)["new"]] == [4] * 7
+    state = [array[0], buffer[0], user["n"], own["n"], Shared.number, *(one.n for one in holders)]
+    assert [*state, vars(Shared)["new"]] == [4] * 8
     program.all_agree(3)
+
+
+def test_memory_that_nobody_wrote_may_hold_anything(program: Program) -> None:
+    """A function may return it; only what is computed from it cannot be compared."""
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        def run(*values: torch.Tensor) -> Any:
+            scratch, result = graph(*values)
+            return scratch.fill_(-7e37), result
+
+        return run
+
+    compiled = program.compiled(lambda x: (torch.empty(3), x + 1), backend)
+    compiled(torch.ones(2))
+    program.all_agree(1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import functools
 import random
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -23,6 +23,8 @@ _OURS = ("torch", "numpy", "triton", "builtins", "functorch")
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 # Objects of other libraries that hold what a program gives them in attributes.
 _HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList")
+# Whose methods are called, not those that a user's class has in their place.
+_BASES = (OrderedDict, dict, deque, list, set, bytearray)
 
 
 @dataclass
@@ -64,15 +66,18 @@ class Container:
                 del held[name]
             held.update(contents)
         elif self.kind in ("slots", "class"):
-            base = type if self.kind == "class" else object  # not what a user's class makes of it
+            base: Any = (
+                type if self.kind == "class" else object
+            )  # not what a user's class makes of it
             for name in present.keys() - contents.keys():
                 base.__delattr__(held, name)
             for name, value in contents.items():
                 if name not in present or present[name] is not value:
                     base.__setattr__(held, name, value)
         else:
-            held.clear()
-            (held.extend if self.kind == "list" else held.update)(contents)
+            builtin: Any = next(one for one in _BASES if isinstance(held, one))
+            builtin.clear(held)
+            (builtin.extend if self.kind == "list" else builtin.update)(held, contents)
 
 
 class Held:

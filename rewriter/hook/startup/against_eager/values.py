@@ -2,8 +2,8 @@
 
 Compiled code rounds at other places. If two values differ by more than the usual tolerance, plain
 Python is run several times with small random errors: each result of an operation, and each input,
-is off by up to four units of rounding, and memory that nobody wrote holds random numbers. What
-rounding can do to a value shows in how much it varies then; ten times that is allowed.
+is off by up to four units of rounding, and memory that nobody wrote holds NaN, or random numbers.
+What rounding can do to a value shows in how much it varies then; ten times that is allowed.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Rounded(TorchDispatchMode):
                 noise = self._noise(tensor, torch.float32) * 100
                 if tensor.dtype is not torch.bool:
                     tensor.copy_(noise.to(tensor.dtype))
+                if tensor.is_floating_point() and self._seed == 0:
+                    tensor.fill_(torch.nan)  # it can hold any number
             elif tensor.is_floating_point() or tensor.is_complex():
                 size = _UNITS * torch.finfo(tensor.dtype).eps
                 is_double = tensor.dtype in (torch.float64, torch.complex128)

@@ -42,6 +42,11 @@ class EagerCall:
             f"{self.function} ({Path(self.file).name}:{self.line})" if self.file else self.function
         )
 
+    @property
+    def key(self) -> tuple[int, str, str, int, int]:
+        """What a call and its backward have in common."""
+        return self.pid, self.function, self.file, self.line, self.call
+
     def runs(self, dump: Dump) -> list[RunDump]:
         """The calls of wrappers that were recorded during it."""
         return [

@@ -1,0 +1,36 @@
+"""Which step is at fault where a compiled function differs from plain Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rewriter.diagnosis import plain_python
+from rewriter.dump.eager_calls import EagerCall
+from rewriter.dump.reading import Dump
+from rewriter.verification.end_to_end import CallCheck, OutputCheck
+
+FORWARD = EagerCall("M", "model.py", 8, 0, "call", started=0, ended=2)
+BACKWARD = EagerCall(
+    "M", "model.py", 8, 0, "gradients", problems=("w is 2, in plain Python 1",), started=3, ended=5
+)
+
+
+def _run(name: str, started: float) -> Any:
+    return SimpleNamespace(
+        name=name, artifact="one.py", facts=SimpleNamespace(pid=0, started=started)
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "step"), [([], "tracing"), (["run1"], "inductor"), (["run0"], "inductor")]
+)
+def test_a_gradient_follows_from_what_the_forward_saved(wrong: list[str], step: str) -> None:
+    dump = cast("Dump", SimpleNamespace(runs=[_run("run0", 1), _run("run1", 4)]))
+    output = cast("OutputCheck", SimpleNamespace(agrees=True))
+    checks = [CallCheck(name, "one.py", (output,)) for name in ("run0", "run1")]
+    graphs = plain_python.Graphs(checks, wrong)
+    (found,) = plain_python.of_calls([FORWARD, BACKWARD], graphs, dump).findings
+    assert (found.step, found.run) == (step, "run1")

@@ -73,11 +73,6 @@ def of_suffix(suffix: str) -> WrapperLanguage:
     return next((one for one in owners if suffix in one.SUFFIXES), language("python"))
 
 
-def may_pass_for(inner: Language, outer: Language) -> bool:
-    """Whether a damaged file in one language may look like another one, as C++ in Python may."""
-    return _NAMES.index(inner) < _NAMES.index(outer)
-
-
 def recognise(suffix: str, data: bytes) -> Language | None:
     """The language of the launches in a file; `None` if it is not a wrapper."""
     for name in _NAMES:

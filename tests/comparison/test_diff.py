@@ -16,6 +16,7 @@ import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, UPSTREAM, Fixture, get
 from imports import HEAVY, imported_by
 from rewriter.cli import main
+from rewriter.comparison.artifacts import files
 from rewriter.comparison.artifacts.types import Difference, WrapperDifference
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK, RewriterError
 from sampling import one_in
@@ -400,7 +401,7 @@ def test_directories_are_paired_by_names(tmp_path: Path, capsys: Capture) -> Non
     assert run(capsys, a, b) == (
         OK,
         "identical: 2 wrappers, 10 launches\none/output_code.py: identical\n"
-        "two/output_code.py: identical\n",
+        f"two/output_code.py: identical\n  note: {files.OTHERS}\n",
     )
     (b / "two/output_code.py").rename(b / "two/other.py")
     found: Difference = rewriter.diff(a, b)

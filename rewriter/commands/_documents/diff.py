@@ -107,14 +107,6 @@ class UnmatchedLineEntry(Entry, frozen=True, kw_only=True):
     text: str
 
 
-class DamageEntry(Entry, frozen=True, kw_only=True):
-    """Why one side is no sound wrapper."""
-
-    side: SideName
-    error: Annotated[str, Meta(description="A name in docs/errors.md")]
-    message: str
-
-
 class WrapperDifferenceEntry(Entry, frozen=True, kw_only=True):
     """Two wrappers without their probes."""
 
@@ -138,14 +130,13 @@ class WrapperDifferenceEntry(Entry, frozen=True, kw_only=True):
             description="Pairs of lines that differ only in names and hashes that the compiler gave"
         ),
     ]
-    damage: Annotated[DamageEntry | None, Meta(description="Then only lines are compared")]
     notes: Annotated[
         tuple[str, ...], Meta(description="About the file as a whole, such as its line ends")
     ]
 
 
 class MemberChangeEntry(Entry, frozen=True, kw_only=True):
-    """A member of a package, or a file beside wrappers, that differs."""
+    """A member of a package that differs."""
 
     a: OneSided
     b: OneSided
@@ -184,6 +175,7 @@ class PackageDifferenceEntry(Entry, frozen=True, kw_only=True):
 class DiffDocument(Document, frozen=True, kw_only=True, tag="rewriter.diff"):
     """`rewriter diff --json`. Names ending in _a and _b are of the first and the second."""
 
+    version: Literal[2] = 2  # type: ignore[assignment]
     a: Annotated[str, Meta(description="Path of the first artifact")]
     b: str
     verdict: VerdictField
@@ -191,13 +183,6 @@ class DiffDocument(Document, frozen=True, kw_only=True, tag="rewriter.diff"):
     only_a: Annotated[tuple[str, ...], Meta(description="Wrappers without a counterpart")]
     only_b: Annotated[tuple[str, ...], Meta(description="Wrappers without a counterpart")]
     package: PackageDifferenceEntry | None
-    files: Annotated[
-        tuple[MemberChangeEntry, ...],
-        Meta(
-            description="Files beside the wrappers that differ: of directories all, of two files "
-            "of AOTInductor the operators"
-        ),
-    ]
     notes: Annotated[
         tuple[str, ...], Meta(description="What was not compared, and other limits of the verdict")
     ]
@@ -216,7 +201,6 @@ def diff_document(difference: Difference, unified: str | None) -> DiffDocument:
         only_a=tuple(difference.only_a),
         only_b=tuple(difference.only_b),
         package=None if package is None else entry(PackageDifferenceEntry, package),
-        files=tuple(entry(MemberChangeEntry, file) for file in difference.files),
         notes=tuple(difference.notes),
         unified=UNSET if unified is None else unified,
     )
@@ -236,7 +220,6 @@ def _wrapper(wrapper: WrapperDifference) -> WrapperDifferenceEntry:
         kernels=tuple(entry(KernelChangeEntry, change) for change in wrapper.kernels),
         lines=tuple(entry(UnmatchedLineEntry, line) for line in wrapper.lines),
         names=wrapper.names,
-        damage=None if wrapper.damage is None else entry(DamageEntry, wrapper.damage),
         notes=tuple(wrapper.notes),
     )
 

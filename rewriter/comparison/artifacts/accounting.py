@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rewriter.comparison.artifacts.buffer_facts import BufferFacts
 from rewriter.core import text_diff
 from rewriter.core.source import Source
+from rewriter.core.text import counted
 from rewriter.locate.types import KernelSource, Launch
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -65,27 +66,11 @@ def bare(line: bytes) -> bytes:
 
 
 def describe_ends(a: Sequence[bytes], b: Sequence[bytes], matched: Lines) -> Iterator[str]:
-    """Yield sentences about lines that differ in what `bare` removes."""
-    for side, ours, theirs in (("A", a, b), ("B", b, a)):
-        pairs = matched.ends if side == "A" else [(y, x) for x, y in matched.ends]
-        if any(_marked(ours[x - 1]) and not _marked(theirs[y - 1]) for x, y in pairs):
-            yield f"{side} has a byte order mark"
-    whole = [not lines or lines[-1].endswith((b"\n", b"\r")) for lines in (a, b)]
-    if whole[0] != whole[1]:
-        yield f"{'B' if whole[0] else 'A'} has no newline at its end"
-    kinds = {(_end(a[x - 1]), _end(b[y - 1])) for x, y in matched.ends}
-    for one, other in sorted(kinds):
-        if one and other and one != other:
-            yield f"line ends differ ({one} against {other})"
-
-
-def _marked(line: bytes) -> bool:
-    return line.startswith(codecs.BOM_UTF8)
-
-
-def _end(line: bytes) -> str:
-    names = {b"\r\n": "CRLF", b"\n": "LF", b"\r": "CR"}
-    return names.get(line[len(line.rstrip(b"\r\n")) :], "")
+    """Yield a sentence about the lines that differ in what `bare` removes."""
+    for i, j in matched.ends[:1]:
+        x, y = (str(line[len(line.rstrip(b"\r\n")) :])[1:] for line in (a[i - 1], b[j - 1]))
+        how = "one has a byte order mark" if x == y else f"it ends in {x} in A, in {y} in B"
+        yield f"{counted(len(matched.ends), 'line')} equal but for the end: in line {i}, {how}"
 
 
 def line_keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -> list[str]:

@@ -16,11 +16,7 @@ from rewriter.comparison.artifacts.types import (
     WrapperDifference,
 )
 from rewriter.core.errors import RewriterError
-from rewriter.locate.languages import language, may_pass_for
-from rewriter.locate.types import Wrapper
-
-# The errors for opening a file that was a wrapper and is damaged.
-_DAMAGE = ("binary-file", "empty-file", "not-a-wrapper", "not-utf8", "syntax-error", "truncated")
+from rewriter.locate.languages import language
 
 
 def diff(
@@ -32,48 +28,29 @@ def diff(
     probes, and the probes are what `instrument` writes), `unverified` (the same without probes,
     which cannot be checked), or `different`. `models` chooses models of packages by their names.
 
-    A damaged wrapper is compared line by line with an undamaged one, if it has nine in ten of the
-    other's lines. Raises `RewriterError` if one is not an artifact, or the two are of different
-    kinds.
+    Raises `RewriterError` if one is not an artifact, or the two are of different kinds.
     """
     chosen = None if models is None else tuple(models)
     left, right = _open(a, chosen), _open(b, chosen)
-    if isinstance(left, RewriterError):
-        if isinstance(right, RewriterError):
-            raise left
-        assert not isinstance(a, Artifact)
-        broken = _broken(Path(a), left, right)
-        return _with_damage((Path(a), right.path), (broken, right.only), (left, None))
-    if isinstance(right, RewriterError):
-        assert not isinstance(b, Artifact)
-        broken = _broken(Path(b), right, left)
-        return _with_damage((left.path, Path(b)), (left.only, broken), (None, right))
     kinds = _kind(left), _kind(right)
     if kinds[0] != kinds[1]:
-        error = RewriterError(
+        raise RewriterError(
             "different-kinds",
             f"{left.path} is {kinds[0]}, {right.path} {kinds[1]}",
             hint="Compare artifacts of one kind: two Python wrappers, two C++ ones made in the "
             "same way, two packages.",
         )
-        return _of_two_kinds(left, right, error)
     if left.package is not None and right.package is not None:
         return _packages(left, right)
     return _wrappers(left, right)
 
 
-def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artifact | RewriterError:
-    """Open an artifact, or return the error for a file that may be a damaged one."""
+def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artifact:
     if isinstance(given, Artifact):
         return given
-    try:
-        artifact = open_artifact(given, models)
-        artifact.require_sound()
-        return artifact
-    except RewriterError as error:
-        if error.slug not in _DAMAGE or not Path(given).is_file():
-            raise
-        return error
+    artifact = open_artifact(given, models)
+    artifact.require_sound()
+    return artifact
 
 
 def _kind(artifact: Artifact) -> str:
@@ -88,34 +65,6 @@ def _wrapper_kind(wrapper: OpenWrapper) -> str:
     return language(wrapper.language).description(wrapper.is_module)
 
 
-def _broken(path: Path, error: RewriterError, sound: Artifact) -> OpenWrapper:
-    """A damaged wrapper, taken for one like the only one of an undamaged artifact."""
-    if sound.package is not None or len(sound.wrappers) != 1:
-        raise error
-    data = Wrapper(path.name, path.read_bytes(), sound.only.language)
-    return OpenWrapper(data, path, sound.only.operators)
-
-
-def _with_damage(
-    paths: tuple[Path, Path],
-    sides: tuple[OpenWrapper, OpenWrapper],
-    errors: tuple[RewriterError | None, RewriterError | None],
-) -> Difference:
-    difference = wrappers.compare(*sides, errors=errors)
-    return Difference(*paths, difference.verdict, (difference,))
-
-
-def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
-    """Compare a wrapper with a damaged copy whose language can no longer be recognised."""
-    if len(a.wrappers) != 1 or len(b.wrappers) != 1:
-        raise error
-    is_b = may_pass_for(a.only.language, b.only.language)
-    if not is_b and not may_pass_for(b.only.language, a.only.language):
-        raise error
-    errors = (None, error) if is_b else (error, None)
-    return _with_damage((a.path, b.path), (a.only, b.only), errors)
-
-
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
     pairs, only_a, only_b = pair_wrappers(a, b)
     besides = [files.read_beside(one, other) for one, other in pairs]
@@ -123,12 +72,9 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
         wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
         for one in besides
     )
-    others, notes = files.compare(a, b)
-    verdict = _worst(differences, differs=bool(only_a or only_b or others))
-    notes = (*(note for one in besides for note in one.notes), *notes)
-    return Difference(
-        a.path, b.path, verdict, differences, only_a, only_b, files=others, notes=notes
-    )
+    verdict = _worst(differences, differs=bool(only_a or only_b))
+    notes = (*(note for one in besides for note in one.notes), *files.notes(a, b))
+    return Difference(a.path, b.path, verdict, differences, only_a, only_b, notes=notes)
 
 
 def _packages(a: Artifact, b: Artifact) -> Difference:

@@ -44,7 +44,6 @@ def lines(difference: Difference, *, everything: bool = False) -> Iterator[Style
         yield from _wrapper(wrapper, everything)
     if difference.package is not None:
         yield from _cut(list(_package(difference.package)), everything, "changes of the package")
-    yield from _cut([_member(file) for file in difference.files], everything, "files")
     for note in difference.notes:
         yield Styled(f"  note: {note}")
 
@@ -60,8 +59,6 @@ def _verdict(difference: Difference) -> Styled:
         return Styled(text, "bold yellow")
     if difference.probes_changed:
         return Styled("different: the probes are not what instrument writes", "bold yellow")
-    if damage := next((wrapper.damage for wrapper in wrappers if wrapper.damage), None):
-        return Styled(f"different: {damage.side.upper()} is no sound wrapper", "bold yellow")
     differing = [change for wrapper in wrappers for change in _differing(wrapper)]
     changed = sum(change.a is not None and change.b is not None for change in differing)
     total = max(sum(w.count_a for w in wrappers), sum(w.count_b for w in wrappers))
@@ -83,8 +80,6 @@ def _verdict(difference: Difference) -> Styled:
     package = difference.package
     if package and (members := len(package.members)):
         counts.append(counted(members, "member"))
-    if files := len(difference.files):
-        counts.append(counted(files, "file"))
     return Styled(f"different: {', '.join(counts)}", "bold yellow")
 
 
@@ -107,8 +102,6 @@ def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
                 yield Styled(
                     f"  note: the probes of {side} are not checked: {probing.check.reason}"
                 )
-    if wrapper.damage is not None:
-        yield Styled(f"  {wrapper.damage.message}", "yellow")
     for note in wrapper.notes:
         yield Styled(f"  note: {note}")
     yield from _cut([_launch(c) for c in _differing(wrapper)], everything, "launches")

@@ -78,15 +78,6 @@ class UnmatchedLine:
 
 
 @dataclass(frozen=True)
-class Damage:
-    """Why one side is not a valid wrapper: an error of `docs/errors.md`."""
-
-    side: SideName
-    error: str
-    message: str
-
-
-@dataclass(frozen=True)
 class WrapperDifference:
     """Two wrappers without their probes. All bytes that differ are in one of the lists.
 
@@ -109,7 +100,6 @@ class WrapperDifference:
     kernels: tuple[KernelChange, ...] = ()
     lines: tuple[UnmatchedLine, ...] = ()
     names: tuple[tuple[int, int], ...] = ()
-    damage: Damage | None = None
     notes: tuple[str, ...] = ()
     plain_a: bytes = field(default=b"", repr=False)
     plain_b: bytes = field(default=b"", repr=False)
@@ -125,8 +115,7 @@ class WrapperDifference:
 class MemberChange:
     """A member of a package that differs or has another name, or that only one side has.
 
-    Also used for files beside wrappers. Names are without the archive's own; hashes are SHA-256 of
-    the contents.
+    Names are without the archive's own; hashes are SHA-256 of the contents.
     """
 
     a: str | None
@@ -178,7 +167,7 @@ class PackageDifference:
 class Difference:
     """Two artifacts of one kind. `only_a` and `only_b` are wrappers without a counterpart.
 
-    `files` are those beside the wrappers that differ. `notes` are sentences for people about what
+    `notes` are sentences for people about what
     the verdict does not cover.
     """
 
@@ -189,7 +178,6 @@ class Difference:
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     package: PackageDifference | None = None
-    files: tuple[MemberChange, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -199,7 +187,7 @@ class Difference:
         plain = replace(package, built_a=None, built_b=None) == PackageDifference()
         return (
             self.verdict == "different"
-            and not (self.only_a or self.only_b or self.files)
+            and not (self.only_a or self.only_b)
             and plain
             and all(one.verdict != "different" or one.probes_changed for one in self.wrappers)
         )

@@ -9,7 +9,6 @@ from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.launches import Launches
 from rewriter.comparison.artifacts.types import (
     ArtifactVerdict,
-    Damage,
     Probing,
     SideName,
     UnmatchedLine,
@@ -17,14 +16,10 @@ from rewriter.comparison.artifacts.types import (
 )
 from rewriter.comparison.artifacts.values import learn_renames
 from rewriter.comparison.artifacts.wrapper_view import Extra, WrapperView
-from rewriter.core import align, markers
-from rewriter.core.errors import RewriterError
+from rewriter.core import align
 from rewriter.core.source import check_text
 from rewriter.instrumentation import emitted, probe_check
 from rewriter.locate.languages import language
-
-# The share of an undamaged wrapper's lines that a damaged copy of it must have.
-_SHARED = 0.9
 
 
 def compare(
@@ -33,27 +28,14 @@ def compare(
     *,
     extra_a: Extra | None = None,
     extra_b: Extra | None = None,
-    errors: tuple[RewriterError | None, RewriterError | None] = (None, None),
 ) -> WrapperDifference:
-    """Compare two wrappers of one language; `extra` are files with kernels that belong to them.
-
-    A damaged wrapper (`errors` are those of opening it) is compared line by line with an undamaged
-    one, if it has nine in ten of the other's lines. Raises `RewriterError` if it has fewer, or if
-    both are damaged.
-    """
+    """Compare two wrappers of one language; `extra` are files with kernels that belong to them."""
     same_beside = (extra_a or {}) == (extra_b or {}) and a.operators == b.operators
     if a.source == b.source and same_beside:
         return _equal(a, b)
-    error_a, error_b = errors[0] or _error(a), errors[1] or _error(b)
-    if error_a is None and error_b is None:
-        return _compare(WrapperView(a, extra_a or {}), WrapperView(b, extra_b or {}))
-    side: SideName = "b" if error_a is None else "a"
-    error = error_a or error_b
-    assert error is not None
-    sound, damaged = (a, b) if side == "b" else (b, a)
-    if (error_a and error_b) or not _is_copy(damaged, sound):
-        raise error
-    return _compare_lines(a, b, Damage(side, error.slug, error.message))
+    for wrapper in (a, b):
+        check_text(str(wrapper.path), wrapper.source)
+    return _compare(WrapperView(a, extra_a or {}), WrapperView(b, extra_b or {}))
 
 
 def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
@@ -97,43 +79,6 @@ def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
     if foreign := emitted.count_foreign(wrapper):
         lines = "a marked line" if foreign == 1 else f"{foreign} marked lines"
         yield f"{side} has {lines} that instrument did not write"
-
-
-def _error(wrapper: OpenWrapper) -> RewriterError | None:
-    """Why a wrapper is not valid."""
-    try:
-        check_text(str(wrapper.path), wrapper.source)
-        _ = wrapper.located
-    except RewriterError as error:
-        return error
-    return None
-
-
-def _is_copy(damaged: OpenWrapper, sound: OpenWrapper) -> bool:
-    there = set(markers.lines(damaged.restored.source))
-    lines = markers.lines(sound.restored.source)
-    return sum(line in there for line in lines) >= _SHARED * len(lines)
-
-
-def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDifference:
-    lines_a, lines_b = markers.lines(a.restored.source), markers.lines(b.restored.source)
-    count = len((b if damage.side == "a" else a).located.launches)
-    keys_a, keys_b = (list(map(accounting.bare, lines)) for lines in (lines_a, lines_b))
-    matched = accounting.compare(lines_a, lines_b, keys_a, keys_b)
-    return WrapperDifference(
-        a.name,
-        b.name,
-        "different",
-        describe_probing(a, count),
-        describe_probing(b, count),
-        0 if damage.side == "a" else count,
-        0 if damage.side == "b" else count,
-        lines=(*_shown(matched.removed, "a", lines_a, a), *_shown(matched.added, "b", lines_b, b)),
-        damage=damage,
-        notes=tuple(accounting.describe_ends(lines_a, lines_b, matched)),
-        plain_a=a.restored.source,
-        plain_b=b.restored.source,
-    )
 
 
 def _shown(

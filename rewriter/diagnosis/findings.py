@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from rewriter.core.labels import short
@@ -15,6 +16,7 @@ from rewriter.core.text import counted, percent
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import label
+from rewriter.locate.types import Launch
 from rewriter.verification.types import LaunchCheck
 
 # What is wrong with a launch:
@@ -38,6 +40,7 @@ FindingKind = Literal[
     "race", "bounds", "aliased", "varies", "corrupted", "inputs", "outputs",
     "eager",
 ]  # fmt: skip
+BY_TEXT = "shown by the text of the wrapper"
 # How certain a finding is; `possible` is one of several that may be to blame.
 Certainty = Literal["shown", "likely", "possible"]
 
@@ -86,6 +89,23 @@ class Finding:
         facts = ("artifact", "run", "launch", "iteration", "kernel", "line", "lines")
         where = {name: getattr(about, name) for name in facts}
         return cls(kind, what, shown, certainty, **where, **more)
+
+    @classmethod
+    def in_text(
+        cls, path: Path, run: str, launch: Launch, kind: FindingKind, what: str, **more: Any
+    ) -> Finding:
+        """A finding about a launch that the text of the wrapper at a path shows."""
+        return cls(
+            kind,
+            what,
+            BY_TEXT,
+            artifact=path.name,
+            run=run,
+            launch=launch.index,
+            kernel=launch.kernel,
+            line=launch.line,
+            **more,
+        )
 
     @property
     def label(self) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rewriter.artifact.given_copies import given_copy, signatures
@@ -19,14 +21,13 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import beginning
 from rewriter.core.text import counted
-from rewriter.diagnosis.findings import Finding, FindingKind
+from rewriter.diagnosis.findings import BY_TEXT, Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.dataflow import variable
 from rewriter.dump.names import SourceLine
 from rewriter.locate.operators import takes_shape
 from rewriter.locate.types import Argument, Hazard, Launch
 
-_SHOWN = "shown by the text of the wrapper"
 _UNKNOWN_GRAPH = "the graph of the model is not known: one that returns torch.empty does so too"
 _KINDS: Mapping[Hazard, FindingKind] = {
     "unwritten": "unwritten",
@@ -34,6 +35,11 @@ _KINDS: Mapping[Hazard, FindingKind] = {
     "updated": "unwritten",
     "stale": "stale",
     "freed": "freed",
+}
+_RETURNED: Mapping[FindingKind, str] = {
+    "unwritten": "nothing has written it: the launch that computes it is missing",
+    "stale": "another buffer took its memory over",
+    "freed": "it is deleted before",
 }
 
 
@@ -52,70 +58,189 @@ def examine_lifetimes(
     text of the graph that the wrapper was compiled from, if it is known: a model may return memory
     that it does not write. `extra` are the sources of kernels in other files, as in a package.
     """
-    launches = wrapper.located.launches  # by lines of the wrapper without probes
-    sources = _sources(wrapper, launches, extra)
+    text = _Text(wrapper, run, frozenset(empty), lines, extra)
     wrong = {
         # Of several launches that read the same bad memory, the first one is the finding.
         (argument.hazard, variable(argument.name), launch.scope): (launch, argument)
-        for launch in reversed(launches)
+        for launch in reversed(text.launches)
         if not launch.repeats
-        for argument in _wrong(launch, empty, sources)
+        for argument in text.wrong(launch)
     }
-    outdated = _outdated(wrapper)
     findings = [
-        _unwritten_by_copy(wrapper, launch, argument, run, lines, extra)
-        or _finding(wrapper, launches, launch, argument, run, lines, outdated, sources)
-        for launch, argument in reversed(wrong.values())
+        text.unwritten_by_copy(*one) or text.finding(*one) for one in reversed(wrong.values())
     ]
     known = {variable(argument.name) for _, argument in wrong.values()}
-    findings += _returned(wrapper, run, known.union(empty), graph, lines, extra)
+    findings += text.returned(known.union(empty), graph)
     if findings:
         return Examined(tuple(findings))
+    number = len(text.launches)
     return Examined(
         ruled_out="memory read before it is written, or after it is reused or freed: in the "
-        f"text of {beginning(wrapper.path.name)}, what {counted(len(launches), 'launch')} "
-        f"{'reads' if len(launches) == 1 else 'read'} was written before"
+        f"text of {beginning(wrapper.path.name)}, what {counted(number, 'launch')} "
+        f"{'reads' if number == 1 else 'read'} was written before"
     )
 
 
-def _outdated(wrapper: OpenWrapper) -> frozenset[str]:
-    """The buffers that the wrapper returns after another one took over their memory."""
-    return frozenset(
-        name
-        for entry in wrapper.located.entries
-        for name, hazard in zip(entry.returned or entry.outputs, entry.hazards, strict=False)
-        if hazard == "stale"
-    )
+@dataclass(frozen=True)
+class _Text:
+    """The text of a wrapper, and what else is known of it: see `examine_lifetimes`."""
+
+    wrapper: OpenWrapper
+    run: str
+    empty: frozenset[str]
+    lines: Mapping[int, tuple[SourceLine, ...]] = field(repr=False)
+    extra: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def launches(self) -> Sequence[Launch]:
+        """By lines of the wrapper without probes."""
+        return self.wrapper.located.launches
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """The sources of the kernels."""
+        try:
+            return kernel_sources(self.wrapper, self.extra)
+        except RewriterError:
+            return {}
+
+    @cached_property
+    def outdated(self) -> frozenset[str]:
+        """The buffers that the wrapper returns after another one took over their memory."""
+        return frozenset(
+            name
+            for entry in self.wrapper.located.entries
+            for name, hazard in zip(entry.returned or entry.outputs, entry.hazards, strict=False)
+            if hazard == "stale"
+        )
+
+    def wrong(self, launch: Launch) -> Iterator[Argument]:
+        """The arguments of a launch whose memory does not hold their value."""
+        seen = set()
+        is_shape = takes_shape(launch.kernel)
+        for position, argument in enumerate(launch.args):
+            if is_shape and position == 0 and argument.hazard in ("unwritten", "taken"):
+                continue
+            if argument.hazard == "updated" and not self._reads_first(launch, position):
+                continue
+            is_empty = bool({argument.name, argument.buffer} & self.empty)
+            if argument.hazard and not is_empty and argument.expr not in seen:
+                seen.add(argument.expr)
+                yield argument
+
+    def finding(self, launch: Launch, argument: Argument) -> Finding:
+        kind, name = _KINDS[argument.hazard], variable(argument.name)
+        after = [x for x in self.launches if x.index > launch.index]
+        writers = [x for x in after if self._writes(x, argument)]
+        others: tuple[int, ...] = ()
+        text = [f"line {launch.line}: {launch.kernel} is given {argument.expr}"]
+        if kind == "freed":
+            what = f"reads {name}, which is deleted before it"
+        elif kind == "stale":
+            what = f"reads {name} after another buffer took its memory over"
+            others = tuple(x.index for x in after if _reads_stale(x, name))
+            text.append(f"{name} lies in the memory of {argument.buffer}")
+            text += [f"the call returns {name}"] if name in self.outdated else []
+        elif writers:
+            kind, others = "order", (writers[0].index,)
+            what = (
+                f"reads {name}, which launch #{writers[0].index} {writers[0].kernel} (line "
+                f"{writers[0].line}) writes only afterwards: they have changed places"
+            )
+        else:
+            what = f"reads {name}, which nothing has written: a launch that writes it is missing"
+            if argument.hazard == "taken":
+                text.append(f"its memory still holds {argument.buffer}")
+        lasting = kind == "stale" and (
+            name in self.outdated or self._is_written_over(launch, argument)
+        )
+        return self._at(launch, kind, what, text=tuple(text), others=others, lasting=lasting)
+
+    def unwritten_by_copy(self, launch: Launch, argument: Argument) -> Finding | None:
+        """The finding about an earlier launch that wrote to a copy of what this launch reads."""
+        name = variable(argument.name)
+        copy = self._copy(name, _KINDS[argument.hazard])
+        if copy is None or copy[0].index >= launch.index:
+            return None
+        read = f"{name}, which launch #{launch.index} {launch.kernel} (line {launch.line}) reads"
+        return self._lost(*copy, read)
+
+    def returned(self, known: Collection[str], graph: str) -> Iterator[Finding]:
+        """Findings for returned buffers without a value, except for those in `known`, and those
+        that the model itself returns without writing them."""
+        parsed = parse(graph) if graph else None
+        for entry in self.wrapper.located.entries:
+            names = entry.returned or entry.outputs
+            meant: Collection[int] = ()
+            if parsed is not None and len(parsed.outputs) == len(names):
+                meant = parsed.unwritten
+            returned = zip(names, entry.outputs, entry.hazards, strict=False)
+            for place, (name, buffer, hazard) in enumerate(returned):
+                if not hazard or {name, buffer} & set(known):
+                    continue
+                if hazard == "unwritten" and place in meant:
+                    continue
+                kind = _KINDS[hazard]
+                if (copy := self._copy(name, kind)) is not None:
+                    yield self._lost(*copy, f"{name}, which the call returns")
+                    continue
+                yield Finding(
+                    kind,
+                    f"the wrapper {beginning(self.wrapper.path.name)} returns {name}, and "
+                    f"{_RETURNED[kind]}",
+                    BY_TEXT,
+                    artifact=self.wrapper.path.name,
+                    run=self.run,
+                    kernel="the return of the call",
+                    text=() if hazard != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
+                    whole=True,
+                )
+
+    def _reads_first(self, launch: Launch, position: int) -> bool:
+        return reads_first(self.sources.get(launch.kernel, ""), position)
+
+    def _writes(self, launch: Launch, argument: Argument) -> bool:
+        """Whether a launch gives the buffer of another launch's argument its value: one that
+        updates it needs one, too."""
+        return any(
+            one.hazard in ("", "updated")
+            and not (one.role == "inout" and self._reads_first(launch, position))
+            for position, one in enumerate(launch.args)
+            if one.role != "in"
+            and (
+                variable(one.name) == variable(argument.name)
+                or (one.buffer == argument.buffer and argument.hazard != "taken")
+            )
+        )
+
+    def _is_written_over(self, launch: Launch, argument: Argument) -> bool:
+        """Whether earlier launches wrote, under another name, to the memory that this one reads."""
+        name = variable(argument.name)
+        before = (x for x in self.launches if x.index < launch.index and x.scope == launch.scope)
+        written = [(x, y) for x in before for y in x.args if y.role != "in"]
+        own = max((x.index for x, y in written if variable(y.name) == name), default=-1)
+        return any(
+            x.index > own and y.buffer == argument.buffer and variable(y.name) != name
+            for x, y in written
+        )
+
+    def _copy(self, name: str, kind: FindingKind) -> tuple[Launch, Argument] | None:
+        """The launch that wrote to a copy of an unwritten buffer, and the copy."""
+        return given_copy(self.wrapper, name, self.extra) if kind == "unwritten" else None
+
+    def _lost(self, launch: Launch, copy: Argument, what: str) -> Finding:
+        """A launch that writes to a copy of a buffer, which nothing else writes."""
+        lost = f"writes to a copy, {copy.expr}: nothing has written {what}"
+        return self._at(launch, "unwritten", lost)
+
+    def _at(self, launch: Launch, kind: FindingKind, what: str, **more: Any) -> Finding:
+        lines = self.lines.get(launch.index, ())
+        path, run = self.wrapper.path, self.run
+        return Finding.in_text(path, run, launch, kind, what, lines=lines, **more)
 
 
-def _sources(
-    wrapper: OpenWrapper, launches: Sequence[Launch], extra: Mapping[str, bytes]
-) -> Mapping[str, str]:
-    """The sources of the kernels, if an argument needs them: see `reads_first`."""
-    if not any(one.hazard for launch in launches for one in launch.args):
-        return {}
-    try:
-        return kernel_sources(wrapper, extra)
-    except RewriterError:
-        return {}
-
-
-def _wrong(
-    launch: Launch, empty: Collection[str], sources: Mapping[str, str]
-) -> Iterator[Argument]:
-    seen = set()
-    is_shape = takes_shape(launch.kernel)
-    for position, argument in enumerate(launch.args):
-        if is_shape and position == 0 and argument.hazard in ("unwritten", "taken"):
-            continue
-        if argument.hazard == "updated" and not reads_first(
-            sources.get(launch.kernel, ""), position
-        ):
-            continue
-        is_empty = bool({argument.name, argument.buffer} & set(empty))
-        if argument.hazard and not is_empty and argument.expr not in seen:
-            seen.add(argument.expr)
-            yield argument
+def _reads_stale(launch: Launch, name: str) -> bool:
+    return any(one.hazard == "stale" and variable(one.name) == name for one in launch.args)
 
 
 def reads_first(text: str, position: int) -> bool:
@@ -146,183 +271,3 @@ def _reads_first(body: str, name: str) -> bool:
         rf"|\batomic_\w+\(&?{any_of}"
     )
     return not re.search(stores, first[0]) and bool(re.search(loads, first[0]))
-
-
-def _finding(
-    wrapper: OpenWrapper,
-    launches: Sequence[Launch],
-    launch: Launch,
-    argument: Argument,
-    run: str,
-    lines: Mapping[int, tuple[SourceLine, ...]],
-    outdated: Collection[str],
-    sources: Mapping[str, str],
-) -> Finding:
-    kind, name = _KINDS[argument.hazard], variable(argument.name)
-    later = [x for x in launches if x.index > launch.index and _writes(x, argument, sources)]
-    others: tuple[int, ...] = ()
-    text = [f"line {launch.line}: {launch.kernel} is given {argument.expr}"]
-    if kind == "freed":
-        what = f"reads {name}, which is deleted before it"
-    elif kind == "stale":
-        what = f"reads {name} after another buffer took its memory over"
-        others = tuple(
-            one.index for one in launches if one.index > launch.index and _reads_stale(one, name)
-        )
-        text.append(f"{name} lies in the memory of {argument.buffer}")
-        text += [f"the call returns {name}"] if name in outdated else []
-    elif later:
-        kind, others = "order", (later[0].index,)
-        what = (
-            f"reads {name}, which launch #{later[0].index} {later[0].kernel} (line "
-            f"{later[0].line}) writes only afterwards: they have changed places"
-        )
-    else:
-        what = f"reads {name}, which nothing has written: a launch that writes it is missing"
-        if argument.hazard == "taken":
-            text.append(f"its memory still holds {argument.buffer}")
-    return _at(
-        wrapper,
-        run,
-        lines,
-        launch,
-        kind,
-        what,
-        text=tuple(text),
-        others=others,
-        lasting=kind == "stale"
-        and (name in outdated or bool(_written_over(launches, launch, argument))),
-    )
-
-
-def _written_over(launches: Sequence[Launch], launch: Launch, argument: Argument) -> list[Launch]:
-    """The earlier launches that wrote, under another name, to the memory that this launch reads."""
-    name = variable(argument.name)
-    before = [one for one in launches if one.index < launch.index and one.scope == launch.scope]
-    own = [x.index for x in before for y in x.args if y.role != "in" and variable(y.name) == name]
-    return [
-        one
-        for one in before
-        if one.index > max(own, default=-1)
-        and any(
-            x.role != "in" and x.buffer == argument.buffer and variable(x.name) != name
-            for x in one.args
-        )
-    ]
-
-
-def _reads_stale(launch: Launch, name: str) -> bool:
-    return any(one.hazard == "stale" and variable(one.name) == name for one in launch.args)
-
-
-def _writes(launch: Launch, argument: Argument, sources: Mapping[str, str]) -> bool:
-    """Whether a launch gives the buffer of another launch's argument its value: one that updates
-    it needs one, too."""
-    return any(
-        one.hazard in ("", "updated")
-        and not (one.role == "inout" and reads_first(sources.get(launch.kernel, ""), position))
-        for position, one in enumerate(launch.args)
-        if one.role != "in"
-        and (
-            variable(one.name) == variable(argument.name)
-            or (one.buffer == argument.buffer and argument.hazard != "taken")
-        )
-    )
-
-
-def _returned(
-    wrapper: OpenWrapper,
-    run: str,
-    known: Collection[str],
-    graph: str,
-    lines: Mapping[int, tuple[SourceLine, ...]],
-    extra: Mapping[str, bytes],
-) -> Iterator[Finding]:
-    """Findings for returned buffers without a value, except for those in `known`, and those that
-    the model itself returns without writing them."""
-    parsed = parse(graph) if graph else None
-    for entry in wrapper.located.entries:
-        names = entry.returned or entry.outputs
-        meant: Collection[int] = ()
-        if parsed is not None and len(parsed.outputs) == len(names):
-            meant = parsed.unwritten
-        returned = zip(names, entry.outputs, entry.hazards, strict=False)
-        for place, (name, buffer, hazard) in enumerate(returned):
-            if not hazard or {name, buffer} & set(known):
-                continue
-            if hazard == "unwritten" and place in meant:
-                continue
-            kind = _KINDS[hazard]
-            copy = given_copy(wrapper, name, extra) if kind == "unwritten" else None
-            if copy is not None:
-                yield _lost(wrapper, run, lines, *copy, f"{name}, which the call returns")
-                continue
-            how = {
-                "unwritten": "nothing has written it: the launch that computes it is missing",
-                "stale": "another buffer took its memory over",
-                "freed": "it is deleted before",
-            }[kind]
-            yield Finding(
-                kind,
-                f"the wrapper {beginning(wrapper.path.name)} returns {name}, and {how}",
-                _SHOWN,
-                artifact=wrapper.path.name,
-                run=run,
-                kernel="the return of the call",
-                text=() if hazard != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
-                whole=True,
-            )
-
-
-def _unwritten_by_copy(
-    wrapper: OpenWrapper,
-    launch: Launch,
-    argument: Argument,
-    run: str,
-    lines: Mapping[int, tuple[SourceLine, ...]],
-    extra: Mapping[str, bytes],
-) -> Finding | None:
-    """The finding about an earlier launch that wrote to a copy of what this launch reads."""
-    name = variable(argument.name)
-    copy = given_copy(wrapper, name, extra) if _KINDS[argument.hazard] == "unwritten" else None
-    if copy is None or copy[0].index >= launch.index:
-        return None
-    read = f"{name}, which launch #{launch.index} {launch.kernel} (line {launch.line}) reads"
-    return _lost(wrapper, run, lines, *copy, read)
-
-
-def _lost(
-    wrapper: OpenWrapper,
-    run: str,
-    lines: Mapping[int, tuple[SourceLine, ...]],
-    launch: Launch,
-    copy: Argument,
-    what: str,
-) -> Finding:
-    """A launch that writes to a copy of a buffer, which nothing else writes."""
-    lost = f"writes to a copy, {copy.expr}: nothing has written {what}"
-    return _at(wrapper, run, lines, launch, "unwritten", lost)
-
-
-def _at(
-    wrapper: OpenWrapper,
-    run: str,
-    lines: Mapping[int, tuple[SourceLine, ...]],
-    launch: Launch,
-    kind: FindingKind,
-    what: str,
-    **more: Any,
-) -> Finding:
-    """A finding about a launch, shown by the text of its wrapper."""
-    return Finding(
-        kind,
-        what,
-        _SHOWN,
-        artifact=wrapper.path.name,
-        run=run,
-        launch=launch.index,
-        kernel=launch.kernel,
-        line=launch.line,
-        lines=lines.get(launch.index, ()),
-        **more,
-    )

@@ -7,9 +7,7 @@ from rewriter.core.labels import beginning
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
-from rewriter.locate.races import Race, find_races, is_collective
-
-_SHOWN = "shown by the text of the wrapper"
+from rewriter.locate.races import find_races, is_collective
 
 
 def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
@@ -19,7 +17,13 @@ def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     collectives = sum(map(is_collective, launches))
     races = find_races(wrapper.located, launches)
     if races:
-        return Examined(tuple(_finding(wrapper, race, run) for race in races))
+        found = (
+            Finding.in_text(
+                wrapper.path, run, x.launch, "race", x.sentence, others=(x.other.index,)
+            )
+            for x in races
+        )
+        return Examined(tuple(found))
     if len(streams) < 2 and not collectives:
         return Examined()
     what = counted(len(streams), "stream") if len(streams) > 1 else ""
@@ -27,18 +31,4 @@ def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     return Examined(
         ruled_out=f"a race: in the text of {beginning(wrapper.path.name)}, "
         f"{' and '.join(filter(None, (what, beside)))} wait for what they read"
-    )
-
-
-def _finding(wrapper: OpenWrapper, race: Race, run: str) -> Finding:
-    return Finding(
-        "race",
-        race.sentence,
-        _SHOWN,
-        artifact=wrapper.path.name,
-        run=run,
-        launch=race.launch.index,
-        kernel=race.launch.kernel,
-        line=race.launch.line,
-        others=(race.other.index,),
     )

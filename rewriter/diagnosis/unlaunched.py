@@ -13,7 +13,7 @@ from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import beginning
-from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.findings import BY_TEXT, Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.locate.types import KernelSource, Launch
 
@@ -76,7 +76,7 @@ def _finding(
         "missing",
         f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
         f"no launch runs it: its launch is missing{where}",
-        "shown by the text of the wrapper",
+        BY_TEXT,
         artifact=wrapper.path.name,
         run=run,
         launch=min(known) if known else at,

@@ -17,8 +17,6 @@ from rewriter.report import compared
 from rewriter.report.compared import DumpSources
 from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
 
-_IN_FULL = 8  # replicas that have launches of their own on the page
-
 
 def report(
     result: Ranks, sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources())
@@ -29,8 +27,6 @@ def report(
 
     `sides` tell where the sources of kernels are, as for `compared.report`.
     """
-    if len(result.replicas) <= _IN_FULL:
-        result = result.in_full
     whole = merged(result)
     base = compared.report(whole, sides, describe_ranks.verdict(result))
     shown: dict[int, tuple[ReportedRun, ReportedLaunch]] = {}

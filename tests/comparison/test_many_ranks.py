@@ -48,12 +48,21 @@ def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
 
 def _shown(dump: Path) -> tuple[str, list[str], str, Any]:
     found = compare_ranks(dump)
+    document = msgspec.to_builtins(ranks_document(found))
+    for replica in document["replicas"]:
+        assert (replica.pop("alike") is None) == (replica.pop("comparison") is not None)
     return (
         describe_ranks.verdict(found),
         list(describe_ranks.lines(found)),
         describe_ranks.groups(found),
-        msgspec.to_builtins(ranks_document(found)),
+        document,
     )
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also few ranks share comparisons."""
+    monkeypatch.setattr(ranks, "FEW", 1)
 
 
 def _edit(dump: Path, rank: int, old: str, new: str) -> None:

@@ -493,7 +493,6 @@ def save(tensor: torch.Tensor, path: Path) -> Path:
 def test_files(dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "BLOCK", 100)
     monkeypatch.setattr(metrics, "BLOCK", 100)
-    monkeypatch.setattr(tensors, "_PART", 300)
     a, b = (
         drawn(1, 720, dtype, "usual").view(8, 9, 10),
         drawn(2, 720, dtype, "usual").view(8, 9, 10),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -45,10 +45,15 @@ class ReplicaEntry(Entry, frozen=True, kw_only=True):
             "received"
         ),
     ]
+    alike: Annotated[
+        Count | None,
+        Meta(description="The rank that compares like this one, if many do: see its comparison"),
+    ]
     comparison: Annotated[
         ComparisonEntry | None,
         Meta(
-            description="A is this rank, B the reference. Null where the two have nothing in common"
+            description="A is this rank, B the reference. Null where the two have nothing in "
+            "common, and where another rank compares alike"
         ),
     ]
 
@@ -56,6 +61,7 @@ class ReplicaEntry(Entry, frozen=True, kw_only=True):
 class RanksDocument(Document, frozen=True, kw_only=True, tag="rewriter.ranks"):
     """`rewriter compare --ranks --json`."""
 
+    version: Literal[2] = 2  # type: ignore[assignment]
     verdict: Annotated[
         RanksOutcome,
         Meta(
@@ -96,18 +102,19 @@ def ranks_document(ranks: Ranks) -> RanksDocument:
         first=_parting(parted, parted.first) if parted and parted.first else None,
         groups=tuple(map(tuple, ranks.groups)),
         odd=tuple(ranks.odd),
-        replicas=tuple(_replica(ranks.whole(replica)) for replica in ranks.replicas),
+        replicas=tuple(map(_replica, ranks.replicas)),
     )
 
 
 def _replica(replica: Replica) -> ReplicaEntry:
-    comparison = replica.comparison
+    comparison, is_alike = replica.comparison, replica.alike is not None
     return ReplicaEntry(
         rank=replica.rank,
         sentence=describe_ranks.line(replica),
         partings=tuple(_parting(replica, divergence) for divergence in replica.divergences),
         given=tuple(_parting(replica, divergence) for divergence in replica.given),
-        comparison=None if comparison is None else comparison_entry(comparison),
+        alike=replica.alike,
+        comparison=None if comparison is None or is_alike else comparison_entry(comparison),
     )
 
 

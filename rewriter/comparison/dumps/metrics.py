@@ -56,18 +56,17 @@ def compare(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics:
         partial(elements, tensor.detach().resolve_conj().resolve_neg().permute(order))
         for tensor in (a, b)
     )
-    totals = measure(read_a, read_b, 0, a.numel(), tolerance)
-    return totals.metrics(tuple(a.shape), order)
+    return measure(read_a, read_b, a.numel(), tolerance).metrics(tuple(a.shape), order)
 
 
-def measure(a: Reader, b: Reader, first: int, last: int, tolerance: Tolerance) -> Totals:
-    """Measure the elements from one position to another."""
+def measure(a: Reader, b: Reader, numel: int, tolerance: Tolerance) -> Totals:
+    """Measure the elements block by block."""
     totals = Totals()
     # Temporary tensors are reused: the allocator would return the memory of each to the system, and
     # getting it again takes longer than the arithmetic.
-    scratch = Scratch(min(last - first, BLOCK), 4)
-    for start in range(first, last, BLOCK):
-        end = min(start + BLOCK, last)
+    scratch = Scratch(min(numel, BLOCK), 4)
+    for start in range(0, numel, BLOCK):
+        end = min(start + BLOCK, numel)
         block_a, block_b = a(start, end), b(start, end)
         found = None
         if _in_float32(block_a) and _in_float32(block_b):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
 
 _SIZE = 1 << 18  # the assumed work per rank, for `parallel`
+FEW = 8  # ranks beside the reference that are all shown in full
 _APART = ("nothing-in-common", "nothing-to-compare")
 
 
@@ -38,18 +39,6 @@ class Ranks:
     replicas: tuple[Replica, ...]
     groups: tuple[tuple[int, ...], ...] = ()
     odd: tuple[int, ...] = ()
-    again: Callable[[Ranks, int], Replica] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def in_full(self) -> Ranks:
-        """The same, with a separate comparison for each replica."""
-        return replace(self, replicas=tuple(map(self.whole, self.replicas)))
-
-    def whole(self, replica: Replica) -> Replica:
-        """A replica with its own comparison, which is made now if it shared one."""
-        if replica.alike is None or self.again is None:
-            return replica
-        return self.again(self, replica.rank)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -135,14 +124,8 @@ def compare_ranks(
             replicas.append(made)
             if likeness is not None:
                 known[likeness] = made
-        result = Ranks(dump.path, dump.manifest, reference, tuple(replicas), again=again)
+        result = Ranks(dump.path, dump.manifest, reference, tuple(replicas))
         return _grouped(result, dumps, tolerances)
-
-    def again(result: Ranks, rank: int) -> Replica:
-        reference = dumps[result.reference]
-        return _replica(
-            _fresh(dumps[rank]), reference, rank, tolerances, patterns, own, _Counted(None)
-        )
 
     result = against(next(iter(dumps)))
     if all(replica.comparison is None for replica in result.replicas):
@@ -161,11 +144,8 @@ def _likenesses(
     dumps: Sequence[Dump], reference: Dump, tolerances: Tolerances
 ) -> list[Likeness | None]:
     """The key for each rank's comparison with the reference, if known: ranks with equal keys
-    compare alike."""
-    if len(dumps) < 2:
-        return [None] * len(dumps)
-    found = Reference(reference.runs, tolerances)
-    if not found.is_comparable:
+    compare alike. None of few ranks, each of which is compared by itself."""
+    if len(dumps) <= FEW or not (found := Reference(reference.runs, tolerances)).is_comparable:
         return [None] * len(dumps)
     calls = [dump.runs for dump in dumps]
     shared = parallel.results(lambda runs: (found.find(runs),), calls, [_SIZE] * len(calls))

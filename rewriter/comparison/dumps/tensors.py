@@ -23,14 +23,11 @@ import torch
 
 from rewriter.comparison.dumps import metrics
 from rewriter.comparison.dumps.metrics import BLOCK, Reader, check
-from rewriter.comparison.dumps.totals import Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.core.errors import RewriterError
 from rewriter.core.strides import is_dense, memory_order
 from rewriter.dump.saved import load
 
-# Elements that one thread takes at a time from a large tensor: longer parts have fewer new maxima.
-_PART = 256 * BLOCK
 # Files up to this size take more time in the interpreter than in torch, so threads do not help.
 _SMALL_FILE = 1 << 18
 # More threads than this would wait for each other's hold of the interpreter.
@@ -65,20 +62,9 @@ def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
 def _submit(
     pool: ThreadPoolExecutor, a: Path, b: Path, tolerance: Tolerance
 ) -> Callable[[], Metrics]:
-    size = max(_size(a), _size(b))
-    if size <= _SMALL_FILE:
+    if max(_size(a), _size(b)) <= _SMALL_FILE:
         return partial(_compare, a, b, tolerance)
-    if size <= _PART:
-        return pool.submit(_compare, a, b, tolerance).result
-    saved_a, saved_b = _open(a), _open(b)
-    order = _common_order(saved_a, saved_b)
-    if order is None:
-        return pool.submit(_compare, a, b, tolerance).result
-    parts = [
-        pool.submit(_measure, saved_a, saved_b, first, tolerance)
-        for first in range(0, saved_a.numel, _PART)
-    ]
-    return lambda: _combine((part.result() for part in parts), saved_a.layout.shape, order)
+    return pool.submit(_compare, a, b, tolerance).result
 
 
 def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
@@ -89,23 +75,9 @@ def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
         if one.shape != other.shape:
             one, other = one.reshape(-1), other.reshape(-1)
         return metrics.compare(one, other, tolerance)
-    parts = (
-        _measure(saved_a, saved_b, first, tolerance) for first in range(0, saved_a.numel, _PART)
-    )
-    return _combine(parts, saved_a.layout.shape, order)
-
-
-def _measure(a: _Saved, b: _Saved, first: int, tolerance: Tolerance) -> Totals:
-    last = min(first + _PART, a.numel)
-    with _reader(a) as read_a, _reader(b) as read_b:
-        return metrics.measure(read_a, read_b, first, last, tolerance)
-
-
-def _combine(parts: Iterable[Totals], shape: tuple[int, ...], order: tuple[int, ...]) -> Metrics:
-    totals = Totals()
-    for part in parts:
-        totals.add(part)
-    return totals.metrics(shape, order)
+    with _reader(saved_a) as read_a, _reader(saved_b) as read_b:
+        totals = metrics.measure(read_a, read_b, saved_a.numel, tolerance)
+    return totals.metrics(saved_a.layout.shape, order)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -11,7 +11,9 @@ from rewriter.core.documents import Count, Entry, LineNumber, Row, as_json, entr
 from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.verdict import (
+    ElementRead,
     ElementStep,
+    Held,
     NonFiniteOrigin,
     Producer,
     Verdict,
@@ -43,31 +45,6 @@ class ProducerEntry(Entry, frozen=True, kw_only=True):
     value: Annotated[Row | None, Meta(description="What it was then; null if not recorded")]
 
 
-class HeldEntry(Entry, frozen=True, kw_only=True, rename={"name": "arg"}):
-    """A tensor that holds NaN, or infinities that became NaN."""
-
-    name: str
-    what: Literal["nan", "inf"]
-    count: Count
-    numel: Count
-    where: Annotated[str, Meta(description="Empty if it was not saved")]
-
-
-class ElementReadEntry(
-    Entry, frozen=True, kw_only=True, rename={"name": "arg", "is_finite": "finite"}
-):
-    """What was read of an argument to make one element."""
-
-    name: str
-    index: Annotated[
-        tuple[Count, ...] | None,
-        Meta(description="Of many, the first one that is not finite, or null"),
-    ]
-    place: Annotated[str, Meta(description="Such as [3, :]; empty of one element")]
-    text: Annotated[str, Meta(description="The value; of many, how many they are and their range")]
-    is_finite: bool
-
-
 class ElementStepEntry(Entry, frozen=True, kw_only=True, rename={"name": "arg"}):
     """One element, as a launch made it."""
 
@@ -77,7 +54,7 @@ class ElementStepEntry(Entry, frozen=True, kw_only=True, rename={"name": "arg"})
     name: str
     index: tuple[Count, ...]
     text: Annotated[str, Meta(description="The value")]
-    reads: tuple[ElementReadEntry, ...]
+    reads: tuple[ElementRead, ...]
 
 
 # A row has many fields of its own.
@@ -123,7 +100,7 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
     probes: tuple[str, ...]
-    held: tuple[HeldEntry, ...]
+    held: tuple[Held, ...]
     cause: Annotated[
         ProducerEntry | None,
         Meta(description="The launch that made the infinities which became NaN"),

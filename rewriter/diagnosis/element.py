@@ -198,7 +198,7 @@ def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
         sizes = [size for at, size in zip(place, one.value.shape, strict=True) if at is None]
         inner = iter([int(x) for x in held.reshape(sizes).nonzero()[0]])
         index = tuple(next(inner) if at is None else at for at in place)
-    return ElementRead(one.name, index, text, finite.numel() == row.numel(), f"[{shown}]")
+    return ElementRead(one.name, index, f"[{shown}]", text, finite.numel() == row.numel())
 
 
 def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
@@ -220,4 +220,4 @@ def _text(value: torch.Tensor) -> str:
 
 def _element(one: _Given, place: Index) -> ElementRead:
     value = one.value[place]
-    return ElementRead(one.name, place, _text(value), bool(value.isfinite()))
+    return ElementRead(one.name, place, "", _text(value), bool(value.isfinite()))

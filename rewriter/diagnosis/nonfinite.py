@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis import loss_scaling
 from rewriter.diagnosis.element import follow
@@ -126,7 +128,7 @@ def _with_values(verdict: Verdict, run: RunDump, flow: Flow) -> Verdict:
     same = [(x, rows[x.name]) for x in verdict.held if x.name in rows]
     if any(row.count(held.what) != held.count for held, row in same) or not same:
         return verdict  # the two runs differ: the wrapper draws random numbers
-    held = tuple(replace(x, where=where(run.path, row, x.what)) for x, row in same)
+    held = tuple(structs.replace(x, where=where(run.path, row, x.what)) for x, row in same)
     first, row = same[0]
     followed = follow(run, flow, node, row, first.what) if verdict.launch is not None else ()
     return replace(verdict, held=held, followed=followed)

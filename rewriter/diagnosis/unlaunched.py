@@ -30,8 +30,7 @@ def examine_kernels(
         kernels = find_kernels(wrapper)
     except RewriterError:  # locating launches does not need the kernels
         return Examined()
-    launches = wrapper.located.launches  # by lines of the wrapper without probes
-    launched = {launch.kernel for launch in launches}
+    launched = {launch.kernel for launch in wrapper.located.launches}
     # Unrecognised calls may launch any kernel, and a multi-kernel launches one of its choices.
     unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")
     unknown += " ".join(call.text for call in wrapper.unrecognised)
@@ -45,9 +44,7 @@ def examine_kernels(
             return Examined()
         known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
         return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched")
-    return Examined(
-        tuple(_finding(wrapper, kernel, kernels, launches, run, readers) for kernel in idle)
-    )
+    return Examined(tuple(_finding(wrapper, kernel, kernels, run, readers) for kernel in idle))
 
 
 def _is_chosen(kernel: KernelSource, kernels: Sequence[KernelSource], unknown: str) -> bool:
@@ -61,17 +58,16 @@ def _finding(
     wrapper: OpenWrapper,
     kernel: KernelSource,
     kernels: Sequence[KernelSource],
-    launches: Sequence[Launch],
     run: str,
     readers: Sequence[int],
 ) -> Finding:
     line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
-    before = _launched_before(kernel, kernels, launches)
+    before = _launched_before(kernel, kernels, wrapper.located.launches)
     at = 0 if before is None else before.index + 1
-    known = [one for one in readers if one >= at]
-    where = f", before launch #{min(known)}" if known else ""
-    if not where and before is not None:
-        where = f", behind launch #{before.index} {before.kernel}"
+    where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
+    if known := [one for one in readers if one >= at]:
+        at = min(known)
+        where = f", before launch #{at}"
     return Finding(
         "missing",
         f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
@@ -79,7 +75,7 @@ def _finding(
         BY_TEXT,
         artifact=wrapper.path.name,
         run=run,
-        launch=min(known) if known else at,
+        launch=at,
         kernel=kernel.name,
         line=line,
         whole=True,

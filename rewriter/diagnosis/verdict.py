@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Meta
+
+from rewriter.core.documents import Count, Entry
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.text import some
 from rewriter.core.types import Json
@@ -162,33 +165,31 @@ class VerdictArgument:
         return f"{self.name} ({named})" if named else self.name
 
 
-@dataclass(frozen=True)
-class Held:
-    """A tensor that holds NaN (`what` is "nan") or infinities ("inf"): how many, of how many
-    elements, and where in the tensor; `where` is empty if it was not saved."""
+class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
+    """A tensor that holds NaN, or infinities that became NaN."""
 
     name: str
     what: Literal["nan", "inf"]
-    count: int
-    numel: int
-    where: str = ""
+    count: Count
+    numel: Count
+    where: Annotated[str, Meta(description="Empty if it was not saved")]
 
     def __str__(self) -> str:
         elements = "element" if self.numel == 1 else "elements"
         return f"{self.count:,} of {self.numel:,} {elements} of {self.name}"
 
 
-@dataclass(frozen=True)
-class ElementRead:
-    """The elements of an argument that one element was made from: the one at `index`, or those at
-    `place`, such as `[3, :]`. For several, `text` summarizes them, and `index` is the first one
-    that is not finite, `None` if all are."""
+class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_finite": "finite"}):
+    """What was read of an argument to make one element."""
 
     name: str
-    index: tuple[int, ...] | None
-    text: str
+    index: Annotated[
+        tuple[Count, ...] | None,
+        Meta(description="Of many, the first one that is not finite, or null"),
+    ]
+    place: Annotated[str, Meta(description="Such as [3, :]; empty of one element")]
+    text: Annotated[str, Meta(description="The value; of many, how many they are and their range")]
     is_finite: bool
-    place: str = ""
 
     def __str__(self) -> str:
         if self.place:

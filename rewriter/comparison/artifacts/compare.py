@@ -104,11 +104,8 @@ def _patched(a: Artifact, b: Artifact, differences: tuple[WrapperDifference, ...
     assert a.package is not None
     assert b.package is not None
     patched = [one.manifest is not None and not one.is_sources for one in (a.package, b.package)]
-    if all(patched) and (package := packages.between_patched(a.package, b.package)):
-        return Difference(a.path, b.path, "different", differences, package=package)
     notes = []
-    differ = any(one.verdict == "instrumented" for one in differences)
-    if any(patched) and (differ or not all(patched)):
+    if any(patched):
         sides = "A and B" if all(patched) else "A" if patched[0] else "B"
         notes.append(f"the library with the probes in {sides} was built, and is not compared")
         notes.append(built.FORGEABLE)

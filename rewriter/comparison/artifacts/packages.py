@@ -59,28 +59,6 @@ def is_same_original(a: Package, b: Package) -> bool:
     return original is not None and original == _original_hash(b)
 
 
-def between_patched(a: Package, b: Package) -> PackageDifference | None:
-    """What differs between two patched packages of one original, except what their probes explain.
-
-    Probes explain different libraries, if the probes in the sources differ, and the manifests that
-    list them. `None` if nothing else differs.
-    """
-    hashes_a, hashes_b = member_hashes(a), member_hashes(b)
-    explained: set[str | None] = {None}
-    if a.is_folder != b.is_folder:
-        explained |= {pack.MANIFEST, pack.DIRECTORY}  # with these the original can be restored
-    others = {model.name: model for model in b.models}
-    for model in a.models:
-        other = others.get(model.name, model)
-        if model.source != other.source:
-            for package, one in ((a, model), (b, other)):
-                names = (one.wrapper, one.library)
-                explained |= {name.removeprefix(package.root) for name in names if name}
-            explained.add(pack.MANIFEST)
-    members = tuple(one for one in _members(hashes_a, hashes_b) if not {one.a, one.b} <= explained)
-    return PackageDifference(members) if members else None
-
-
 def _original_hash(package: Package) -> str | None:
     """The hash of the file without probes; `None` if it cannot be restored."""
     if isinstance(package.container, Overlay):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from rewriter.comparison.artifacts.buffer_facts import BufferFacts, plain
 from rewriter.core.types import Role
@@ -23,37 +24,19 @@ _ALONE = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
-class LaunchResult:
-    """A result of a launch: the launch's index, and the position among its results."""
+class OperandValue:
+    """What an operand holds. `which` is, by the kind:
 
-    launch: int
-    slot: int
-    name: str = field(compare=False)
+    - `result`, of a launch: the launch, and the position among its results
+    - `input`, from the caller: the position among the inputs
+    - `named`, of which only the name is known, such as a weight: the name
+    - `unwritten`, a buffer that a launch is about to write: the position among these, in the order
+      in which they were allocated
+    """
 
-
-@dataclass(frozen=True)
-class CallerInput:
-    """An input from the caller: its position among the inputs."""
-
-    position: int
-    name: str = field(compare=False)
-
-
-@dataclass(frozen=True)
-class NamedValue:
-    """A variable about which only the name is known, such as a weight."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class UnwrittenBuffer:
-    """A buffer that a launch is about to write: its position among these, in allocation order."""
-
-    position: int
-
-
-OperandValue = LaunchResult | CallerInput | NamedValue | UnwrittenBuffer
+    kind: Literal["result", "input", "named", "unwritten"]
+    which: Any
+    name: str = field(default="", compare=False)
 
 
 class NameMapping:
@@ -125,7 +108,7 @@ class _Follow:
         self._buffers = buffers
         self._inputs = inputs
         self._allocations = {name: i for i, name in enumerate(buffers.sizes)}
-        self._writers: dict[tuple[str, str], LaunchResult] = {}
+        self._writers: dict[tuple[str, str], OperandValue] = {}
 
     def launch(self, launch: Launch) -> tuple[Operand, ...]:
         operands = self._allocated(
@@ -140,7 +123,7 @@ class _Follow:
             if _is_result(argument):
                 slot = slots.setdefault(argument.buffer, len(slots))
                 for name in {argument.buffer, variable(argument)}:
-                    written = LaunchResult(launch.index, slot, argument.name)
+                    written = OperandValue("result", (launch.index, slot), argument.name)
                     # In its scope and in all others, since graph partitions pass names on.
                     self._writers[launch.scope, name] = self._writers["", name] = written
         return operands
@@ -152,7 +135,7 @@ class _Follow:
             return tuple(launch)
         order = {name: i for i, name in enumerate(sorted(names, key=self._allocations.__getitem__))}
         return tuple(
-            replace(x, value=UnwrittenBuffer(order[x.place[1]]))
+            replace(x, value=OperandValue("unwritten", order[x.place[1]]))
             if x.role == "out" and x.type == "tensor"
             else x
             for x in launch
@@ -197,8 +180,9 @@ class _Follow:
                 return written
         for name in (argument.buffer, variable(argument)):
             if name in self._inputs:
-                return CallerInput(self._inputs[name], name)
-        return self._writers.get(("", argument.buffer)) or NamedValue(argument.buffer)
+                return OperandValue("input", self._inputs[name], name)
+        known = self._writers.get(("", argument.buffer))
+        return known or OperandValue("named", argument.buffer, argument.buffer)
 
 
 def variable(argument: Argument) -> str:
@@ -263,8 +247,8 @@ class Matcher:
         if a.type != "tensor" or b.type != "tensor":
             return True
         if a.role == "out" and b.role == "out":
-            both = isinstance(a.value, UnwrittenBuffer) and isinstance(b.value, UnwrittenBuffer)
-            return (not both or a.value == b.value) and self._names.match(a.place, b.place)
+            known = a.value is not None and b.value is not None
+            return (not known or a.value == b.value) and self._names.match(a.place, b.place)
         if not self._same_value(a.value, b.value):
             return False
         # Equal whatever their names are. Results can no longer pair these names differently.
@@ -272,17 +256,18 @@ class Matcher:
         return True
 
     def _same_value(self, a: OperandValue | None, b: OperandValue | None) -> bool:
-        if isinstance(a, LaunchResult) and isinstance(b, LaunchResult):
-            if self.partner.get(a.launch) != b.launch:
+        if a is None or b is None or a.kind != b.kind:
+            return a is b
+        if a.kind == "result":
+            (launch_a, slot_a), (launch_b, slot_b) = a.which, b.which
+            if self.partner.get(launch_a) != launch_b:
                 return False
             # A kernel with other parameters has its results in another order.
-            ordered = self.a.written[a.launch] == self.b.written[b.launch]
-            return a.slot == b.slot or not ordered
-        if isinstance(a, CallerInput) and isinstance(b, CallerInput):
-            return a.position == b.position if self._by_position else a.name == b.name
-        if isinstance(a, NamedValue) and isinstance(b, NamedValue):
-            if a == b:
-                return True
+            ordered = self.a.written[launch_a] == self.b.written[launch_b]
+            return slot_a == slot_b or not ordered
+        if a.kind == "input":
+            return a.which == b.which if self._by_position else a.name == b.name
+        if a.kind == "named" and a != b:
             fresh = a.name not in self._names_b and b.name not in self._names_a
             counted = _NUMBERED.match(a.name) and _NUMBERED.match(b.name)
             return bool(fresh and counted) and self._names.match(a.name, b.name)
@@ -318,37 +303,31 @@ class Matcher:
             return f"{a.form} -> {b.form}".replace("@", variable(b.argument))
         if a.form != b.form or a.type != b.type:
             return f"{shown(a)} -> {shown(b)}"
-        if isinstance(a.value, CallerInput) and isinstance(b.value, CallerInput):
-            return f"input {a.value.position} -> input {b.value.position}"
-        ours, theirs = _source(a), _source(b)
-        if (
-            ours == theirs
-            and isinstance(a.value, LaunchResult)
-            and isinstance(b.value, LaunchResult)
-        ):
-            return f"{ours}, result {a.value.slot} -> {b.value.slot}"
-        return f"{ours} -> {theirs}"
+        kinds = {x.value.kind for x in (a, b) if x.value is not None}
+        ours, theirs = (getattr(x.value, "which", None) for x in (a, b))
+        if kinds == {"input"}:
+            return f"input {ours} -> input {theirs}"
+        if kinds == {"result"} and ours and theirs and _source(a) == _source(b):
+            return f"{_source(a)}, result {ours[1]} -> {theirs[1]}"
+        return f"{_source(a)} -> {_source(b)}"
 
 
-def _source(operand: Operand) -> str:
-    """The variable of an operand, and the launch that wrote it."""
-    name = variable(operand.argument)
-    return f"{name} of #{operand.value.launch}" if isinstance(operand.value, LaunchResult) else name
+def _source(operand: Operand, text: str = "@") -> str:
+    """The variable of an operand, or a text that has it as `@`, and the launch that wrote it."""
+    text = text.replace("@", variable(operand.argument))
+    if operand.value is None or operand.value.kind != "result":
+        return text
+    return f"{text} of #{operand.value.which[0]}"
 
 
 def shown(operand: Operand) -> str:
     """An operand for people: its text, and the launch that wrote it."""
-    text = operand.form.replace("@", variable(operand.argument))
-    return f"{text} of #{operand.value.launch}" if isinstance(operand.value, LaunchResult) else text
+    return _source(operand, operand.form)
 
 
 def _named(operands: Operands) -> frozenset[str]:
-    return frozenset(
-        operand.value.name
-        for launch in operands.of
-        for operand in launch
-        if isinstance(operand.value, NamedValue)
-    )
+    values = (operand.value for launch in operands.of for operand in launch)
+    return frozenset(x.name for x in values if x is not None and x.kind == "named")
 
 
 def learn_renames(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:

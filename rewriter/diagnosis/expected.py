@@ -144,32 +144,23 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
     """Compare element by element, with the looser tolerance of the two types."""
     import torch
 
+    from rewriter.verification.bounded import Bounded, wide
+    from rewriter.verification.judge import compare
+    from rewriter.verification.text import values
+
     names = tuple(str(one.dtype).removeprefix("torch.") for one in (got, want))
     allowed = default(*names)
-    shape = tuple(want.shape)
-    a, b = (
-        one.detach().reshape(shape).to(torch.complex128 if one.is_complex() else torch.float64)
-        for one in (got, want)
-    )
-    error = (a - b).abs()
-    same = (a == b) | (a.isnan() & b.isnan()) | (error <= allowed.atol + allowed.rtol * b.abs())
-    wrong = int((~same).sum())
-    if not wrong:
-        return ComparedOutput(row.arg, 0, want.numel(), "")
-    worst = torch.where(same, -1.0, error.nan_to_num(torch.inf, torch.inf)).reshape(-1).argmax()
-    at = [int(x) for x in torch.unravel_index(worst, shape)]
-    place = f"[{', '.join(map(str, at))}]" if at else ""
+    got, want = (wide(one.detach()) for one in (got.reshape(want.shape), want))
+    if want.is_floating_point():
+        got = got.to(torch.promote_types(got.dtype, want.dtype))
+    size = want.abs().double()
+    bound = torch.where(size.isfinite(), allowed.atol + allowed.rtol * size, 0.0)
+    found = compare(got, Bounded(want, bound))
     line = (
-        f"{row.arg.partition(': ')[2]}{place}  expected {_number(b, worst)}, got "
-        f"{_number(a, worst)}: {wrong:,} of {want.numel():,} elements differ "
-        f"(rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
+        f"{values(row.arg.partition(': ')[2], found)}: {found.wrong:,} of {found.numel:,} elements "
+        f"differ (rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
     )
-    return ComparedOutput(row.arg, wrong, want.numel(), line)
-
-
-def _number(tensor: torch.Tensor, flat: torch.Tensor) -> str:
-    value = tensor.reshape(-1)[int(flat)].item()
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    return ComparedOutput(row.arg, found.wrong, found.numel, line)
 
 
 def _feeding(

@@ -71,6 +71,20 @@ def test_the_launches_that_reach_a_wrong_output_are_known(tmp_path: Path) -> Non
     assert other.feeding == {(2, 0)}
 
 
+@pytest.mark.parametrize(
+    ("want", "at"),
+    [
+        pytest.param(RIGHT[0] * (1 + 1e-5), "[3, 7]", id="beyond-the-tolerance"),
+        pytest.param(RIGHT[0].index_fill(1, torch.tensor(2), torch.nan), "[0, 2]", id="nan"),
+        pytest.param(RIGHT[0].index_fill(1, torch.tensor(2), torch.inf), "[0, 2]", id="inf"),
+    ],
+)
+def test_what_is_not_as_expected(want: torch.Tensor, at: str, tmp_path: Path) -> None:
+    (finding,) = _compared(tmp_path, [want]).examined().findings
+    assert finding.headline.startswith("1 of 1 output (0: buf1)")
+    assert finding.text[0].startswith(f"buf1{at}  expected ")
+
+
 def test_of_no_call_with_these_sizes_there_is_nothing_to_compare(tmp_path: Path) -> None:
     with pytest.raises(RewriterError, match=r"sizes \[3\]; there are rank0/run0: 0: buf1 \[4, 8\]"):
         _compared(tmp_path, [torch.ones(3)])

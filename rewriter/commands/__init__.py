@@ -19,9 +19,7 @@ SUMMARIES: Mapping[str, str] = {
     "strip": "take the probes out again",
     "run": "run a program, a wrapper or a package, with or without probes",
     "control": "switch dormant probes of running programs on and off",
-    "cache": "put probes into the wrappers of Inductor's cache",
-    "live": "start a program so that probes can be put in while it runs",
-    "attach": "put probes into a program that runs, and take them out",
+    "cache": "show the wrappers of Inductor's cache, and restore those that have probes",
     "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "triage": "find the launch that crashes or hangs, its arguments, and the next step",
     "verify": "check that each launch computes what its graph says",
@@ -33,6 +31,13 @@ SUMMARIES: Mapping[str, str] = {
     "doctor": "check what this machine can do, and whether it can run an artifact",
     "demo": "show the tool at work on a small model",
     "completion": "print a script for your shell that completes commands, options and files",
+}
+
+# Commands of earlier versions, and what takes their place.
+GONE: Mapping[str, str] = {
+    "live": "Write: rewriter run --dormant -- COMMAND",
+    "attach": "Start the program with `rewriter run --dormant -- COMMAND`; then write: rewriter "
+    "control PID set print --calls 3",
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rewriter.commands import GONE
 from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.core.terminal import message
 
@@ -127,6 +128,8 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, argparse._SubParsersAction):
             named = "/".join(action.option_strings) or action.metavar
             self._refuse(f"{named} {value!r}: expected one of {', '.join(known)}", value, known)
+        if self.prog == "rewriter" and value in GONE:
+            raise self._error(f"{value!r} is no command any more", GONE[value])
         if Path(value).exists():
             hint = f"It is a file. Did you mean `{self.prog} list {value}`?"
             raise self._error(f"{value!r} is no command", hint)

@@ -166,8 +166,9 @@ def _calls(ran: HookedRun) -> list[Line]:
     asked = ran.probed[0].result.selection if ran.probed and ran.probed[0].result else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
-    # The probe `record` keeps only the last calls.
-    is_part = chosen or is_full or (asked is not None and "record" in asked.probes)
+    # The probe `record` keeps only the last calls, and dormant probes those that were asked for.
+    is_few = asked is not None and (asked.dormant or "record" in asked.probes)
+    is_part = chosen or is_full or is_few
     rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
         [one.short, one.wrapper.graph, str(len(one.result.plan.probed)), str(number)]

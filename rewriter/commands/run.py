@@ -33,8 +33,8 @@ def add(parser: Parser) -> None:
     parser.group("the run").add_argument(
         "--dormant",
         action="store_true",
-        help="with --print-env: the probes (default: all) do nothing until `rewriter control` "
-        "switches them on",
+        help="of a program: the probes (default: all) do nothing until `rewriter control` switches "
+        "them on",
     )
     parser.add_examples(
         *options.examples(parser.prog),
@@ -55,6 +55,10 @@ def add(parser: Parser) -> None:
             "rewriter run cache.dump/rank0/run6 --probe print",
         ),
         (
+            "a program that is looked into later: rewriter control PID set print --calls 3",
+            "rewriter run --dormant -- python train.py",
+        ),
+        (
             "the variables for a service that something else starts",
             "rewriter run --print-env --probe nan -d nan.dump",
         ),
@@ -73,17 +77,15 @@ def act(arguments: argparse.Namespace) -> int:
     words = arguments.artifact
     if arguments.print_env:
         return _program.print_environment(arguments, words)
-    options.refuse_idle(
-        {"--dormant": arguments.dormant},
-        "what is started here is probed from its first call",
-        "`rewriter run --print-env --dormant` prints the variables with which a program starts.",
-    )
     if (command := behind_dashes(arguments)) is not None:
         _program.refuse_artifacts(words[: max(0, len(words) - len(command))])
         _program.refuse_options_of_artifacts(arguments)
         return _program.act(arguments, command)
     if len(words) != 1:
         raise _program.no_program(words)
+    options.refuse_idle(
+        {"--dormant": arguments.dormant}, "an artifact is called once, with the probes on"
+    )
     if is_library(Path(words[0])):
         from rewriter.commands import _library
 

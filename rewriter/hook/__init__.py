@@ -6,15 +6,13 @@ program, and keeps what was asked.
 """
 
 import os
-import socket
 import tempfile
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 _LONGEST = 60  # bytes of a directory for sockets, whose whole path has at most 107
 
-# At the front of `PYTHONPATH`, it has a program ask for probes, or listen for `rewriter attach`.
+# At the front of `PYTHONPATH`, it has a program ask for probes.
 STARTUP = Path(__file__).parent / "startup"
 
 
@@ -34,19 +32,3 @@ def of_probes(dump: Path, command: str, *, quiet: bool) -> dict[str, str]:
     """The variables that the probes themselves read."""
     found = {"REWRITER_DUMP": str(dump), "REWRITER_COMMAND": command}
     return found | ({"REWRITER_QUIET": "1"} if quiet else {})
-
-
-def accept_all(listener: socket.socket, talk: Callable[[socket.socket], None]) -> threading.Thread:
-    """Have a thread wait at a socket until that is shut down, and others talk with who connects."""
-
-    def wait() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=talk, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=wait, name="rewriter", daemon=True)
-    thread.start()
-    return thread

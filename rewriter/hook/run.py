@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import cache_directory
+from rewriter.runtime.control import VARIABLE as CONTROL
 
 Tell = Callable[[str], None]
 _NAMED = 12  # wrappers or kernels named in an error
@@ -130,7 +132,7 @@ def _start(
     with server.listening(place) as address:
         ended = program.run(
             request.program,
-            _environment(request, place, dump) | {SOCKET: str(address)},
+            _environment(request, place, dump, tell) | {SOCKET: str(address)},
             signals,
             tell,
             request.stdin,
@@ -147,7 +149,7 @@ def _start(
     )
 
 
-def _environment(request: Request, place: Path, dump: Path | None) -> dict[str, str]:
+def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -157,6 +159,12 @@ def _environment(request: Request, place: Path, dump: Path | None) -> dict[str, 
     environment["PYTHONPATH"] = search_path(environment)
     if dump is not None:
         environment |= of_probes(dump, request.command, quiet=request.quiet)
+    if request.selection is not None and request.selection.dormant:
+        control = os.environ.get(CONTROL) or str(place / "control")
+        environment[CONTROL] = control
+        tell(
+            f"probes are off; to switch some on: rewriter control {shlex.quote(control)} set print"
+        )
     if request.blocking:
         environment |= blocking_environment()
     return environment

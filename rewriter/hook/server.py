@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,6 @@ from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.types import Json
-from rewriter.hook import accept_all
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import matches
 from rewriter.instrumentation.types import Instrumented, Selection
@@ -84,7 +83,8 @@ class Server:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / SOCKET))
             listener.listen(128)
-            thread = accept_all(listener, self._talk)
+            thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+            thread.start()
             try:
                 yield folder / SOCKET
             finally:
@@ -95,6 +95,13 @@ class Server:
     def idle(self) -> float:
         """For how many seconds nobody has asked."""
         return time.monotonic() - self.asked
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Have threads answer whoever connects, until the socket is shut down."""
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream:

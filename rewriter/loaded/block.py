@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +15,14 @@ from rewriter.instrumentation.types import Selection
 class Block:
     """The probes of one `probing`, and the directory that they record to.
 
-    `calls` counts the finished calls, by the wrapper's path; `latest` is the time of the last one.
+    `calls` counts the finished calls, by the wrapper's path.
     """
 
     selection: Selection
     directory: Path
     echo: bool
     calls: Counter[str] = field(default_factory=Counter)
-    latest: float = field(default_factory=time.monotonic)
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _notes: dict[str, None] = field(default_factory=dict)
     # For the wrappers that were called: how many have a selected launch, the error for one that has
     # none, and for each part of the selection, how many have no launch that it names.
@@ -48,10 +46,8 @@ class Block:
 
     def count(self, path: str) -> None:
         """A call of the wrapper at `path` ended."""
-        with self.changed:
+        with self._lock:
             self.calls[path] += 1
-            self.latest = time.monotonic()
-            self.changed.notify_all()
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from rewriter.core.types import ArgsMode, When
 from rewriter.instrumentation.select import select
-from rewriter.instrumentation.types import Selection
 from rewriter.loaded.block import Block
 from rewriter.loaded.exchange import Exchange
 from rewriter.loaded.find import entry_of, loaded_entries
@@ -72,15 +71,6 @@ def probing(
         max_bytes=max_bytes,
         allow=allow,
     )
-    with probing_for(selection, directory, echo=echo) as (_, dump):
-        yield dump
-
-
-@contextmanager
-def probing_for(
-    selection: Selection, directory: str | Path | None, *, echo: bool
-) -> Iterator[tuple[Block, ProbedCalls]]:
-    """The same for a selection. Also yields the block, which counts the calls so far."""
     temporary = None
     if directory is None:
         temporary = TemporaryDump()
@@ -89,7 +79,7 @@ def probing_for(
     dump = ProbedCalls(block, temporary)
     try:
         _PROCESS.add(block)
-        yield block, dump
+        yield dump
     finally:
         _PROCESS.remove(block)
 

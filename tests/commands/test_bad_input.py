@@ -284,9 +284,9 @@ REQUESTS = {
         "is no package",
     ),
     "a program without dashes": (
-        ["live", "python", "x.py"],
+        ["run", "python", "x.py"],
         "no-program",
-        "rewriter live -- python x.py",
+        "rewriter run -- python x.py",
     ),
     "an unknown probe": (["instrument", "{plain}", "--probe", "prnt"], "unknown-probe", "'print'"),
     "a kernel that is not there": (

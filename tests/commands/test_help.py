@@ -110,7 +110,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["xyzzy"], "rewriter [options] COMMAND ...", "`rewriter --help` shows"),
         (["help", "lst"], "rewriter [options] COMMAND ...", "Did you mean list?"),
         (["list", "--jsn", "a"], "rewriter list [options] ARTIFACT", "Did you mean --json?"),
-        (["attach", "1", "--json"], "rewriter attach [options] PID", "--json\n  `rewriter attach"),
+        (["strip", "1", "--jsob"], "rewriter strip [options] ARTIFACT", "Did you mean --json?"),
         (["list", "--jsn"], "rewriter list [options] ARTIFACT", "no option --jsn"),
         (["list", "-x"], "rewriter list [options] ARTIFACT", "no option -x"),
         (["list", "a", "b"], "rewriter list [options] ARTIFACT", "unexpected argument 'b'"),
@@ -119,7 +119,8 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["run", "a", "--seed", "q"], "rewriter run [options] ARTIFACT", "invalid int value: 'q'"),
         (["run", "a", "--timeout", "1m"], "rewriter run [options] ARTIFACT", "seconds above 0"),
         (["repro", "a", "--timeout", "0"], "rewriter repro [options] DUMP", "seconds above 0"),
-        (["attach", "1", "--seconds", "-1"], "rewriter attach [options] PID", "seconds above 0"),
+        (["attach", "1"], "rewriter [options] COMMAND ...", "control PID set print --calls 3"),
+        (["live", "--", "x"], "rewriter [options] COMMAND ...", "run --dormant -- COMMAND"),
         (["run", "a", "--when", "bfore"], "rewriter run [options] ARTIFACT", "mean before?"),
         (
             ["run", "--probes=print", "--", "x", "--jsn"],

@@ -100,7 +100,7 @@ def test_it_hands_over_to_the_module_that_it_displaces(folder: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("variable", ["REWRITER_HOOK", "REWRITER_LIVE", "REWRITER_NOTHING"])
+@pytest.mark.parametrize("variable", ["REWRITER_HOOK", "REWRITER_NOTHING"])
 def test_a_program_without_torch_has_the_same_modules(variable: str, folder: Path) -> None:
     plain = python(folder, MODULES, path=str(folder))
     hooked = python(folder, MODULES, **{variable: folder / "socket"})
@@ -199,14 +199,6 @@ def test_a_process_that_has_imported_the_compiler_already(folder: Path) -> None:
     with server.listening(folder / "socket"):
         done = python(folder, code, "wrapper.py", path=str(folder), REWRITER_HOOK=folder / "socket")
     assert done.stdout.split() == ["2"], done.stderr
-
-
-def test_live_without_this_package_says_so(folder: Path) -> None:
-    """The program goes on."""
-    blocked = "import sys\nsys.modules['rewriter'] = None\n"
-    done = python(folder, blocked + LOAD, "wrapper.py", REWRITER_LIVE=1)
-    assert done.stdout.split() == ["1"]
-    assert done.stderr.startswith("rewriter: this program runs without probes: ModuleNotFound")
 
 
 def test_a_folder_that_is_gone_disturbs_no_call(folder: Path) -> None:

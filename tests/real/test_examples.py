@@ -168,7 +168,6 @@ NOT_PLAYED = {
     ("docs/topics/control.md", "Dormant probes"): "a service of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
-    ("docs/topics/live.md", "In a program that runs"): "two terminals: test_attach.py",
     ("docs/topics/memory.md", "Memory: guard bands and fills"): "a wrapper with a fault",
     ("docs/topics/programs.md", "A program that another command starts"): "a scheduler: "
     "test_program_run.py",

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -525,6 +526,29 @@ def test_triage_starts_it_as_often_as_it_says(
     found = json.loads(done.stdout)
     assert found["run"]["ended"]["signal"] == "SIGABRT"
     assert len((tmp_path / "starts").read_text()) == len(found["steps"]) + 1
+
+
+SWITCH = """\
+load()
+    import subprocess, time
+    control = [sys.executable, '-m', 'rewriter', 'control', os.environ['REWRITER_CONTROL']]
+    subprocess.run([*control, *os.environ['ASKED'].split()], check=True)
+    time.sleep(0.1)
+    for _ in range(64): load()"""
+
+
+@pytest.mark.parametrize("asked", ["set print --calls 2", "show"])
+def test_probes_that_are_switched_on_later(asked: str, run: Run, tmp_path: Path) -> None:
+    """The first call is not recorded; of those that follow, what was asked for."""
+    recorded = 0 if asked == "show" else 2
+    done = run(SWITCH, "--dormant", ASKED=asked)
+    assert (done.returncode, done.stdout.count(LOADED)) == (0, 65), done.stderr
+    assert f"probes are off; to switch some on: rewriter control {tempfile.gettempdir()}" in (
+        done.stderr
+    )
+    assert f"{recorded} launches recorded\n" in done.stderr
+    assert launches(tmp_path / "dump") == recorded
+    assert (tmp_path / "dump").exists() == bool(recorded)
 
 
 def command_lines() -> Iterator[tuple[int, str]]:

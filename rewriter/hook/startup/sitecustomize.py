@@ -8,9 +8,8 @@ compiled in its place. No file is changed, nor is there anything to restore. If 
 or missing, the wrapper runs as it is, and standard error says so.
 
 This file needs the standard library only, whichever Python runs it, and hands over to the
-`sitecustomize` that it displaced. Where `REWRITER_LIVE` is set instead, it has the program
-listen for `rewriter attach`. `REWRITER_EAGER` has it run compiled functions as plain Python, too
-(`against_eager/`).
+`sitecustomize` that it displaced. `REWRITER_EAGER` has it run compiled functions as plain Python,
+too (`against_eager/`).
 """
 
 import os
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAME = "sitecustomize"  # Python imports the module of this name when it starts
-SOCKET, LIVE = "REWRITER_HOOK", "REWRITER_LIVE"
+SOCKET = "REWRITER_HOOK"
 EAGER = "REWRITER_EAGER"  # how many calls of each compiled function are compared with plain Python
 START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
 PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
@@ -208,17 +207,16 @@ class Hook:
                 is_started = True
             time.sleep(0.05)
         # Its folder may be gone, and made again by somebody else: the listener itself is asked.
-        if peer(connection)[1] not in (0, os.getuid()):
+        if _user(connection) not in (0, os.getuid()):
             raise PermissionError(f"{self._socket} is another user's")
 
 
-def peer(connection: "Any") -> "tuple[int, int]":
-    """The process at the other end of a socket, and its user."""
+def _user(connection: "Any") -> int:
+    """The user of the process at the other end of a socket."""
     from socket import SO_PEERCRED, SOL_SOCKET
     from struct import unpack
 
-    pid, user, _ = unpack("3i", connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
-    return pid, user
+    return int(unpack("3i", connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[1])
 
 
 def _start(command: str) -> None:
@@ -295,16 +293,6 @@ def _process_name() -> str:
     return str(module.current_process().name)
 
 
-def _listen(module: "ModuleType") -> None:
-    """Import `rewriter.live`, which may not be installed for this Python."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(_FOLDER)))
-    sys.path.append(package)
-    try:
-        import rewriter.live  # noqa: F401
-    finally:
-        sys.path[:] = [path for path in sys.path if path is not package]
-
-
 def _compare(module: "ModuleType") -> None:
     """Load the package beside this file, which compares calls with plain Python."""
     import importlib.util
@@ -337,8 +325,6 @@ def begin() -> None:
         sys.addaudithook(hook.note)
         if os.environ.get(EAGER):
             acts[_DYNAMO] = _compare
-    elif os.environ.get(LIVE):
-        acts = {_COMPILER: _listen}
     for name in [name for name in acts if name in sys.modules]:
         _act(acts.pop(name), sys.modules[name])  # a process that was forked from another program
     if acts:

@@ -40,7 +40,7 @@ from rewriter.hook.startup.sitecustomize import EAGER as EAGER_CALLS
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
-from rewriter.verification.text import about_options, more_checked
+from rewriter.verification.text import more_checked
 
 _MOST = 3  # runs, unless values do not fit into one
 _COMPARED = 3  # calls of each compiled function that are compared with plain Python
@@ -247,8 +247,6 @@ def _report(
     if not following and not diagnosis.findings and dumps:
         options = more_checked(one.reason for one in diagnosis.suspects)
         following = _checks_more(options, dumps[0])
-        notes = (*diagnosis.notes, *filter(None, [about_options(options)]))
-        diagnosis = replace(diagnosis, notes=notes)
     diagnosis = replace(diagnosis, next=following)
     document = diagnose_document(str(folder), diagnosis)
     if steps:

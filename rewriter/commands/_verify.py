@@ -142,8 +142,6 @@ def _judge(
         _show(verification, str(from_here(dump)))
         options = text.more_checked(verification.reasons)
         if options and verification.finding is None:
-            if about := text.about_options(options):
-                say(f"note: {about}")
             say(f"next: rewriter verify {shlex.quote(str(from_here(dump)))} {' '.join(options)}")
         if probed is None:
             message(f"dump: {from_here(dump)}")

@@ -156,7 +156,8 @@ class DiagnosisStep:
 class Diagnosis:
     """A complete diagnosis. The first of `findings` is the headline. `ruled_out` has a sentence for
     each suspicion that was examined and dropped, `next` is the command that finds out more.
-    `checked` of `launches` were compared with what they have to do."""
+    `checked` of `launches` were compared with what they have to do, and `by_arguments` of these
+    with what they have to be given."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[str, ...]
@@ -166,6 +167,7 @@ class Diagnosis:
     next: str = ""
     checked: int = 0
     launches: int = 0
+    by_arguments: int = 0
 
     @property
     def finding(self) -> Finding | None:
@@ -193,7 +195,8 @@ class Diagnosis:
             return "no launch was checked; nothing wrong was found in what was looked at"
         if self.is_all_checked:
             launches = "all launches were" if self.launches > 1 else "the launch was"
-            return f"nothing wrong was found; {launches} checked"
+            own = f", {self.by_arguments} by what they are given" if self.by_arguments else ""
+            return f"nothing wrong was found; {launches} checked{own}"
         share = percent(self.checked, self.launches)
         return (
             f"only {self.checked} of {counted(self.launches, 'launch')} ({share}) could be "

@@ -32,7 +32,7 @@ _REASONS = 6  # reasons for unchecked launches that are listed
 class Examined:
     """The result of one examination. `ruled_out` is a sentence about what it found to be right;
     empty if there is nothing to say. `checked` of `launches` were compared with what they have to
-    do."""
+    do, and `by_arguments` of these with what they have to be given."""
 
     findings: tuple[Finding, ...] = ()
     ruled_out: str = ""
@@ -41,6 +41,7 @@ class Examined:
     outputs_agree: bool = False  # calls return what their graphs give
     checked: int = 0
     launches: int = 0
+    by_arguments: int = 0
 
 
 def without_effect(
@@ -102,6 +103,7 @@ def rule(
         next_command,
         sum(part.checked for part in parts),
         sum(part.launches for part in parts),
+        sum(part.by_arguments for part in parts),
     )
 
 
@@ -302,13 +304,23 @@ def of_verification(
     ruled_out = ""
     if agree:
         launches = counted(len(checks), "launch")
-        ruled_out = f"wrong kernels: {launches}: {agree} compute what their graph says"
+        computed = agree - verification.by_arguments
+        ruled_out = f"wrong kernels: {launches}: {computed} compute what their graph says"
+        ruled_out += verification_text.by_arguments(verification)
     if suspects:
         ruled_out += "; " if ruled_out else ""
         ruled_out += f"{len(suspects)} could not be checked: {', '.join(_reasons(verification))}"
     notes = (verification.caveat,) if verification.caveat else ()
     checked = len(checks) - verification.count("unchecked")
-    return Examined(findings, ruled_out, suspects, notes, checked=checked, launches=len(checks))
+    return Examined(
+        findings,
+        ruled_out,
+        suspects,
+        notes,
+        checked=checked,
+        launches=len(checks),
+        by_arguments=verification.by_arguments,
+    )
 
 
 def _reasons(verification: Verification) -> Iterator[str]:
@@ -322,7 +334,7 @@ def _reasons(verification: Verification) -> Iterator[str]:
 def _of_check(
     check: LaunchCheck, evidence: Mapping[tuple[str, int, int], Sequence[str]]
 ) -> Finding:
-    what = f"does not compute what it claims{verification_text.differing(check)}"
+    what = f"{check.wrong}{verification_text.differing(check)}"
     if check.together:
         others = " or ".join(f"#{one}" for one in check.together)
         what = f"or {others}, which left it a value that the graph does not have, {what}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Launch
+from rewriter.verification.arguments import call_of
 from rewriter.verification.bounded import Bounded, UncheckedError
 from rewriter.verification.evaluate import operator_named, run
 from rewriter.verification.literals import Literals
@@ -23,7 +23,7 @@ def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
 
     Raises `UncheckedError` if it is not such a statement, or cannot be evaluated.
     """
-    call = _call(text)
+    call = call_of(text)
     path = ast.unparse(call.func)
     if path.startswith("extern_kernels."):
         operator = operator_named(["aten", path.removeprefix("extern_kernels.")])
@@ -78,17 +78,6 @@ def overload(operator: Any, kwargs: Mapping[str, Any]) -> Any:
         if set(kwargs) <= {one.name for one in other._schema.arguments}:
             return other
     return operator
-
-
-def _call(text: str) -> ast.Call:
-    try:
-        statement = ast.parse(textwrap.dedent(text)).body[0]
-    except (SyntaxError, IndexError) as error:
-        raise UncheckedError("the statement of the launch is no Python") from error
-    value = getattr(statement, "value", None)
-    if not isinstance(value, ast.Call):
-        raise UncheckedError("the statement of the launch is no call")
-    return value
 
 
 class _Arguments(Literals):

@@ -16,12 +16,15 @@ from rewriter.verification.graph_types import TensorType, tensor_type
 from rewriter.verification.literals import Literals
 from rewriter.verification.operators import random, rules
 from rewriter.verification.operators.operands import is_written
-from rewriter.verification.types import NOT_REGISTERED
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop", "higher_order.invoke_subgraph", "self.")
 _MOST = 1 << 28  # elements of a result
 THROUGH = "written_through"  # the operator of a base of which a view was written
 MEAN = "mean_of_sum"  # that of a mean, which is computed from its sum
+
+
+class UnregisteredError(UncheckedError):
+    """An operator is not registered in this process."""
 
 
 class Evaluator:
@@ -271,7 +274,7 @@ def operator_named(names: Iterable[str], *, in_place: bool = False) -> Any:
         if isinstance(value, torch._ops.OpOverloadPacket):
             value = getattr(value, "default", None) or getattr(value, value.overloads()[0])  # type: ignore[no-untyped-call]
     except (AttributeError, RuntimeError) as error:
-        raise UncheckedError(f"the operator {path} is {NOT_REGISTERED}") from error
+        raise UnregisteredError(f"the operator {path} is not registered here") from error
     if not isinstance(value, torch._ops.OpOverload):
         raise UncheckedError(f"{path} is no operator that can be evaluated alone")
     return value

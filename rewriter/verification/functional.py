@@ -52,6 +52,12 @@ def _schemas(run: RunDump) -> dict[str, str]:
     return {x.kernel.removeprefix("torch.ops."): x.schema for x in rows if x.schema}
 
 
+def schema_of(run: RunDump, path: str) -> Any:
+    """The recorded schema of `namespace.op.overload`; `None` if it was not recorded."""
+    text = _schemas(run).get(path)
+    return None if text is None else _parsed(text)
+
+
 class _Functional:
     def __init__(self, graph: FxGraph, schemas: Mapping[str, str]) -> None:
         self._graph, self._schemas = graph, schemas

@@ -29,21 +29,24 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class LaunchValues:
-    """The tensors that a launch received and wrote, by name, and its integer arguments, by their
-    expressions."""
+    """The tensors that a launch received and wrote, by name, its integer arguments, by their
+    expressions, and its statement."""
 
     run: RunDump
     launch: Launch
     given: Mapping[str, TensorRow]
     written: Mapping[str, TensorRow]
     numbers: Mapping[str, int] = field(default_factory=dict)
+    text: str = ""
 
     @classmethod
-    def of(cls, run: RunDump, step: RunStep, launch: Launch) -> LaunchValues:
+    def of(cls, run: RunDump, step: RunStep, launch: Launch, source: bytes) -> LaunchValues:
         rows = run.rows(step)
         scalars = ((x.arg, x.value) for x in rows if isinstance(x, ScalarRow) and x.type == "int")
         numbers = {x: int(n) for x, n in scalars if isinstance(n, str) and _INTEGER.fullmatch(n)}
-        return cls(run, launch, given(rows), written(rows), numbers)
+        point = launch.insertion_point
+        text = source[point.start : point.end].decode("utf-8", "replace")
+        return cls(run, launch, given(rows), written(rows), numbers, text)
 
     def load(self, row: TensorRow) -> torch.Tensor:
         """The saved tensor of a row. Raises `UncheckedError` if there is none."""

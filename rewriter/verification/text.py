@@ -9,7 +9,6 @@ from rewriter.core.labels import short
 from rewriter.core.text import counted, percent
 from rewriter.dump.names import listed
 from rewriter.verification.types import (
-    NOT_REGISTERED,
     Checked,
     Comparison,
     LaunchCheck,
@@ -18,12 +17,12 @@ from rewriter.verification.types import (
 )
 
 _LINES = 4
-_IMPORT = "--import MODULE"
 # What the results of a launch are compared with.
 AGAINST: dict[Route, str] = {
     "operator": "the operator that it calls, in float64",
     "graph": "the graph that the wrapper was compiled from, in float64",
     "fragment": "the part of the graph that stands above the kernel, in float64",
+    "arguments": "the arguments that its node of the graph has",
     "itself": "another launch of the same kernel",
     "reference": "the function that --reference names, in float64",
     "": "what it claims to compute",
@@ -32,16 +31,15 @@ AGAINST: dict[Route, str] = {
 
 def headline(finding: LaunchCheck) -> str:
     """One sentence."""
-    what = "does not compute what it claims"
-    if finding.route == "itself":
-        what = f"is {finding.reason}"
-    return f"{finding}{_together(finding)} {what}{differing(finding)}"
+    return f"{finding}{_together(finding)} {finding.wrong}{differing(finding)}"
 
 
 def differing(finding: LaunchCheck) -> str:
     """How many elements of its worst result are wrong; empty without results."""
     if (worst := finding.worst) is None:
         return ""
+    if worst.comparison.is_other:
+        return f": {worst.comparison.why}"
     elements = counted(worst.comparison.numel, "element", grouped=True)
     share = f"{worst.comparison.wrong:,} of {elements} of {worst.arg}"
     return f": {share} differ by more than rounding explains"
@@ -78,7 +76,8 @@ def evidence(finding: LaunchCheck) -> list[str]:
         if not checked.comparison.agrees:
             lines += list(_result(checked))
     lines.append(f"against {AGAINST[finding.route]}, from the values that it received")
-    agreeing = [one.arg for one in finding.results if one.comparison.agrees]
+    known = [one for one in finding.results if not one.comparison.is_unknown]
+    agreeing = [one.arg for one in known if one.comparison.agrees]
     return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
 
 
@@ -90,6 +89,9 @@ def values(name: str, comparison: Comparison) -> str:
 
 def _result(checked: Checked) -> Iterator[str]:
     comparison = checked.comparison
+    if comparison.is_other:
+        yield comparison.why
+        return
     yield values(checked.arg, comparison)
     far = f"{comparison.error:.3g} off"
     if comparison.expected:
@@ -108,8 +110,18 @@ def coverage(verification: Verification) -> str:
     return (
         f"{checked} of {counted(every, 'launch')} checked "
         f"({percent(checked, every)}): {agree} {'agrees' if agree == 1 else 'agree'}, "
-        f"{differ} {'differs' if differ == 1 else 'differ'}{more}"
+        f"{differ} {'differs' if differ == 1 else 'differ'}{more}{by_arguments(verification)}"
     )
+
+
+def by_arguments(verification: Verification) -> str:
+    """How many launches were only checked by what they are given; empty if none were."""
+    if not (count := verification.by_arguments):
+        return ""
+    if count == 1:
+        return "; 1 call of a custom operator was given what its graph says (the result is its own)"
+    given = "were given what their graph says (the results are their own)"
+    return f"; {count} calls of custom operators {given}"
 
 
 def reasons(verification: Verification) -> list[str]:
@@ -118,20 +130,9 @@ def reasons(verification: Verification) -> list[str]:
     return [f"not checked: {counted(count, 'launch')}: {reason}" for reason, count in ordered]
 
 
-def about_options(options: Sequence[str]) -> str:
-    """What has to be known of the options of `more_checked`; empty if there is nothing."""
-    if _IMPORT not in options:
-        return ""
-    return (
-        "--import runs MODULE in the process that checks; operators that a script registers itself "
-        "need a module of their own, which the script imports, too: otherwise it runs again"
-    )
-
-
 def more_checked(reasons: Iterable[str]) -> list[str]:
     """The options of `verify` with which launches can be checked that were not, by the reasons."""
     wanted = {
-        _IMPORT: NOT_REGISTERED,
         "--graph PATH": "no graph of the wrapper is known",
         "--reference KERNEL=MODULE:FUNCTION": "a user wrote this kernel",
     }

@@ -9,14 +9,12 @@ from typing import Literal
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import label
 
-# Of an operator that only the program registers: the reason for a launch that is not checked.
-NOT_REGISTERED = "not registered in the process that checks"
-
 Outcome = Literal["agrees", "differs", "unchecked"]
 # What a launch was checked against: the operator that it calls, the graph that the wrapper was
 # compiled from, the part of the graph in the comment above the kernel, a function that the user
-# names, or another launch of the same kernel.
-Route = Literal["operator", "graph", "fragment", "reference", "itself", ""]
+# names, or another launch of the same kernel. A call of an operator that only the program registers
+# is checked by its arguments: what it computes is its own.
+Route = Literal["operator", "graph", "fragment", "reference", "arguments", "itself", ""]
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,11 @@ class Comparison:
     @property
     def agrees(self) -> bool:
         return not self.wrong
+
+    @property
+    def is_other(self) -> bool:
+        """Whether it is wrong as a whole, which `why` says, and not in an element."""
+        return bool(self.wrong) and not self.at and self.expected == self.got
 
     @property
     def is_unknown(self) -> bool:
@@ -90,6 +93,13 @@ class LaunchCheck(RecordedLaunch):
         return label(self.launch, self.iteration)
 
     @property
+    def wrong(self) -> str:
+        """What it does, in words, if it differs."""
+        if self.route == "arguments":
+            return "is not given what its node of the graph is"
+        return f"is {self.reason}" if self.route == "itself" else "does not compute what it claims"
+
+    @property
     def worst(self) -> Checked | None:
         """The first wrong result, or else the first one."""
         wrong = (one for one in self.results if not one.comparison.agrees)
@@ -110,6 +120,11 @@ class Verification:
     def finding(self) -> LaunchCheck | None:
         """The first launch that differs."""
         return next((one for one in self.checks if one.outcome == "differs"), None)
+
+    @property
+    def by_arguments(self) -> int:
+        """How many launches agree in what they are given; what they compute is their own."""
+        return sum(x.outcome == "agrees" and x.route == "arguments" for x in self.checks)
 
     @property
     def coverage(self) -> float:

@@ -21,6 +21,7 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
 from rewriter.verification import calls, functional, threads
 from rewriter.verification.bounded import UncheckedError, exact, in_short
+from rewriter.verification.evaluate import UnregisteredError
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.verification.graph_types import graph_sizes
@@ -165,7 +166,7 @@ class _Call:
         return any((row.device or "cpu").partition(":")[0] not in ("cpu", "meta") for row in rows)
 
     def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
-        values = LaunchValues.of(self._run, step, launch)
+        values = LaunchValues.of(self._run, step, launch, self._source)
         if not values.written:
             return replace(base, reason="it wrote nothing that was saved")
         if not any(row.size for row in values.written.values()):
@@ -199,7 +200,9 @@ class _Call:
         if problem:
             return replace(base, reason=problem)
         if launch.kind in _CALLED:
-            return replace(base, reason=str(by_call))
+            is_open = isinstance(by_call, UnregisteredError) and graph is None
+            more = ", and no graph of the wrapper is known" if is_open else ""
+            return replace(base, reason=f"{by_call}{more}")
         if outcome is not None:
             return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
         if launch.kind == "cpp":
@@ -211,7 +214,7 @@ class _Call:
     def _by_graph(self, base: LaunchCheck, outcome: GraphOutcome | None) -> LaunchCheck | None:
         if outcome is None or not outcome.results:
             return None
-        found = self._by(base, "graph", outcome.results)
+        found = self._by(base, outcome.route, outcome.results)
         if found.outcome == "unchecked":
             return found
         return replace(found, together=outcome.group, reason=_partly(outcome.unknown))
@@ -227,7 +230,7 @@ class _Call:
         return self._by(base, "fragment", results)
 
     def _by(self, base: LaunchCheck, route: Route, results: Sequence[Checked]) -> LaunchCheck:
-        if results and all(x.comparison.is_unknown for x in results):
+        if route != "arguments" and results and all(x.comparison.is_unknown for x in results):
             return replace(base, reason=_ANYTHING)
         wrong = any(not x.comparison.agrees for x in results)
         outcome: Outcome = "differs" if wrong else "agrees"
@@ -237,15 +240,17 @@ class _Call:
         """Compare the results with the operator that the launch calls."""
         launch = values.launch
         is_python = self._wrapper is not None and self._wrapper.language == "python"
-        point = launch.insertion_point
-        text = self._source[point.start : point.end].decode("utf-8", "replace")
         known = {}
         try:
             for argument in launch.args:
                 row = values.given.get(argument.name)
                 if row is not None and argument.role != "out":
                     known[argument.expr] = exact(values.load(row))
-            given = calls.evaluate(text, known) if is_python else calls.evaluate_shim(launch, known)
+            given = (
+                calls.evaluate(values.text, known)
+                if is_python
+                else calls.evaluate_shim(launch, known)
+            )
             if not values.results:
                 return UncheckedError("what it wrote was not saved")
             found = []

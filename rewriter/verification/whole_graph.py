@@ -16,17 +16,17 @@ from itertools import chain
 import torch
 
 from rewriter.artifact.naming.attribution import FUSED, called
-from rewriter.artifact.naming.graph import FxGraph
+from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.locate.types import Argument, Launch
-from rewriter.verification import received
+from rewriter.locate.types import Argument, Launch, by_item
+from rewriter.verification import arguments, functional, received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType, bias_of_convolution
 from rewriter.verification.judge import compare, compare_node, value_of
 from rewriter.verification.received import LaunchValues
-from rewriter.verification.types import Checked, Comparison
+from rewriter.verification.types import Checked, Comparison, Route
 
 # Operators that Inductor calls from a library, unless a kernel's name contains them.
 _HEAVY = (
@@ -48,6 +48,7 @@ class GraphOutcome:
     results: list[Checked] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     group: tuple[int, ...] = ()
+    route: Route = "graph"
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,19 @@ class WholeGraph:
     _names: Mapping[str, str] = field(default_factory=dict)
     _held: dict[str, _Held] = field(default_factory=dict, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
+    _made: dict[str, _Held] = field(default_factory=dict, init=False)  # by node, where checked
 
     def __post_init__(self) -> None:
         self._types = Evaluator(self._graph, {}, self._sizes)
+        # The nodes that call operators which are not registered here, with these.
+        paths = ((x.name, x.call.partition("(")[0]) for x in self._graph.nodes.values())
+        self._own = {x: path for x, path in paths if arguments.is_unregistered(path)}
 
     def check(self, values: LaunchValues) -> GraphOutcome:
         """Check a launch, and remember which nodes its results are."""
         launch = values.launch
+        if arguments.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
+            return self._check_given(values)
         known, group = self._known(launch, values.given)
         is_call = launch.kind not in FUSED
         outcome = GraphOutcome(group=group)
@@ -120,10 +127,88 @@ class WholeGraph:
             self._taken.update(nodes)
             view = self._view(nodes, row, evaluator) if nodes else ""
             held = _Held(nodes, view, row, launch.index, {} if nodes else dict(known), group)
-            self._held[_variable(argument)] = self._held[argument.buffer] = held
+            self._hold(argument, held, is_checked=name not in outcome.unknown)
         if problem is not None and not outcome.results:
             raise problem
         return outcome
+
+    def _hold(self, argument: Argument, held: _Held, *, is_checked: bool) -> None:
+        self._held[_variable(argument)] = self._held[argument.buffer] = held
+        if is_checked:
+            self._made |= dict.fromkeys(held.nodes, held)
+
+    def _check_given(self, values: LaunchValues) -> GraphOutcome:
+        """Check a call of an operator that is not registered here by its arguments: it is a call of
+        the first node whose arguments they are. Its results are what they were recorded as."""
+        launch = values.launch
+        path = launch.kernel.removeprefix("torch.ops.")
+        claims = {self._claim(x, launch) for x in values.results.values()}
+        waiting = self._own.keys() - self._taken  # their launches come later
+        called = [x for x in self._graph.nodes.values() if self._own.get(x.name) == path]
+        nodes = [
+            x for x in called if x.name in waiting and not waiting & self._ancestors(x.name)
+        ]  # fmt: skip
+        nodes.sort(key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()})
+        problem = None if nodes else UncheckedError(f"no node of the graph is a call of {path}")
+        found: list[tuple[FxNode, list[Checked]]] = []
+        for node in nodes:
+            try:
+                found.append((node, self._compare_given(node, values)))
+            except UncheckedError as error:
+                problem = problem or error
+                continue
+            if all(x.comparison.agrees for x in found[-1][1]):
+                found, problem = found[-1:], None
+                break
+        if problem is not None:  # the results are those of the likeliest node nevertheless
+            self._hold_results(values, nodes[0].name if nodes else "", is_checked=False)
+            raise problem
+        node, checked = min(found, key=lambda x: sum(not y.comparison.agrees for y in x[1]))
+        checked += self._hold_results(values, node.name, is_checked=True)
+        return GraphOutcome(checked, route="arguments")
+
+    def _hold_results(self, values: LaunchValues, node: str, *, is_checked: bool) -> list[Checked]:
+        """Note which nodes the results of a call are, which are taken as they were recorded."""
+        self._taken.add(node)
+        items = self._graph.items(node)
+        placed = by_item([*values.results.values()])
+        found = []
+        for place, argument in placed.items():
+            name = items.get(place, "") if items else node
+            row = values.written[argument.name]
+            held = _Held((name,) if name else (), name, row, values.launch.index, {})
+            self._hold(argument, held, is_checked=is_checked)
+            if name and self._fits(name, row):
+                recorded = arguments.as_recorded(row.size)
+                found.append(Checked(row.arg, self._graph.statement(name), recorded))
+        return found
+
+    def _compare_given(self, node: FxNode, values: LaunchValues) -> list[Checked]:
+        """Compare the arguments of a launch with those of a node."""
+        schema = functional.schema_of(self._run, values.launch.kernel.removeprefix("torch.ops."))
+        if schema is None:
+            raise UncheckedError(f"the schema of {values.launch.kernel} was not recorded")
+        evaluator = self._established(node, values)
+        return arguments.check(node, schema, values, evaluator, self._sizes)
+
+    def _established(self, node: FxNode, values: LaunchValues) -> Evaluator:
+        """The values of what a node reads, from inputs and results that were checked, wherever the
+        launch has its own from."""
+        given = {*self._graph.inputs, *self._graph.attributes}
+        received_here, _ = self._known(values.launch, values.given)
+        known = {name: value for name, value in received_here.items() if name in given}
+        waiting, seen = [*node.reads], {*known}
+        while waiting:
+            if (name := waiting.pop()) in seen:
+                continue
+            seen.add(name)
+            if (held := self._made.get(name)) is not None:
+                self._add(known, (name,), held.row, held.row, held.view, is_view=False)
+            elif name in self._inputs:
+                self._add(known, (name,), self._inputs[name], self._inputs[name], is_view=False)
+            if name not in known and name in self._graph.nodes:
+                waiting += self._graph.nodes[name].reads
+        return Evaluator(self._graph, known, self._sizes)
 
     def _lacks_bias(self, launch: Launch, name: str) -> bool:
         """Whether a library convolves without the bias of the node, which a kernel adds later."""
@@ -161,13 +246,14 @@ class WholeGraph:
             row = given.get(argument.name)
             if argument.type != "tensor" or argument.role == "out" or row is None:
                 continue
-            variable = self._input(argument)
+            variable, is_view = self._input(argument), not argument.expr.isidentifier()
             held = self._held_by(argument)
             if held is None:
                 if variable:
-                    self._add(known, (variable,), argument, row, self._inputs.get(variable))
+                    whole = self._inputs.get(variable)
+                    self._add(known, (variable,), row, whole, is_view=is_view)
             elif held.nodes:
-                self._add(known, held.nodes, argument, row, held.row, held.view)
+                self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)
             else:
                 known |= {name: one for name, one in held.sources.items() if name not in known}
                 group |= {held.made, *held.group}
@@ -187,11 +273,13 @@ class WholeGraph:
         self,
         known: dict[str, Bounded],
         nodes: tuple[str, ...],
-        argument: Argument,
         row: TensorRow,
         whole: TensorRow | None,
         view: str | None = None,
+        *,
+        is_view: bool,
     ) -> None:
+        """Note the values of nodes that a recorded tensor is, or is a part of `whole`."""
         for node in nodes:
             kind = self._types.type_of(node)
             source = row
@@ -200,7 +288,7 @@ class WholeGraph:
                     continue
                 source = whole  # the launch reads a part of it
             tensor = received.load(self._run, source)
-            viewed = source is row and (not argument.expr.isidentifier() or _relaid(row, whole))
+            viewed = source is row and (is_view or _relaid(row, whole))
             if viewed and whole is not None and whole.stride and whole.size == row.size:
                 # Its memory, as the launch wrote it that made it.
                 made = TensorType(tensor.dtype, tuple(whole.shape), tuple(whole.stride))

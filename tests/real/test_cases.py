@@ -49,18 +49,20 @@ def _ask(
 
 
 @pytest.mark.parametrize(
-    ("program", "share"),
+    ("program", "launches", "own"),
     [
-        pytest.param("operator_fills.py", (1, 2), marks=exhaustive),
-        ("operators_of_a_user.py", (7, 10)),
+        pytest.param("operator_fills.py", 2, 1, marks=exhaustive),
+        ("operators_of_a_user.py", 10, 3),
     ],
 )
-def test_what_is_right_is_not_accused(program: str, share: tuple[int, int], tmp_path: Path) -> None:
+def test_what_is_right_is_not_accused(
+    program: str, launches: int, own: int, tmp_path: Path
+) -> None:
     code, found = _ask("diagnose", program, tmp_path, [])
     assert (code, found["findings"]) == (0, [])
-    assert (found["checked"], found["launches"]) == share
-    assert found["headline"].startswith(f"only {share[0]} of {share[1]} launches")
-    assert found["next"].endswith("--import MODULE")
+    assert (found["checked"], found["launches"], found["by_arguments"]) == (launches, launches, own)
+    assert found["headline"].endswith(f"all launches were checked, {own} by what they are given")
+    assert found["next"] == ""
 
 
 @pytest.mark.parametrize(

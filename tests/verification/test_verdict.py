@@ -10,7 +10,6 @@ pytest.importorskip("torch")
 
 from rewriter.verification import text
 from rewriter.verification.types import (
-    NOT_REGISTERED,
     Checked,
     Comparison,
     LaunchCheck,
@@ -78,10 +77,3 @@ def test_coverage_is_in_words() -> None:
     assert text.coverage(Verification((AGREES, DIFFERS))) == (
         "2 of 2 launches checked (100%): 1 agrees, 1 differs"
     )
-
-
-def test_operators_of_a_script_need_a_module_of_their_own() -> None:
-    options = text.more_checked([f"the operator odd.mix.default is {NOT_REGISTERED}"])
-    assert options == ["--import MODULE"]
-    assert "need a module of their own" in text.about_options(options)
-    assert text.about_options(["--graph PATH"]) == ""

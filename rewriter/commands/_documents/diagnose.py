@@ -75,6 +75,13 @@ class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagno
     runs: tuple[StepEntry, ...]
     next: Annotated[str, Meta(description="The command that tells more; may be empty")]
     checked: Annotated[Count, Meta(description="Launches compared with what they have to do")]
+    by_arguments: Annotated[
+        Count,
+        Meta(
+            description="Launches of custom operators among these that are given what their graph "
+            "says: what they compute is their own"
+        ),
+    ]
     launches: Annotated[Count, Meta(description="Launches that ran")]
 
 
@@ -91,5 +98,6 @@ def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
         runs=tuple(entry(StepEntry, one) for one in diagnosis.steps),
         next=diagnosis.next,
         checked=diagnosis.checked,
+        by_arguments=diagnosis.by_arguments,
         launches=diagnosis.launches,
     )

@@ -41,7 +41,7 @@ class LaunchCheckEntry(Entry, frozen=True, kw_only=True):
     line: Count
     outcome: Literal["agrees", "differs", "unchecked"]
     route: Annotated[
-        Literal["operator", "graph", "fragment", "reference", "itself", ""],
+        Literal["operator", "graph", "fragment", "reference", "arguments", "itself", ""],
         Meta(description="What it was checked against"),
     ]
     reason: Annotated[str, Meta(description="Why it was not checked, or not in full")]
@@ -65,6 +65,13 @@ class VerifyDocument(Document, frozen=True, kw_only=True, tag="rewriter.verify")
     ]
     finding: LaunchCheckEntry | None
     agree: Count
+    by_arguments: Annotated[
+        Count,
+        Meta(
+            description="Launches of custom operators among these that are given what their graph "
+            "says: what they compute is their own"
+        ),
+    ]
     differ: Count
     unchecked: Count
     coverage: float
@@ -81,6 +88,7 @@ def verify_document(dump: str, verification: Verification) -> VerifyDocument:
         verdict=None if finding is None else headline(finding),
         finding=None if finding is None else _launch(finding),
         agree=verification.count("agrees"),
+        by_arguments=verification.by_arguments,
         differ=verification.count("differs"),
         unchecked=verification.count("unchecked"),
         coverage=round(verification.coverage, 4),

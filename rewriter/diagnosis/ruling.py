@@ -229,8 +229,9 @@ def of_nonfinite(
         )
         finding = _of_verdict(verdict, "nan", shown, following[at : at + 1])
         if check is not None and check.outcome == "agrees":
+            does = "is given" if check.route == "arguments" else "computes"
             its_own = (
-                "the launch computes what its graph says, so the NaN is the model's, or comes from "
+                f"the launch {does} what its graph says, so the NaN is the model's, or comes from "
                 "its inputs"
             )
             finding = replace(finding, symptom=True, shown=its_own)
@@ -266,7 +267,7 @@ def is_no_fault(verdict: Verdict, verification: Verification | None) -> bool:
 
 def no_fault(verdict: Verdict) -> str:
     """The note about NaN that are no fault."""
-    right = "" if verdict.launch is None else ", and the launch computes what its graph says"
+    right = "" if verdict.launch is None else ", and the launch does what its graph says"
     return f"{verdict.headline}; no fault: {_ABSORBED}{right}"
 
 

@@ -134,8 +134,8 @@ class WholeGraph:
 
     def _hold(self, argument: Argument, held: _Held, *, is_checked: bool) -> None:
         self._held[_variable(argument)] = self._held[argument.buffer] = held
-        if is_checked:
-            self._made |= dict.fromkeys(held.nodes, held)
+        if is_checked and len(held.nodes) == 1:  # of several, it may be none to the last bit
+            self._made[held.nodes[0]] = held
 
     def _check_given(self, values: LaunchValues) -> GraphOutcome:
         """Check a call of an operator that is not registered here by its arguments: it is a call of
@@ -188,12 +188,24 @@ class WholeGraph:
         schema = functional.schema_of(self._run, values.launch.kernel.removeprefix("torch.ops."))
         if schema is None:
             raise UncheckedError(f"the schema of {values.launch.kernel} was not recorded")
-        evaluator = self._established(node, values)
-        return arguments.check(node, schema, values, evaluator, self._sizes)
+        known = self._established(node, values)
+        found = arguments.check(node, schema, values, known, self._sizes)
+        if all(x.comparison.agrees for x in found):
+            return found
+        # Another kernel may have computed the same once more, and rounded it otherwise.
+        own = frozenset(one for x in node.reads for one in (x, self._graph.base(x)))
+        try:
+            known = self._established(node, values, own)
+            again = arguments.check(node, schema, values, known, self._sizes)
+        except UncheckedError:
+            return found
+        return again if all(x.comparison.agrees for x in again) else found
 
-    def _established(self, node: FxNode, values: LaunchValues) -> Evaluator:
-        """The values of what a node reads, from inputs and results that were checked, wherever the
-        launch has its own from."""
+    def _established(
+        self, node: FxNode, values: LaunchValues, but: frozenset[str] = frozenset()
+    ) -> Evaluator:
+        """The values of what a node reads, from inputs and results that were checked, other than
+        those of some nodes, wherever the launch has its own from."""
         given = {*self._graph.inputs, *self._graph.attributes}
         received_here, _ = self._known(values.launch, values.given)
         known = {name: value for name, value in received_here.items() if name in given}
@@ -202,7 +214,7 @@ class WholeGraph:
             if (name := waiting.pop()) in seen:
                 continue
             seen.add(name)
-            if (held := self._made.get(name)) is not None:
+            if name not in but and (held := self._made.get(name)) is not None:
                 self._add(known, (name,), held.row, held.row, held.view, is_view=False)
             elif name in self._inputs:
                 self._add(known, (name,), self._inputs[name], self._inputs[name], is_view=False)

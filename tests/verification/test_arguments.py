@@ -172,6 +172,15 @@ def test_a_value_that_changed_after_its_launch_is_a_wrong_argument(tmp_path: Pat
     assert (comparison.wrong, comparison.at, comparison.got) == (1, (2, 1), 5.0)
 
 
+def test_what_another_kernel_rounded_otherwise_agrees(tmp_path: Path) -> None:
+    call = _Call(tmp_path)
+    mix = "torch.ops.nobody.mix.default"
+    given = {"again": SIN * (1 + 3e-7), "buf1": COS}
+    assert not torch.equal(given["again"], SIN)
+    statement = f"buf2 = {mix}([again, buf1], 0.5, 3)"
+    assert _wrong(call.launch(mix, "custom_op", statement, given, {"buf2": MIX})) == []
+
+
 def test_they_are_counted_apart(tmp_path: Path) -> None:
     right = LaunchCheck(
         run="rank0/run0", step=1, launch=1, iteration=0, kernel="torch.ops.nobody.mix.default",

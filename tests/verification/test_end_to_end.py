@@ -14,8 +14,9 @@ import dumps  # noqa: E402
 from rewriter.dump import dataflow, graphs  # noqa: E402
 from rewriter.dump.reading import open_dump  # noqa: E402
 from rewriter.verification import left  # noqa: E402
+from rewriter.verification.arguments import as_recorded  # noqa: E402
 from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
-from rewriter.verification.types import LaunchCheck  # noqa: E402
+from rewriter.verification.types import Checked, LaunchCheck  # noqa: E402
 
 KIND = '"f32[4, 8][8, 1]cpu"'
 GRAPH = f"""
@@ -89,6 +90,40 @@ def test_what_cannot_be_evaluated_says_why(graph: str, reason: str, tmp_path: Pa
     call = _check(tmp_path, RIGHT + 5, graph)
     assert call.wrong == ()
     assert reason in call.reason
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-3])
+def test_behind_an_operator_of_the_program_its_recorded_result_counts(
+    off: float, tmp_path: Path
+) -> None:
+    graph = GRAPH.replace("aten.mul.Tensor(arg0_1, 2)", "nobody.mix.default(arg0_1)")
+    value, facts = dumps.value, {"kind": "cpp", "scope": "call"}
+    given, mixed = value("arg0_1", file="x.pt"), value("buf0", "out", file="m.pt")
+    kernel = "torch.ops.nobody.mix.default"
+    launches = [
+        dumps.launch(0, kernel, [given], [mixed], kind="custom_op", scope="call"),
+        dumps.launch(1, "cpp_a", [{**mixed, "role": "in"}], [value("buf1", "out", file="y.pt")],
+                     **facts),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
+    run, sha256 = dump / "rank0" / "run0", "ab" * 32
+    x = torch.arange(32.0).reshape(4, 8)
+    for name, tensor in {"x": x, "m": x.sin(), "y": x.sin() + 1 + off}.items():
+        torch.save(tensor, run / f"{name}.pt")
+    row = json.loads((run / "run.json").read_text())
+    row |= {"sha256": sha256, "outputs": {"call": ["buf1"]}}
+    (run / "run.json").write_text(json.dumps(row))
+    graphs.write(dump, {sha256: graph})
+    recorded = Checked("buf0", "mul = nobody.mix.default(arg0_1)", as_recorded(32))
+    check = LaunchCheck(
+        run="rank0/run0", step=0, launch=0, iteration=0, kernel=kernel, kind="custom_op",
+        scope="call", line=12, source_nodes=(), origins=(), outcome="agrees", route="arguments",
+        results=(recorded,),
+    )  # fmt: skip
+    (call,) = check_outputs(dump)
+    assert "is not registered here" in call.reason
+    (call,) = check_outputs(dump, [check])
+    assert (call.reason, len(call.outputs), len(call.wrong)) == ("", 1, int(off > 0))
 
 
 def test_a_result_whose_size_depends_on_the_device_is_not_compared(tmp_path: Path) -> None:

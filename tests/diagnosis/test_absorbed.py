@@ -93,7 +93,7 @@ def test_a_nan_that_no_result_has_is_a_note_if_its_launch_is_right(tmp_path: Pat
     assert right.ruled_out == "NaN: nothing that a call returns or updates has one"
     assert right.notes == (
         "launch #0 cpp_fused_softmax_0 (line 100) makes the first NaN: 5 of 32 elements of buf0; "
-        "no fault: nothing that a call returns or updates has one, and the launch computes what "
+        "no fault: nothing that a call returns or updates has one, and the launch does what "
         "its graph says",
     )
     assert not rule([right]).fails(strict=False)

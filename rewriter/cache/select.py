@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,7 +13,6 @@ from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.matching import matches
 
 _PREFIX = 6  # characters of a hash that identify it
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -64,18 +62,6 @@ def is_named(path: Path, globs: tuple[str, ...]) -> bool:
         for name in names
         for glob in globs
     )
-
-
-def seconds(text: str) -> float:
-    """A time span such as `10m`, `2h` or `3d`, in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if match is None:
-        raise RewriterError(
-            "bad-since",
-            f"--since {text!r} is no span of time",
-            hint="Expected a number and one of s, m, h, d, such as 10m or 2h.",
-        )
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _candidates(cache: Cache, choice: Choice, now: float) -> Iterator[Slot]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import parts_of
 from rewriter.cache import location, restore
-from rewriter.cache.select import Choice, choose, is_named, seconds
+from rewriter.cache.select import Choice, choose, is_named
 from rewriter.cache.slots import Cache, read, scan
 from rewriter.commands import _cache as text
 from rewriter.commands._documents import cache as documents
@@ -20,9 +20,10 @@ from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import message
-from rewriter.core.text import counted
+from rewriter.core.text import counted, seconds
 from rewriter.hook import pieces
 from rewriter.hook.run import Request, nothing_compiled, run
+from rewriter.instrumentation.select import check_number
 
 
 def act_list(arguments: argparse.Namespace) -> int:
@@ -99,13 +100,14 @@ def act_restore(arguments: argparse.Namespace) -> int:
 def _choice(arguments: argparse.Namespace, globs: Sequence[str]) -> Choice:
     kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
     since = None if arguments.since is None else seconds(arguments.since)
-    if arguments.newest is not None and arguments.newest < 1:
+    if arguments.since is not None and since is None:
         raise RewriterError(
-            "bad-number",
-            f"--newest is {arguments.newest}",
-            hint="Expected a number greater than 0.",
+            "bad-since",
+            f"--since {arguments.since!r} is no span of time",
+            hint="Expected a number and one of s, m, h, d, such as 10m or 2h.",
         )
-    return Choice(tuple(globs), kernels, since, arguments.newest)
+    newest = None if arguments.newest is None else check_number("--newest", arguments.newest)
+    return Choice(tuple(globs), kernels, since, newest)
 
 
 def _none_chosen(cache: Cache) -> RewriterError:

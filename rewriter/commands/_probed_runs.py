@@ -26,6 +26,7 @@ from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput
+from rewriter.hook.run import run
 from rewriter.instrumentation.types import Selection
 
 _TUNED = "tuned.json"
@@ -212,10 +213,11 @@ class ProgramSubject:
             hears=True,
         )
         started = time.perf_counter()
-        probed = _program.run_probed(request)
-        run = probed.run
-        _program_report.warn(run)
-        recorded = run.dump if run.dump is not None and is_recorded(run.dump) else None
+        ran = run(request, message)
         seconds = time.perf_counter() - started
+        _program_report.warn(ran)
+        recorded = ran.dump if ran.dump is not None and is_recorded(ran.dump) else None
         again = _program_report.template(request)
-        return ProbedRun(run.ended, recorded, blocking, False, seconds, again)
+        if recorded is not None:
+            write_conclusion(recorded, Conclusion(ran.ended, blocking, again))
+        return ProbedRun(ran.ended, recorded, blocking, False, seconds, again)

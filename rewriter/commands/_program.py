@@ -33,20 +33,14 @@ def refuse_artifacts(words: Sequence[str]) -> None:
         )
 
 
-def no_program(words: Sequence[str], command: str = "run") -> RewriterError:
-    """The error if there is no program after `--`. `command` is the one that needs it."""
-    if not words:
-        return RewriterError(
-            "no-program",
-            "no program was named",
-            hint="Put it behind --, as you would type it: -- python train.py.",
-        )
+def no_program(words: Sequence[str]) -> RewriterError:
+    """The error if there are several words, and no `--` in front of them."""
     start = shlex.join(["python", *words] if words[0].endswith(".py") else words)
     return RewriterError(
         "no-program",
         f"{words[0]!r} is not behind --",
         hint="Put -- in front of the program: options after it are the program's own: "
-        f"rewriter {command} -- {start}",
+        f"rewriter run -- {start}",
     )
 
 

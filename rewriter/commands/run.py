@@ -73,6 +73,7 @@ def add(parser: Parser) -> None:
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.artifact.recognise import is_library
     from rewriter.commands import _program, _run
+    from rewriter.execution import program
 
     words = arguments.artifact
     if arguments.print_env:
@@ -81,7 +82,9 @@ def act(arguments: argparse.Namespace) -> int:
         _program.refuse_artifacts(words[: max(0, len(words) - len(command))])
         _program.refuse_options_of_artifacts(arguments)
         return _program.act(arguments, command)
-    if len(words) != 1:
+    if not words:
+        program.require(())
+    if len(words) > 1:
         raise _program.no_program(words)
     options.refuse_idle(
         {"--dormant": arguments.dormant}, "an artifact is called once, with the probes on"

@@ -21,8 +21,9 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
 
 # `session`: the process has its own session, and no terminal. `group`: its own group in this
-# session. `shared`: the group of this process, which gets Ctrl-C from a terminal and may read from
-# it.
+# session; before Python 3.11 also its own session, as code that runs between fork and exec may wait
+# for a thread that the child does not have. `shared`: the group of this process, which gets Ctrl-C
+# from a terminal and may read from it.
 Group = Literal["session", "group", "shared"]
 Stream = IO[str] | IO[bytes] | int | None
 
@@ -49,11 +50,9 @@ class Process:
         stderr: Stream = None,
     ) -> Process:
         """Start a command. Raises `OSError` if it cannot be started."""
-        options: dict[str, Any] = {"start_new_session": group == "session"}
+        options: dict[str, Any] = {"start_new_session": group != "shared"}
         if group == "group" and sys.version_info >= (3, 11):
-            options["process_group"] = 0
-        elif group == "group":
-            options["preexec_fn"] = os.setpgrp
+            options = {"process_group": 0}
         popen = subprocess.Popen(
             command,
             cwd=folder,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 _HISSES = ("s", "x", "ch", "sh")
 _DIGITS = re.compile(r"(\d+)")
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def plural(noun: str) -> str:
@@ -22,6 +24,12 @@ def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> 
     With `grouped`, `4,099`.
     """
     return f"{number:{',' if grouped else ''}} {one if number == 1 else many or plural(one)}"
+
+
+def seconds(span: str) -> float | None:
+    """A span of time such as `500ms`, `10m`, `2h` or `3d`, in seconds; `None` if it is none."""
+    match = _SPAN.fullmatch(span.strip())
+    return None if match is None else float(match[1]) * _UNITS[match[2]]
 
 
 def percent(part: int, whole: int) -> str:

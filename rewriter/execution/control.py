@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -21,7 +20,7 @@ import msgspec
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
-from rewriter.core.text import counted
+from rewriter.core.text import counted, seconds
 from rewriter.core.transaction import unwritable
 from rewriter.dump.process_rings import copy_ring, rings_of
 from rewriter.instrumentation import probes as known_probes
@@ -29,9 +28,6 @@ from rewriter.instrumentation.select import check_bytes, check_number
 from rewriter.runtime import control as runtime
 from rewriter.runtime.calls import Calls
 from rewriter.runtime.control import STATUS, VARIABLE, Control, ControlError, parse
-
-_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
@@ -141,14 +137,14 @@ def _numbers(option: str, text: str) -> str:
 
 def _end(option: str, text: str) -> int:
     """The time when a span of it is over, in milliseconds since 1970."""
-    match = _SPAN.fullmatch(text.strip())
-    if match is None or not float(match[1]):
+    span = seconds(text)
+    if not span:
         raise RewriterError(
             "bad-number",
             f"--for is {text!r}",
             hint="Expected a time such as 500ms, 30s, 10m or 2h.",
         )
-    return int(time.time() * 1000) + int(float(match[1]) * _UNITS[match[2]])
+    return int((time.time() + span) * 1000)
 
 
 # What each field of a request is, by its option and what was given for it.

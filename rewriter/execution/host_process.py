@@ -7,12 +7,11 @@ report.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -117,26 +116,10 @@ def run_host(
 
 
 def _launches_begun(dump: Path) -> int:
-    """The number of launches that the wrapper has begun, by the last row of its events."""
-    files = _event_files(dump)
-    if not files:
-        return 0
-    try:
-        with files[-1].open("rb") as file:
+    """The number of launches that the wrapper has begun, by the last row of its only call."""
+    for path in dump.glob("rank*/run*/events.jsonl"):
+        with suppress(OSError, ValueError, TypeError, IndexError), path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return 0  # the call was removed, as the dump keeps only the last ones
-    try:
-        return int(json_text.parse_object(lines[-1]).get("launch", -1)) + 1 if lines else 0
-    except (ValueError, TypeError):
-        return 0
-
-
-def _event_files(dump: Path) -> list[Path]:
-    """The events of every call, ordered by rank and number."""
-
-    def numbers(file: Path) -> list[int]:
-        return [int(number) for number in re.findall(r"\d+", str(file.relative_to(dump)))]
-
-    return sorted(dump.glob("rank*/run*/events.jsonl"), key=numbers)
+            whole = file.read().split(b"\n")[:-1]
+            return int(json_text.parse_object(whole[-1]).get("launch", -1)) + 1
+    return 0

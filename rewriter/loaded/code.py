@@ -1,17 +1,17 @@
 """Compiles the functions of a wrapper with probes in them, from the wrapper's text.
 
-The lines of probes are those of `instrument`. The recorders are constants of the code. So no name
-is added to the module, and a thread that still runs the code after the probes were removed finds
-its recorder. Lines keep their numbers in the file.
+The lines of probes are those of `instrument`. The functions have the names of their module in a
+copy, to which those of the recorders are added. So no name is added to the module, and a thread
+that still runs them after the probes were removed finds its recorder. Lines keep their numbers in
+the file.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from rewriter.core import edit, garbage
@@ -20,6 +20,7 @@ from rewriter.core.types import Json
 from rewriter.hook.startup.sitecustomize import placed
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
+from rewriter.loaded.functions import functions_of
 
 
 @dataclass(frozen=True)
@@ -50,69 +51,45 @@ def read_table(plan: Plan) -> ProbeTable:
     return ProbeTable(target.id, options, launches, tuple(inputs[0]) if inputs else ())
 
 
-def plain_codes(source: Source, path: str) -> dict[str, CodeType]:
-    """The code of each function of a wrapper by its qualified name, as compiled by loading it."""
+def is_of(source: Source, path: str, code: CodeType) -> bool:
+    """Whether a function's code was compiled from the text of a wrapper."""
     with garbage.paused():
-        return _compiled(ast.parse(source.data), path)
+        # The whole module: imports in it affect how names are called.
+        module = compile(source.data, path, "exec", dont_inherit=True)
+    return any(is_same(one, code) for one in _nested(module))
 
 
-def probed_codes(
-    source: Source, path: str, probes: Sequence[tuple[Plan, str, Any]]
-) -> dict[str, CodeType]:
-    """The same with probes. Each plan comes with the name that its lines use for the recorder, and
-    with the object to use in place of that name."""
-    constants = {f"rewriter_loaded_{n}": recorder for n, (_, _, recorder) in enumerate(probes)}
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from _nested(one)
+
+
+def probed_functions(
+    source: Source, path: str, names: dict[str, Any], probes: Sequence[tuple[Plan, str, Any]]
+) -> dict[str, FunctionType]:
+    """The functions with probes, by qualified name; `names` are those of the module. Each plan
+    comes with the name that its lines use for the recorder, and with the recorder."""
+    recorders = {f"rewriter_loaded_{n}": recorder for n, (_, _, recorder) in enumerate(probes)}
     inserted = [
         replace(one, text=one.text.replace(f"{variable}.".encode(), f"{name}.".encode()))
-        for name, (plan, variable, _) in zip(constants, probes, strict=True)
+        for name, (plan, variable, _) in zip(recorders, probes, strict=True)
         for one in plan.insertions
         if one.origin != HEADER
     ]
     text = edit.apply(source.data, inserted).decode()
     lines = [number for number, _ in edit.line_origins(source, inserted)]
+    own = names | recorders
     with garbage.paused():
-        tree = _Recorders(constants).visit(placed(text, lines, path))
-        codes = _compiled(tree, path)
-    return {name: _with_constants(code, constants) for name, code in codes.items()}
-
-
-class _Recorders(ast.NodeTransformer):
-    """Replaces the names of recorders by strings, which stand for them until the code is
-    compiled."""
-
-    def __init__(self, names: Container[str]) -> None:
-        self._names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(node.id), node) if node.id in self._names else node
-
-
-def _compiled(tree: ast.Module, path: str) -> dict[str, CodeType]:
-    """The code of the functions of a module, and of those in its classes, by qualified name."""
-    # The whole module: imports in it affect how names are called.
-    code = compile(tree, path, "exec", dont_inherit=True)
-    return dict(_functions(code, ""))
-
-
-def _functions(code: CodeType, prefix: str) -> Iterator[tuple[str, CodeType]]:
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            name = f"{prefix}{one.co_name}"
-            is_function = one.co_flags & inspect.CO_NEWLOCALS  # and not the body of a class
-            if is_function:
-                yield name, one
-            yield from _functions(one, f"{name}.<locals>." if is_function else f"{name}.")
-
-
-def _with_constants(code: CodeType, constants: Mapping[str, object]) -> CodeType:
-    """A code object with other constants in place of strings."""
-
-    def exchanged(one: object) -> object:
-        if isinstance(one, CodeType):
-            return _with_constants(one, constants)
-        return constants.get(one, one) if isinstance(one, str) else one
-
-    return code.replace(co_consts=tuple(map(exchanged, code.co_consts)))
+        body = placed(text, lines, path).body
+        made: list[ast.stmt] = [
+            one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)
+        ]
+        exec(compile(ast.Module(made, []), path, "exec", dont_inherit=True), own)
+    functions = functions_of(own)
+    own.update(names)  # they call each other by the functions that are loaded
+    return {x: y for x, y in functions.items() if recorders.keys() & {*y.__code__.co_names}}
 
 
 # Not the code objects themselves: Python 3.11 also compares what they learned while running.
@@ -122,9 +99,9 @@ _FIELDS = (
 )
 
 
-def is_same(one: CodeType | None, other: CodeType) -> bool:
+def is_same(one: CodeType, other: CodeType) -> bool:
     """Whether two code objects were compiled from the same text at the same line."""
-    if one is None or any(getattr(one, name) != getattr(other, name) for name in _FIELDS):
+    if any(getattr(one, name) != getattr(other, name) for name in _FIELDS):
         return False
     if len(one.co_consts) != len(other.co_consts):
         return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
@@ -104,17 +104,20 @@ class Exchange:
                     block.note(_REPLAYED)
         finally:
             self._calls.running = None
-            try:
+            with ExitStack() as ending:  # each, also if another one raises
+                ending.callback(self._leave, blocks, running)
                 for recording in running.recordings.values():
-                    recording.end()
-            finally:  # a full disk, say: the block has to end all the same
-                with self._lock:
-                    self._inside.subtract(blocks)
-                    for block in blocks:
-                        if block not in self._blocks:
-                            self._close_unused(block)
-                for block in running.recordings:
-                    block.count(self.path)
+                    ending.callback(recording.end)
+
+    def _leave(self, blocks: tuple[Block, ...], running: Probed) -> None:
+        """A call is over, and so is its recording."""
+        with self._lock:
+            self._inside.subtract(blocks)
+            for block in blocks:
+                if block not in self._blocks:
+                    self._close_unused(block)
+        for block in running.recordings:
+            block.count(self.path)
 
     def _close_unused(self, block: Block) -> None:
         """A block is over: stop recording for it once no thread is in one of its calls."""

@@ -29,17 +29,16 @@ def like(
     function: FunctionType, code: CodeType, closure: tuple[CellType, ...] | None = None
 ) -> FunctionType:
     """A function with the defaults of another one, but its own code."""
-    made = FunctionType(
-        code,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        closure or function.__closure__,
-    )
+    cells = closure or function.__closure__
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, cells)
     made.__kwdefaults__ = function.__kwdefaults__
-    # So that a search for entries of wrappers does not find this function.
-    made.__qualname__ = f"{function.__qualname__} in rewriter.loaded"
-    return made
+    return renamed(made)
+
+
+def renamed(function: FunctionType) -> FunctionType:
+    """The same function, which a search for entries of wrappers does not find any more."""
+    function.__qualname__ = f"{function.__qualname__} in rewriter.loaded"
+    return function
 
 
 def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:

@@ -16,7 +16,7 @@ from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Plan
 from rewriter.loaded import code, cpp_library
 from rewriter.loaded.block import Block
-from rewriter.loaded.functions import functions_of, like
+from rewriter.loaded.functions import functions_of, renamed
 from rewriter.locate.cpp import embedded
 from rewriter.runtime import attach
 
@@ -43,12 +43,13 @@ class Probed:
 
 @dataclass(frozen=True)
 class PythonProbes:
-    """Makes the probes of a Python wrapper. `functions` are its own, by qualified name, and `codes`
-    their code."""
+    """Makes the probes of a Python wrapper, which was loaded from `path`. `names` are those of its
+    module, and `functions` its own, by qualified name."""
 
     wrapper: OpenWrapper
+    path: str
+    names: dict[str, Any]
     functions: Mapping[str, FunctionType]
-    codes: Mapping[str, CodeType]
 
     def probed(self, plans: Mapping[Block, Plan], kept: Mapping[Block, Recording]) -> Probed:
         """The code with the probes of these plans. Recordings that are `kept` go on."""
@@ -58,16 +59,11 @@ class PythonProbes:
             for block, table in tables.items()
             if not table.is_empty
         }
-        path = next(iter(self.codes.values())).co_filename
         probes = [(plans[one], tables[one].variable, x) for one, x in recorders.items()]
-        codes = code.probed_codes(self.wrapper.plain, path, probes) if probes else {}
-        bodies = {}
-        for name, one in codes.items():
-            if "<locals>" not in name and not code.is_same(self.codes.get(name), one):
-                if name not in self.functions:
-                    raise LookupError(f"there is no function {name} in what was loaded")
-                bodies[self.functions[name]] = like(self.functions[name], one)
-        return Probed(bodies, recorders)
+        made = code.probed_functions(self.wrapper.plain, self.path, self.names, probes)
+        if unknown := made.keys() - self.functions.keys():
+            raise LookupError(f"there is no function {', '.join(unknown)} in what was loaded")
+        return Probed({self.functions[name]: renamed(one) for name, one in made.items()}, recorders)
 
 
 def _recorder(table: code.ProbeTable, block: Block) -> Recording:
@@ -103,9 +99,8 @@ def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppPr
     Raises `RewriterError` if its file does not exist, `ValueError` if the file is another one."""
     path = Path(entry_code.co_filename)
     wrapper = open_wrapper_file(path).only
-    codes = code.plain_codes(wrapper.plain, str(path))
     namespace = entry.__globals__
-    is_same = code.is_same(codes.get(entry.__qualname__), entry_code) and wrapper.probes is None
+    is_same = wrapper.probes is None and code.is_of(wrapper.plain, str(path), entry_code)
     if wrapper.language == "cpp":
         text = embedded.extract(wrapper.plain).data.decode()
         is_same = is_same and namespace.get("cpp_wrapper_src") == text
@@ -118,7 +113,7 @@ def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppPr
     if wrapper.language == "cpp":
         return CppProbes(wrapper, entry, entry_code)
     functions = functions_of(namespace) | {entry.__qualname__: entry}
-    return PythonProbes(wrapper, functions, codes)
+    return PythonProbes(wrapper, str(path), namespace, functions)
 
 
 def plan_of(wrapper: OpenWrapper, block: Block) -> Plan | None:

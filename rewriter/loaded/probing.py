@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -106,10 +106,12 @@ class _Process:
         """End a block."""
         with self._lock:
             self._blocks = tuple(one for one in self._blocks if one is not block)
-            self._set()
-            if not self._blocks:
-                self._exchanges.clear()
-                self._leave()
+            try:
+                self._set()
+            finally:
+                if not self._blocks:
+                    self._exchanges.clear()
+                    self._leave()
         if not block.calls and _may_replay():
             block.note(
                 "no wrapper was called; what was captured into a CUDA graph before the block is "
@@ -117,8 +119,9 @@ class _Process:
             )
 
     def _set(self) -> None:
-        for exchange in self._exchanges.values():
-            exchange.set_blocks(self._blocks)
+        with ExitStack() as setting:  # each, also if another one raises
+            for exchange in self._exchanges.values():
+                setting.callback(exchange.set_blocks, self._blocks)
 
     def _listen(self) -> None:
         """Also probe wrappers that are loaded from now on."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rewriter.commands import _program, _program_report
+from rewriter.commands import _probed_runs, _program_report
 from rewriter.commands._probed_runs import ProgramSubject
 from rewriter.core.exit_status import ExitStatus
+from rewriter.hook.run import HookedRun
 from rewriter.instrumentation.select import select
 
 
@@ -32,11 +32,11 @@ def test_each_run_probes_what_the_user_chose(
 ) -> None:
     asked: list[Any] = []
 
-    def run_probed(request: Any) -> Any:
+    def run(request: Any, tell: Any) -> HookedRun:
         asked.append(request)
-        return SimpleNamespace(run=SimpleNamespace(dump=None, ended=ExitStatus(0)))
+        return HookedRun(ExitStatus(0))
 
-    monkeypatch.setattr(_program, "run_probed", run_probed)
+    monkeypatch.setattr(_probed_runs, "run", run)
     monkeypatch.setattr(_program_report, "warn", lambda run: None)
     arguments = argparse.Namespace(
         wrappers=wanted, dump=None, overwrite=False, timeout=limit, json=False,

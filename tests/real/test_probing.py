@@ -218,6 +218,26 @@ def test_threads_call_while_probes_come_and_go(model: Model) -> None:
         assert all(len(run.steps) == 1 for run in dump.runs)
 
 
+def test_a_recording_that_cannot_be_ended(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks end all the same."""
+    from rewriter.runtime.recorder import Recorder
+
+    ended: list[Recorder] = []
+
+    def end(recorder: Recorder) -> None:
+        ended.append(recorder)
+        raise OSError("no room")
+
+    with rewriter.probing() as outer, rewriter.probing("hash") as inner:
+        monkeypatch.setattr(Recorder, "end", end)
+        with pytest.raises(OSError, match="no room"):
+            model.forward()
+        monkeypatch.undo()
+    assert len(ended) == 2
+    assert (sum(outer.calls.values()), sum(inner.calls.values())) == (1, 1)
+    assert not probing._PROCESS._blocks
+
+
 def test_a_call_that_outlasts_the_block(model: Model, before: State) -> None:
     """Probes are taken out while a thread is in the middle of the wrapper."""
     function = next(f for f, code, _ in before if code.co_filename and f.__name__ == "call")

@@ -33,13 +33,6 @@ SUMMARIES: Mapping[str, str] = {
     "completion": "print a script for your shell that completes commands, options and files",
 }
 
-# Commands of earlier versions, and what takes their place.
-GONE: Mapping[str, str] = {
-    "live": "Write: rewriter run --dormant -- COMMAND",
-    "attach": "Start the program with `rewriter run --dormant -- COMMAND`; then write: rewriter "
-    "control PID set print --calls 3",
-}
-
 
 def add_to(parser: Parser) -> None:
     """Add every command to the parser of the whole command line."""

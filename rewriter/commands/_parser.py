@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rewriter.commands import GONE
 from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.core.terminal import message
 
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse tells numbers from options
+# Commands of earlier versions, and what takes their place.
+_GONE = {
+    "live": "Write: rewriter run --dormant -- COMMAND",
+    "attach": "Start the program with `rewriter run --dormant -- COMMAND`; then write: rewriter "
+    "control PID set print --calls 3",
+}
 _ALIKE = 0.7  # from which on a word is taken for a misspelt one; --json is no --on
 
 
@@ -128,8 +133,8 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, argparse._SubParsersAction):
             named = "/".join(action.option_strings) or action.metavar
             self._refuse(f"{named} {value!r}: expected one of {', '.join(known)}", value, known)
-        if self.prog == "rewriter" and value in GONE:
-            raise self._error(f"{value!r} is no command any more", GONE[value])
+        if self.prog == "rewriter" and value in _GONE:
+            raise self._error(f"{value!r} is no command any more", _GONE[value])
         if Path(value).exists():
             hint = f"It is a file. Did you mean `{self.prog} list {value}`?"
             raise self._error(f"{value!r} is no command", hint)

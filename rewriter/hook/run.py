@@ -171,11 +171,11 @@ def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -
 
 
 def _elsewhere(place: Path, server: Server) -> Iterator[Unprobed]:
-    """Wrappers that torch's trace has, and that no process asked about."""
-    known = {one.path.name for one in server.loaded}
+    """Wrappers that torch's trace has of a process that did not ask about them."""
+    known = {(x.pid, path.name) for x in server.processes.values() for path in x.wrappers}
     for log in sorted(place.glob("*.log")):
-        for path in trace.wrapper_paths(log):
-            if path.name not in known:
+        for process, path in trace.loaded_wrappers(log):
+            if (process, path.name) not in known:
                 yield Unprobed(path, _ELSEWHERE)
 
 

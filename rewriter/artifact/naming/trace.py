@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, CompilationTrace]:
     """The facts about each wrapper whose text is in a log, by `digest`. Raises `OSError`."""
     by_digest: dict[str, CompilationTrace] = {}
     compilations: dict[tuple[object, ...], _Compilation] = {}
-    for about, payload in _entries(path):
+    for _, about, payload in _entries(path):
         names = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
         key = tuple(str(about.get(name)) for name in names)
         one = compilations.setdefault(key, _Compilation())
@@ -88,18 +88,18 @@ def read(path: Path) -> dict[str, CompilationTrace]:
     return by_digest
 
 
-def wrapper_paths(path: Path) -> tuple[Path, ...]:
-    """The present or former paths of the wrappers of a log, including those loaded from a cache of
-    graphs. Raises `OSError`."""
-    paths: dict[Path, None] = {}
-    for about, _ in _entries(path):
+def loaded_wrappers(path: Path) -> tuple[tuple[int, Path], ...]:
+    """The process, and the present or former path, of each wrapper in a log, including those loaded
+    from a cache of graphs. Raises `OSError`."""
+    found: dict[tuple[int, Path], None] = {}
+    for process, about, _ in _entries(path):
         facts = about.get("inductor_output_code")
         if isinstance(facts, dict):
             # `file_path` is absolute; torch before 2.9 does not write it.
             name = str(facts.get("file_path") or facts.get("filename") or "")
             if os.path.isabs(name):
-                paths[Path(name)] = None
-    return tuple(paths)
+                found[process, Path(name)] = None
+    return tuple(found)
 
 
 def mappings(text: str) -> Json:
@@ -128,9 +128,10 @@ def _name(about: Json) -> str:
     return next((name for name in keys if name in about), "")
 
 
-def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
-    """Yield the relevant entries with their payloads, except those beyond the bounds."""
-    about: Json | None = None
+def _entries(path: Path) -> Iterator[tuple[int, Json, bytes]]:
+    """Yield the relevant entries with their processes and payloads, except those beyond the
+    bounds."""
+    about: tuple[int, Json] | None = None
     payload: list[bytes] = []
     size = 0
     with path.open("rb") as file:
@@ -141,18 +142,18 @@ def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
                     payload.append(line[1:])
                 continue
             if about is not None and size <= MOST_BYTES:
-                yield about, b"".join(payload)[:-1]
+                yield *about, b"".join(payload)[:-1]
             about, payload, size = _about(line), [], 0
     if about is not None and size <= MOST_BYTES:
-        yield about, b"".join(payload)[:-1]
+        yield *about, b"".join(payload)[:-1]
 
 
-def _about(line: bytes) -> Json | None:
+def _about(line: bytes) -> tuple[int, Json] | None:
     if len(line) > _MOST_LINE or not _WANTED.search(line):
         return None
     if not (head := ENTRY.match(line)):
         return None
     try:
-        return json_text.parse_object(line[head.end() :])
+        return int(head[1]), json_text.parse_object(line[head.end() :])
     except json_text.JsonError:
         return None

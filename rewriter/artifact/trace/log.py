@@ -17,7 +17,8 @@ from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 
-ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?=\{)")
+# The number is that of the process.
+ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+) [^\]\n]+:\d+\] (?=\{)")
 # The entries that contain wrappers: torch/_inductor/graph.py and codecache.py.
 _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096

@@ -49,7 +49,7 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
 ) -> None:
     clean = _diagnose(capfd, str(wrapper), "-d", "clean", code=0)
     assert clean["finding"] is None
-    assert [one["what"] for one in clean["runs"]] == ["inputs,names,print,save"]
+    assert [one["what"] for one in clean["runs"]] == ["hash,inputs,names,print,save"]
     assert [line.partition(":")[0] for line in clean["ruled_out"]] == [
         "a crash or a hang",
         "inputs that the wrapper was not compiled for",
@@ -120,7 +120,7 @@ def test_a_program_that_dies_of_a_store_out_of_bounds(
     assert (found["finding"]["kind"], found["finding"]["launch"]) == ("bounds", 2)
     assert "out of bounds: directly behind buf" in found["headline"]
     assert [one["kind"] for one in found["findings"]] == ["bounds", "crash"]
-    assert [one["what"] for one in found["runs"]] == ["inputs,names,print,save", "bounds"]
+    assert [one["what"] for one in found["runs"]] == ["hash,inputs,names,print,save", "bounds"]
 
 
 def test_a_program_that_dies_in_one_run_only(
@@ -157,7 +157,7 @@ def test_a_program_is_run_for_its_health_and_for_its_values(
     clean = _diagnose(capfd, "-d", "clean", "--", sys.executable, "model.py", code=0)
     assert [one["what"] for one in clean["runs"]] == [
         "inputs,names,print",
-        "inputs,names,print,save",
+        "hash,inputs,names,print,save",
     ]
     path = next(x for x in (tmp_path / "cache").glob("??/c*.py") if "addmm" in x.read_text())
     old, new, launch = FAULTS["a constant by 1e-4"]

@@ -82,7 +82,7 @@ def test_the_kernel_and_its_array_are_named(
     assert [(x["kind"], x["launch"]) for x in found["findings"]] == [("bounds", 0), ("crash", 0)]
     assert "writes elements 32 to 33 of its own array of 32, buf_local" in found["headline"]
     assert "on the values that were recorded" in found["headline"]
-    assert [one["what"] for one in found["runs"]] == ["inputs,names,print,save"]
+    assert [one["what"] for one in found["runs"]] == ["hash,inputs,names,print,save"]
     again = Path(found["finding"]["text"][1].removeprefix("once more: sh "))
     assert again.is_file()
     # The dump alone says the same.

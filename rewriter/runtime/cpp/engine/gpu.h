@@ -411,7 +411,7 @@ class Gpu {
   }
 
   // Why the last `measure` or `capture` failed.
-  std::string problem_of_last() {
+  std::string problem_of_last() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return problem_of_last_;
   }
@@ -890,7 +890,7 @@ class Gpu {
     return true;
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   bool tried_ = false;
   std::atomic<bool> started_{false};
   std::string problem_, about_, problem_of_last_;

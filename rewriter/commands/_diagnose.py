@@ -181,7 +181,6 @@ def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> 
         max_bytes=arguments.max_bytes or str(values_limit(folder)),
         args="all",
         when="both",
-        recheck=True,
     )
 
 

@@ -65,12 +65,6 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
         )
         group.add_argument("--args", dest="which", choices=WHICH, help=_ARGS)
     group.add_argument(
-        "--recheck",
-        action="store_true",
-        help="measure values again even if nothing has written them since they were last measured; "
-        "torch does not count writes through x.data, numpy or DLPack",
-    )
-    group.add_argument(
         "--roles",
         metavar="ROLE[,ROLE…]",
         help="only values of these roles: in (what launches read), out (what they write), inout "

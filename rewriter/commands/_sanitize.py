@@ -208,7 +208,6 @@ def _corruption(session: _Session, dump: Dump) -> Examined:
         session.selection,
         tensors=tuple(sorted({one.name for one in changed})),
         calls=",".join(map(str, calls)),
-        recheck=True,
     )
     watched = session.run("watched", selection, "what changed, looked at behind each launch", "0")
     return examine_corruption(dump, None if watched.dump is None else open_dump(watched.dump))

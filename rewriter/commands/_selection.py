@@ -58,7 +58,6 @@ def selection(
         last=0 if arguments.last is None else check_number("--keep", arguments.last),
         # Dormant probes include `sync`, which would make "all" the default.
         args=arguments.which or ("written" if is_dormant else None),
-        recheck=arguments.recheck,
         max_bytes=arguments.max_bytes or "",
         allow=arguments.allow,
         stop=arguments.stop,
@@ -125,7 +124,6 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--launches": arguments.launches,
         "--when": arguments.when,
         "--args": arguments.which,
-        "--recheck": arguments.recheck,
         "--values": arguments.values,
         "--roles": arguments.roles,
         "--tensors": arguments.tensors,

@@ -54,10 +54,8 @@ class Changed:
 
     @property
     def is_open(self) -> bool:
-        """Whether another run would narrow it down: one that records the value after each launch,
-        and reads inputs again at the start of a call."""
-        is_input = self.before.step.launch is None
-        return self.after.row.phase == "after" and (is_input or len(self.between) > 1)
+        """Whether a run that records the value after each launch would narrow it down."""
+        return self.after.row.phase == "after" and len(self.between) > 1
 
 
 def changed_values(dump: Dump) -> tuple[list[Changed], int]:
@@ -82,20 +80,13 @@ def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
     another run, in which the values that changed were recorded after each launch."""
     changed, compared = changed_values(dump)
     again = {} if watched is None else {one.key: one for one in changed_values(watched)[0]}
-    findings, notes = [], []
-    for one in changed:
-        if one.key not in again and watched is not None and one.before.step.launch is None:
-            # An input is not measured again at the start of a call if torch knows of no write to
-            # it, so code between two calls may have changed it.
-            notes.append(f"{one.name} of {one.run.name} did not change when watched: no finding")
-            continue
-        findings.append(_finding(again.get(one.key, one)))
+    findings = tuple(_finding(again.get(one.key, one)) for one in changed)
     ruled_out = ""
     if compared and not findings:
         verb = "was received as it had" if compared == 1 else "were received as they had"
         what = f"{counted(compared, 'value')} {verb} been written"
         ruled_out = f"values that change between launches: {what}"
-    return Examined(tuple(findings), ruled_out, notes=tuple(notes))
+    return Examined(findings, ruled_out)
 
 
 def _finding(one: Changed) -> Finding:

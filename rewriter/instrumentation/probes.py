@@ -82,7 +82,6 @@ def recorded(selection: Selection) -> Json:
         "calls": selection.calls,
         "last": selection.last,
         "args": args_mode(selection),
-        "recheck": selection.recheck,
         "max_bytes": selection.max_bytes,
         "allow": list(selection.allow),
         "stop": selection.stop,

@@ -30,7 +30,6 @@ def select(
     calls: str = "",
     last: int = 0,
     args: ArgsMode | None = None,
-    recheck: bool = False,
     max_bytes: str = "",
     allow: str | Iterable[str] = (),
     stop: bool = False,
@@ -42,9 +41,8 @@ def select(
     `print`, `hash` and `save` show what launches write, after them, and the inputs of each call;
     with `args="all"` or `when="both"` all arguments of launches, before and after.
     `roles` and `tensors` choose among these arguments; `calls`, such as `"3-5,9,20-"`, which calls
-    of the wrapper are recorded, counted from 0; of those the dump keeps the `last`. `recheck` reads
-    also what is known not to have been written since it was measured. `save` writes up to
-    `max_bytes`, such as `"10G"`, in each process.
+    of the wrapper are recorded, counted from 0; of those the dump keeps the `last`. `save` writes
+    up to `max_bytes`, such as `"10G"`, in each process.
 
     `allow` names values that may be NaN or infinite: `"KERNEL:BUFFER"`, both patterns, with
     `inputs` as the kernel for the inputs of a call. With `stop`, the program ends at the first NaN
@@ -83,7 +81,6 @@ def select(
         check_calls(calls),
         check_number("--last", last) if last else 0,
         args,
-        recheck,
         check_bytes(max_bytes),
         check_allowed(_listed(allow)),
         stop,

@@ -24,10 +24,9 @@ class Selection:
     `args_mode`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
     `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
-    and 0 are all. With `recheck`, a value that is known not to have been written since it was
-    measured is read again. `max_bytes` is how much is written, as `rewriter/runtime/sizes.py`
-    reads it. `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has
-    it; with `stop` the probe `nan` ends the program at the first NaN that is not allowed.
+    and 0 are all. `max_bytes` is how much is written, as `rewriter/runtime/sizes.py` reads it.
+    `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has it; with
+    `stop` the probe `nan` ends the program at the first NaN that is not allowed.
     `dormant` probes do nothing until `rewriter control` switches them on. `on` says when the probe
     `record` writes a dump: `nan`, `inf`, `changed`, `spike:10x`, `slow:5x`.
     """
@@ -43,7 +42,6 @@ class Selection:
     calls: str = ""
     last: int = 0
     args: ArgsMode | None = None
-    recheck: bool = False
     max_bytes: str = ""
     allow: tuple[str, ...] = ()
     stop: bool = False

@@ -33,7 +33,6 @@ def probing(
     tensors: str | Iterable[str] | None = None,
     calls: str = "",
     args: ArgsMode | None = None,
-    recheck: bool = False,
     max_bytes: str = "",
     allow: str | Iterable[str] = (),
     directory: str | Path | None = None,
@@ -67,7 +66,6 @@ def probing(
         tensors=tensors,
         calls=calls,
         args=args,
-        recheck=recheck,
         max_bytes=max_bytes,
         allow=allow,
     )

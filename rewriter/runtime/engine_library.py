@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 8
+INTERFACE = 9
 Library = TypeVar("Library")
 # Hot functions raise their optimisation level in the source; the rest is to compile quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping
+from functools import partial
 from threading import get_ident
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from .event_queue import COLLECTS, EventQueue, drain_queue, start_queue
 from .findings import Findings
 from .flight_dump import RecordedCall
 from .flight_marks import leave_marks
-from .plans import Plans
+from .plans import INPUTS, Plans
 from .printer import Printer
 from .probe_set import ProbeSet
 from .running_call import RunningCall
@@ -28,9 +29,8 @@ class FastPaths:
     """Makes the functions to call at the launches of one wrapper.
 
     `calls` maps threads to the calls that run in them. `exchange(phase, act)` makes the recorder
-    use another function for a phase. `written`: the names of values that launches write, and of
-    their buffers. `rechecks`: inputs are measured in every call. `joins_memory`: memory lines
-    follow each launch, and keep released memory from being reused.
+    use another function for a phase. `joins_memory`: memory lines follow each launch, and keep
+    released memory from being reused.
 
     The parameter `otherwise` of the methods is the slow path of all probes, for what a fast path
     cannot do.
@@ -46,8 +46,6 @@ class FastPaths:
         findings: Findings,
         exchange: Callable[[str, Act], None],
         *,
-        written: Set[str],
-        rechecks: bool,
         joins_memory: bool,
     ) -> None:
         self._probes = probes
@@ -65,21 +63,8 @@ class FastPaths:
         if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
             held = {label.name for label in inputs} if joins_memory else None
             names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
-            # Inductor's names of the inputs of a graph of training, as in `cpp/plan.h`.
-            trains = any(label.name.startswith("primals_") for label in inputs)
             self._plans = {
-                x: Plans(
-                    x,
-                    names[x],
-                    style,
-                    findings,
-                    written=written,
-                    rechecks=rechecks,
-                    trains=trains,
-                    held=held,
-                )
-                for x in names
-                if names[x]
+                x: Plans(x, names[x], style, findings, held=held) for x in names if names[x]
             }
         # With these probes all earlier lines and rows have to be written when a launch crashes.
         self._is_prompt = "names" in probes.names or findings.stops
@@ -120,15 +105,12 @@ class FastPaths:
 
     def inputs(self, otherwise: Act) -> Act:
         """The function to call with the inputs of a call."""
-        plans, labels = self._plans.get("inputs"), self._inputs
-        if plans is None or self._probes.of_inputs:
+        if "inputs" not in self._plans or self._probes.of_inputs:
             return otherwise
-
-        def at(*values: Any) -> None:
-            if not self._measure(plans, None, labels, values):
-                otherwise(*values)
-
-        return at
+        act = self._measured("inputs", lambda _, *values: otherwise(*values))
+        make_native = self._quicker["inputs"]
+        self._quicker["inputs"] = lambda module: partial(make_native(module), INPUTS)
+        return partial(act, INPUTS)
 
     def open(self, call: RunningCall) -> None:
         """Prepare the fast paths for a call that starts."""
@@ -204,8 +186,9 @@ class FastPaths:
                     if result == 2:
                         self._report_problems()
                     return
-            known = launches[launch]
-            if not measure(plans, known, known.labels[phase], values):
+            known = None if launch == INPUTS else launches[launch]
+            labels = self._inputs if known is None else known.labels[phase]
+            if not measure(plans, known, labels, values):
                 settle(call)
                 otherwise(launch, *values)
 
@@ -253,14 +236,3 @@ class FastPaths:
 
     def _failed(self, about: str, error: Exception) -> None:
         self._printer.warn(about, f"{type(error).__name__}: {error}")
-
-
-def written_names(table: Sequence[dict[str, Any]]) -> frozenset[str]:
-    """The names of values that the launches of a table write, and of their buffers."""
-    names: set[str] = set()
-    for row in table:
-        memory = row.get("buffers", {})
-        for entry in (*row.get("before", ()), *row.get("after", ())):
-            if entry[0] != "in":
-                names |= {entry[1], memory.get(entry[1], "")}
-    return frozenset(names)

@@ -34,7 +34,6 @@ class Plan:
     has_complex: bool
     device: int  # the GPU of the tensors, -1 if all are on the CPU
     forms: tuple[Form | None, ...]  # of all values
-    written: tuple[int, ...]  # places, among the tensors, of inputs that launches write
     check: Callable[..., bool] | None  # whether values, all tensors, still have these facts
     # Tensors whose memory may have been freed, for use with `check`: place, and as in `ends`.
     freed: tuple[tuple[int, int, int], ...]

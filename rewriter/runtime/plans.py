@@ -21,7 +21,6 @@ from .device import is_capturing
 from .engine import dtype_numbers, start
 from .event import Event, Label, ProbedLaunch, Value
 from .event_queue import LAUNCH, EventQueue, PackedText
-from .known_inputs import KnownInputs
 from .plan import Plan, addresses_of, end_of, forms_of, has_several_gpus, tensor_check
 from .rows import base_row, described
 from .statistics import has_bytes
@@ -39,14 +38,14 @@ _PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS, _HEALTH, _STOPS, _TOGETHER = 
 )
 _WRITERS = ("triton", "extern_out")  # kinds of launches that do not free memory
 _PHASES = {"inputs": 0, "before": 1, "after": 2}
+INPUTS = -1  # in place of a launch's index
 
 
 class Plans:
     """The plans for one phase of all launches of a wrapper, or for its inputs.
 
     `probes` are the names of the probes that act at the phase: some of `print`, `hash`, `nan` and
-    `record`. `findings` says which values may be NaN and whether a NaN ends the program. `written`
-    and `rechecks` are those of `FastPaths`; `trains` is that of `KnownInputs`.
+    `record`. `findings` says which values may be NaN and whether a NaN ends the program.
 
     If memory lines follow each launch and keep released memory, the kernel of these lines also
     measures the values of the launch. `held` are then the names of values that the caller may free
@@ -60,9 +59,6 @@ class Plans:
         style: Text,
         findings: Findings,
         *,
-        written: Set[str] = frozenset(),
-        rechecks: bool = False,
-        trains: bool = False,
         held: Set[str] | None = None,
     ) -> None:
         self._phase = phase
@@ -76,10 +72,8 @@ class Plans:
         self._findings = findings
         self._known: dict[int, dict[tuple[object, ...], Plan | None]] = {}
         self._last: dict[int, Plan] = {}
-        self._written = written
         self._held = held if phase == "after" else None
         self._native: Any = None
-        self._inputs = KnownInputs(rechecks=rechecks, trains=trains)
 
     def make_native(
         self,
@@ -120,8 +114,9 @@ class Plans:
     def measure_as_before(
         self, launch: Callable[[bytes], int], call: RunningCall, index: int, values: tuple[Any, ...]
     ) -> int:
-        """Measure the values of a launch with its last plan. Returns the result of `launch`, or 0
-        if the facts changed.
+        """Measure the values of a launch, or of the `INPUTS`, with the last plan.
+
+        Returns the result of `launch`, or 0 if the facts changed.
 
         Compares without making tuples where possible: this is most of what a probed launch costs.
         """
@@ -158,10 +153,6 @@ class Plans:
 
         Returns the result of `EventQueue.launch`, or 0 if the values cannot be measured.
         """
-        if launch is None and (
-            result := self._inputs.measure_as_before(queue.launch, call, values)
-        ):
-            return result
         facts: list[object] = []
         tensors: list[Tensor] = []
         for value in values:
@@ -174,7 +165,7 @@ class Plans:
                 facts += type(value), repr(value)
             else:
                 return 0
-        index = -1 if launch is None else launch.index
+        index = INPUTS if launch is None else launch.index
         plans = self._known.setdefault(index, {})
         key = tuple(facts)
         try:
@@ -192,8 +183,6 @@ class Plans:
                 return 0
         if (stream := plan.stream(call.uses_cuda)) is None:
             return 0
-        if launch is None:
-            return self._inputs.measure(queue.launch, call.queued, plan, stream, tensors)
         runs = call.runs[self._phase]
         iteration = runs.get(index, 0)
         addresses = [tensor.data_ptr() for tensor in tensors]
@@ -259,7 +248,6 @@ class Plans:
         waits = bool(launch and launch.together and self._phase == "after")
         flags |= _TOGETHER * (is_joined or waits)
         ends = tuple(map(end_of, tensors))
-        can_check = launch is not None and len(tensors) == len(contents)
         return Plan(
             number=queue.plan(self._packed(event, flags, numbers)),
             pack=struct.Struct(f"{LAUNCH}{len(tensors)}q").pack,
@@ -267,8 +255,7 @@ class Plans:
             has_complex=any(value.content.is_complex() for value in tensors),
             device=max(devices, default=-1),
             forms=tuple(forms_of(contents, ends)),
-            written=tuple(n for n, x in enumerate(tensors) if x.label.name in self._written),
-            check=tensor_check(contents) if can_check else None,
+            check=tensor_check(contents) if len(tensors) == len(contents) else None,
             freed=tuple(
                 (place, *end)
                 for place, (value, end) in enumerate(zip(tensors, ends, strict=True))
@@ -285,7 +272,7 @@ class Plans:
 
     def _packed(self, event: Event, flags: int, numbers: Mapping[torch.dtype, int]) -> bytes:
         """The packed plan for an event: its texts, and the facts about its values."""
-        packed = PackedText().number(-1 if event.launch is None else event.launch.index)
+        packed = PackedText().number(INPUTS if event.launch is None else event.launch.index)
         packed.number(_PHASES[self._phase], flags)
         base = base_row(event)
         base.pop("iteration", None)  # the engine adds it

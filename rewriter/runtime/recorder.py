@@ -23,7 +23,7 @@ from .event import Event, Label, ProbedLaunch, Value
 from .event_queue import drain_queue
 from .event_reader import EventReader
 from .expected import read_table
-from .fast_paths import FastPaths, written_names
+from .fast_paths import FastPaths
 from .findings import Findings
 from .flight_dump import RecordedCall, RecordWriter
 from .forks import register_for_forks
@@ -113,13 +113,11 @@ class Recorder:
             self._calls,
             self._findings,
             self._exchange,
-            written=written_names(launches),
-            rechecks=bool(options.get("recheck")),
             joins_memory=self._memory is not None and {"bounds", "stale"} <= set(options["probes"]),
         )
         self.before: Callable[..., None] = self._fast.at("before", self._before)
         self.after: Callable[..., None] = self._fast.at("after", self._after)
-        self.inputs = self._take_inputs
+        self.inputs: Callable[..., None] = self._take_inputs
         if self._reads_inputs:
             self.inputs = self._fast.inputs(self._take_inputs)
         # A fork of the probed process is not probed; see also `guarded`.
@@ -165,7 +163,9 @@ class Recorder:
 
     def _exchange(self, phase: str, act: Callable[..., None]) -> None:
         """Call `act` at a phase of launches from now on."""
-        if phase == "before":
+        if phase == "inputs":
+            self.inputs = act
+        elif phase == "before":
             self.before = act
         else:
             self.after = act
@@ -437,7 +437,7 @@ class Recorder:
             drain_queue()
         launch = self._launches[index]
         event = call.event(launch, phase)
-        call.slow = index if phase == "before" else -1
+        call.slow = index if phase == "before" else -2
         if phase == "after":
             for act in self._probes.stops:
                 self._events.ask(act, event, call)

@@ -25,8 +25,10 @@ class RunningCall:
     directory: CallDirectory | None = None  # in the dump, if one is written
     is_wanted: bool = True  # whether the user chose to record the call
     started: int = field(default_factory=perf_counter_ns)  # nanoseconds
-    # How often each launch ran so far, by phase and index.
-    runs: dict[str, dict[int, int]] = field(default_factory=lambda: {"before": {}, "after": {}})
+    # How often each launch ran so far, by phase and index; -1 for the inputs.
+    runs: dict[str, dict[int, int]] = field(
+        default_factory=lambda: {"inputs": {}, "before": {}, "after": {}}
+    )
     pending: list[Pending] = field(default_factory=list)  # statistics are still on their device
     later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)  # run at the end
     states: dict[object, Any] = field(default_factory=dict)  # of each probe, for this call
@@ -39,7 +41,8 @@ class RunningCall:
     collects: bool = False  # the queue collects lines for Python to write
     is_quick: bool = False  # the queue does all that a launch needs
     measure: Callable[[bytes], int] = lambda _: 0  # `EventQueue.launch`
-    slow: int = -1  # the launch that took the slow path in its phase "before", so also in "after"
+    # The launch that took the slow path in its phase "before", so also in "after"; -2: none.
+    slow: int = -2
     slot: int = 0  # the offset in `memory` of this thread's marks; 0: no marks are left
     slot_address: int = 0  # where that is in the memory of this process
     memory: Any = None  # the mapped file of the ring

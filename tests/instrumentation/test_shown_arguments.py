@@ -141,7 +141,7 @@ def test_names_sync_and_time_stay_where_they_are() -> None:
 
 @pytest.mark.parametrize("wrapper", [TRANSFORMER, "cpu-torch2.13/mlp aoti"])
 def test_the_choice_is_recorded_in_the_file(wrapper: str, tmp_path: Path) -> None:
-    selection = rewriter.select("print", args="all", recheck=True)
+    selection = rewriter.select("print", args="all")
     made = rewriter.instrument(get(wrapper).path, selection)
     path = tmp_path / made.path.name
     path.write_bytes(made.source)
@@ -149,7 +149,7 @@ def test_the_choice_is_recorded_in_the_file(wrapper: str, tmp_path: Path) -> Non
     assert opened.probes is not None
     recorded = options_line.read(made.source, opened.probes.tag, ("print",))
     assert recorded is not None
-    assert recorded[1] == Selection(("print",), args="all", recheck=True)
+    assert recorded[1] == Selection(("print",), args="all")
     assert probe_check.check(opened) == probe_check.ProbeCheck("verified")
     assert rewriter.strip(path).source == get(wrapper).data
 
@@ -180,15 +180,14 @@ def test_args_is_a_file_of_inputs_and_a_choice() -> None:
     assert parsed("run", "x.py", "--args", "./all").args == "./all"
     assert parsed("triage", "x.py", "--args", "in.pt").args == "in.pt"
     for command in (["instrument", "x.py"], ["run", "x.py"]):
-        made = selection(parsed(*command, "--probe", "print", "--args", "all", "--recheck"))
+        made = selection(parsed(*command, "--probe", "print", "--args", "all"))
         assert made is not None
-        assert (made.args, made.recheck) == ("all", True)
+        assert made.args == "all"
     with pytest.raises(RewriterError, match="--args 'other': expected one of written, all"):
         parsed("instrument", "x.py", "--args", "other")
 
 
-@pytest.mark.parametrize("option", ["--args=all", "--recheck"])
-def test_a_choice_without_a_probe_is_an_error(option: str) -> None:
+def test_a_choice_without_a_probe_is_an_error() -> None:
     with pytest.raises(RewriterError, match="no probe") as error:
-        selection(parsed("run", "x.py", option))
+        selection(parsed("run", "x.py", "--args=all"))
     assert error.value.slug == "no-probes"

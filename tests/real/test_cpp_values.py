@@ -28,7 +28,6 @@ from cpp_driver import (
     Native,
     Other,
     handle_of,
-    load,
     options_of,
     row_of,
     shapes_of,
@@ -211,122 +210,12 @@ def test_every_type_that_a_line_may_hold(library: ctypes.CDLL, capfd: Any) -> No
     assert err.count("the line and the table differ") == err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("recheck", "roles", "seen"),
-    [
-        (False, ("in", "in", "in"), [1, 1, 2]),
-        (True, ("in", "in", "in"), [2, 2, 2]),
-        (False, ("inout", "in", "in"), [2, 1, 2]),
-    ],
-    ids=["measured once", "recheck", "written by a launch"],
-)
-def test_a_constant_is_measured_once(
-    recheck: bool, roles: tuple[str, ...], seen: list[int], library: ctypes.CDLL, capfd: Any
-) -> None:
-    """Of AOTInductor: what no launch writes stays as it was loaded, and so does a view of it."""
-    labels = [[role, name] for role, name in zip(roles, ("weight", "view", "buf0"), strict=True)]
-    table = [row_of(0, before=[], after=labels)]
-    native = Native(library, options_of("print", recheck=recheck), table)
-    tensor = torch.ones(6)
-    handle = handle_of(tensor)
-    for value in (1, 2):
-        tensor.numpy()[:] = value  # nobody tells torch
-        native.begin()
-        library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
-    native.end()
-    library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
-    lines = capfd.readouterr().out.splitlines()
-    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 1, *seen]
-
-
-def test_other_constants_are_measured(library: ctypes.CDLL, capfd: Any) -> None:
-    """Those that take the place of the first ones, and those that their owner writes."""
-    table = [row_of(0, before=[], after=[["in", "weight"], ["in", "view"], ["out", "buf0"]])]
-    native = Native(library, options_of("print"), table)
-    tensor = torch.ones(6)
-    handles = [handle_of(tensor), handle_of(tensor)]
-    with torch.inference_mode():
-        handles.append(handle_of(torch.full((6,), 4.0)))
-
-    def call(handle: int) -> None:
-        native.begin()
-        library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
-
-    call(handles[0])
-    tensor.numpy()[:] = 2  # as a package does with memory of its own
-    call(handles[1])
-    tensor.mul_(3)
-    call(handles[1])
-    call(handles[2])
-    call(handles[2])
-    native.end()
-    for handle in handles:
-        library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
-    lines = capfd.readouterr().out.splitlines()
-    assert [int(line.split(" max ")[1][0]) for line in lines[::3]] == [1, 2, 6, 4, 4]
-
-
-@pytest.mark.parametrize(
-    ("recheck", "role", "seen"),
-    [
-        (False, "in", [1, 1, 6, 6, 9, 7, 8]),
-        (True, "in", [1, 5, 6, 6, 9, 7, 8]),
-        (False, "inout", [1, 5, 6, 6, 9, 7, 8]),
-    ],
-    ids=["not read again", "recheck", "written by a launch"],
-)
-def test_an_input_that_was_not_written_is_not_read_again(
-    recheck: bool, role: str, seen: list[int], library: ctypes.CDLL, capfd: Any
-) -> None:
-    """As in Python, which calls what is compiled just in time, and knows of writes."""
-    labels = [["in", "weight"], ["in", "x"]]
-    table = [row_of(0, before=[], after=[[role, "weight"]])]
-    native = Native(library, options_of("print", recheck=recheck), table, labels)
-    weight = torch.ones(4)
-    shown = []
-    for call in range(7):
-        if call == 1:
-            weight.numpy()[:] = 5  # nobody tells torch
-        elif call == 2:
-            weight.add_(1)
-        elif call == 4:
-            weight = torch.full((4,), 9.0)  # maybe where the other one was
-        elif call == 5:
-            with torch.inference_mode():
-                weight = torch.full((4,), 7.0)
-        elif call == 6:
-            weight.numpy()[:] = 8  # no version is there to tell
-        native.begin()
-        native.inputs(weight, torch.full((2,), float(call)))
-        native.end()
-        first, second = capfd.readouterr().out.splitlines()
-        shown.append(int(first.split(" max ")[1][0]))
-        assert f" max {call} " in second
-    assert shown == seen
-
-
-def test_shared_memory_is_read_again(library: ctypes.CDLL, capfd: Any) -> None:
-    """Another process may write to it, of which torch counts nothing in this one."""
-    table = [row_of(0, before=[], after=[["in", "weight"]])]
-    native = Native(library, options_of("print"), table, [["in", "weight"]])
-    weight = torch.ones(4)
-    for call in range(4):
-        if call == 1:
-            weight.share_memory_()
-        weight.numpy()[:] = call
-        native.begin()
-        native.inputs(weight)
-        native.end()
-    lines = capfd.readouterr().out.splitlines()
-    assert [int(line.split(" max ")[1][0]) for line in lines] == [0, 1, 2, 3]
-
-
 def _square(start: int) -> torch.Tensor:
     return torch.arange(start, start + 16.0).view(4, 4)
 
 
 def _change(tensors: list[torch.Tensor], random: Random) -> None:
-    """Do what programs do to their weights between two calls; torch does not count all of it."""
+    """Do what programs do to their weights between two calls."""
     place = random.randrange(len(tensors))
     tensor = tensors[place]
     value = random.randrange(100)
@@ -350,201 +239,21 @@ def _change(tensors: list[torch.Tensor], random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_inputs_that_change_are_measured_and_others_repeated(
-    seed: int, library: ctypes.CDLL, capfd: Any
+def test_inputs_that_change_between_calls_are_shown_as_they_are(
+    seed: int, both: Callable[..., Both]
 ) -> None:
     random = Random(seed)
-    labels = [["in", f"arg{i}"] for i in range(4)]
-    natives = [
-        Native(library, options_of("print", "hash", recheck=recheck), [], labels)
-        for recheck in (False, True)
-    ]
+    runtimes = both("print", "hash", inputs=[f"arg{i}" for i in range(4)])
     tensors = [_square(i) for i in range(4)]
+
+    def call(runtime: Any) -> None:
+        runtime.begin()
+        runtime.inputs(*tensors)
+
     for _ in range(60):
         for _ in range(random.randrange(3)):
             _change(tensors, random)
-        shown = []
-        for native in natives:
-            native.begin()
-            native.inputs(*tensors)
-            native.end()
-            shown.append(capfd.readouterr().out)
-        assert shown[0] == shown[1]
-        assert shown[0].count("arg") == 4
-
-
-def test_nothing_of_python_runs_for_a_caller_that_holds_its_lock(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    """Torch calls a package so. Python would hand the lock to other threads, which wait with it for
-    the model that runs."""
-    asked = []
-    monkeypatch.setattr(
-        torch.__future__, "get_swap_module_params_on_conversion", lambda: asked.append(1)
-    )
-    # Other tests make optimizers: after that no tensor that needs a gradient is known.
-    monkeypatch.setattr(torch.optim.Optimizer, "__subclasses__", list, raising=False)
-    shown = {}
-    for kind in (ctypes.PyDLL, ctypes.CDLL):
-        same = load(library._name, kind)
-        native = Native(same, options_of("print"), [], [["in", "x"]])
-        tensor = torch.ones(4, requires_grad=True)
-        for value in (1, 2):
-            tensor.detach().numpy()[:] = value  # nobody tells torch
-            native.begin()
-            native.inputs(tensor)
-            native.end()
-        lines = capfd.readouterr().out.splitlines()
-        shown[kind] = [int(line.split(" max ")[1][0]) for line in lines], len(asked)
-    assert shown == {ctypes.PyDLL: ([1, 2], 0), ctypes.CDLL: ([1, 1], 2)}
-
-
-def test_what_a_fused_optimizer_trains_is_read_again(library: ctypes.CDLL, capfd: Any) -> None:
-    """It writes parameters, and leaves their versions as they are."""
-    native = Native(library, options_of("print"), [], [["in", "weight"], ["in", "frozen"]])
-    weight, frozen = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
-    for call in range(4):
-        if call == 1:  # it was known before
-            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
-            weight.grad = -torch.ones(4)
-        if call:
-            optimizer.step()
-            assert weight._version == 0
-            frozen.numpy()[:] += 1
-        native.begin()
-        native.inputs(weight, frozen)
-        native.end()
-        lines = capfd.readouterr().out.splitlines()
-        assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
-
-
-def test_weights_of_a_graph_of_training_are_read_again(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    """`weight.data -= …`, as programs train without an optimizer, leaves the version as it is."""
-    monkeypatch.setattr(torch.optim.Optimizer, "__subclasses__", list, raising=False)
-    native = Native(library, options_of("print"), [], [["in", "primals_1"], ["in", "primals_2"]])
-    weight, x = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
-    for call in range(4):
-        native.begin()
-        native.inputs(weight, x)
-        native.end()
-        lines = capfd.readouterr().out.splitlines()
-        assert [int(line.split(" max ")[1][0]) for line in lines] == [call + 1, 1]
-        weight.data += 1
-        x.numpy()[:] += 1
-        assert weight._version == 0
-
-
-def test_a_weight_that_was_trained_and_is_frozen_since_is_read_again(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    native = Native(library, options_of("print"), [], [["in", "weight"]])
-    weight = torch.nn.Parameter(torch.ones(4))
-    shown = []
-    for call in range(4):
-        if call == 1:
-            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
-            weight.grad = -torch.ones(4)
-            optimizer.step()
-            weight.requires_grad_(False)
-        if call == 3:
-            weight.detach().numpy()[:] = 7  # nobody tells torch: it shows that the weight is known
-        with monkeypatch.context() as patch:
-            if not call:  # other tests make optimizers, too
-                patch.setattr(torch.optim.Optimizer, "__subclasses__", list, raising=False)
-            native.begin()
-            native.inputs(weight)
-            native.end()
-        shown.append(int(capfd.readouterr().out.split(" max ")[1][0]))
-    assert shown == [1, 2, 2, 2]
-
-
-def test_optimizers_are_asked_for_where_an_input_needs_a_gradient(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    """To look for them takes a quarter of the time that 291 known inputs take."""
-    asked = []
-    monkeypatch.setattr(
-        torch.optim.Optimizer, "__subclasses__", lambda: asked.append(1) or [], raising=False
-    )
-    native = Native(library, options_of("print"), [], [["in", "x"], ["in", "weight"]])
-    frozen, weight = torch.ones(4), torch.ones(4)
-    times = []
-    for call in range(4):
-        weight.requires_grad_(call == 2)
-        native.begin()
-        native.inputs(frozen, weight)
-        native.end()
-        times.append(len(asked))
-    assert times == [0, 0, 1, 2]  # it may have been trained since the third call
-    assert capfd.readouterr().out.count(" max 1 ") == 8
-
-
-def test_memory_that_a_tensor_has_while_it_is_measured_is_what_was_measured(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    """Python runs in between, where it looks for optimizers, and may give it other memory."""
-    tensor, weight = torch.ones(4), torch.ones(4, requires_grad=True)
-    kept, other = tensor.data, torch.full((4,), 7.0)
-    native = Native(library, options_of("print"), [], [["in", "tensor"], ["in", "weight"]])
-    shown = []
-    for call in range(3):
-
-        def found(call: int = call) -> list[type]:
-            if call == 1:
-                tensor.data = other
-            return []
-
-        monkeypatch.setattr(torch.optim.Optimizer, "__subclasses__", found, raising=False)
-        if call == 1:
-            tensor.add_(0)
-        if call == 2:
-            tensor.data = kept
-        native.begin()
-        native.inputs(tensor, weight)
-        native.end()
-        shown.append(int(capfd.readouterr().out.split(" max ")[1].split()[0]))
-    assert shown == [1, 7, 1]
-
-
-def test_tensors_that_are_swapped_have_no_weak_references(library: ctypes.CDLL, capfd: Any) -> None:
-    """Torch refuses to swap one that has any; what was known before is forgotten."""
-    native = Native(library, options_of("print"), [], [["in", "weight"]])
-    weight = torch.ones(4)
-    try:
-        for call in range(3):
-            torch.__future__.set_swap_module_params_on_conversion(call > 0)
-            native.begin()
-            native.inputs(weight)
-            native.end()
-            if call:
-                torch.utils.swap_tensors(weight, torch.full((4,), 2.0))
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(False)
-    lines = capfd.readouterr().out.splitlines()
-    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 2]
-
-
-def test_an_answer_of_python_that_raises_is_none(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    """What cannot say whether it is true is taken for true: then no input is known."""
-
-    class Raises:
-        def __bool__(self) -> bool:
-            raise ValueError("asked")
-
-    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", Raises())
-    native = Native(library, options_of("print"), [], [["in", "x"]])
-    tensor = torch.ones(4)
-    for value in (1, 2):
-        tensor.numpy()[:] = value  # nobody tells torch
-        native.begin()
-        native.inputs(tensor)
-        native.end()
-    lines = capfd.readouterr().out.splitlines()
-    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 2]
+        runtimes.check_said(call)
 
 
 def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(

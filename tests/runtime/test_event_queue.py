@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rewriter.core import json_text
-from rewriter.runtime import attach, fast_paths, known_inputs, native_calls
+from rewriter.runtime import attach, fast_paths, native_calls
 from rewriter.runtime.engine_library import EngineLibrary, load
 
 
@@ -228,34 +228,6 @@ def test_lines_follow_what_the_program_printed_before_the_call(
     ]
 
 
-@pytest.mark.parametrize("recheck", [False, True])
-def test_an_input_that_was_not_written_is_not_read_again(
-    recheck: bool, dump: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorder: Any = attach(options("print", "hash", recheck=recheck), TABLE, ["weight", "x"])
-    weight = torch.ones(4)
-    seen = []
-    for call in range(5):
-        recorder.begin()
-        if call == 1:
-            weight.numpy()[:] = 5  # nobody tells torch
-        if call == 2:
-            weight.add_(1)
-        if call == 4:
-            weight = torch.full((4,), 9.0)
-        recorder.inputs(weight, torch.full((2,), float(call)))
-        recorder.after(0, weight, None, None, call)
-        capsys.readouterr()
-        found = rows(dump, call)
-        seen.append([row["max"] for row in found if row["phase"] == "inputs"])
-        # What a launch is given is read.
-        assert found[2]["max"] == [1.0, 5.0, 6.0, 6.0, 9.0][call]
-        again = {row["fingerprint"] for row in (found[0], found[2])}
-        assert len(again) == 1 + (call == 1 and not recheck)
-    first = [1.0, 5.0 if recheck else 1.0, 6.0, 6.0, 9.0]
-    assert seen == [[value, float(call)] for call, value in enumerate(first)]
-
-
 @pytest.mark.usefixtures("with_and_without_extension")
 def test_an_input_that_was_given_another_form_has_that(
     dump: Path, capsys: pytest.CaptureFixture[str]
@@ -272,104 +244,6 @@ def test_an_input_that_was_given_another_form_has_that(
         given, _, x = rows(dump, call)
         assert (given["shape"], given["dtype"]) == ([*form.shape], str(form.dtype)[6:])
         assert (given["max"], x["max"]) == (float(form.max()), float(call))
-
-
-def test_an_input_that_a_launch_writes_is_read_again(
-    dump: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Kernels tell torch of no write. What shares the memory of one is read, too."""
-    recorder: Any = attach(options("print"), TABLE, ["y", "view", "weight"])
-    y, weight = torch.ones(4), torch.ones(4)
-    view = y[1:]
-    for call in range(3):
-        recorder.begin()
-        recorder.inputs(y, view, weight)
-        y.numpy()[:] += 1
-        weight.numpy()[:] += 1
-        assert [row["max"] for row in rows(dump, call)] == [call + 1.0, call + 1.0, 1.0]
-
-
-def test_what_a_fused_optimizer_trains_is_read_again(
-    dump: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It writes parameters, and leaves their versions as they are; what needs no gradient, such as
-    frozen weights, is known as before."""
-    recorder: Any = attach(options("print"), TABLE, ["weight", "frozen"])
-    weight, frozen = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
-    seen = []
-    for call in range(4):
-        if call == 1:  # it was known before
-            optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
-            weight.grad = -torch.ones(4)
-        if call:
-            optimizer.step()
-            assert weight._version == 0
-            frozen.numpy()[:] += 1
-        recorder.begin()
-        recorder.inputs(weight, frozen)
-        seen.append([row["max"] for row in rows(dump, call)])
-    assert [weight for weight, _ in seen] == [1.0, 2.0, 3.0, 4.0]
-    # It may be read once when there is the first optimizer.
-    assert len({frozen for _, frozen in seen[1:]}) == 1
-
-
-@pytest.mark.usefixtures("with_and_without_extension")
-def test_weights_of_a_graph_of_training_are_read_again(
-    dump: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`weight.data -= …`, as programs train without an optimizer, leaves the version as it is."""
-    monkeypatch.setattr(known_inputs, "_trust", lambda: known_inputs.Trust.ALL)
-    recorder: Any = attach(options("print"), TABLE, ["primals_1", "primals_2"])
-    weight, x = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
-    for call in range(4):
-        recorder.begin()
-        recorder.inputs(weight, x)
-        assert [row["max"] for row in rows(dump, call)] == [call + 1.0, 1.0]
-        weight.data += 1
-        x.numpy()[:] += 1
-        assert weight._version == 0
-
-
-@pytest.mark.parametrize("recheck", [False, True])
-def test_tensors_that_are_swapped_have_no_weak_references(
-    recheck: bool, dump: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Torch refuses to swap one that has any."""
-    recorder: Any = attach(options("print", recheck=recheck), TABLE, ["weight"])
-    weight = torch.ones(4)
-    torch.__future__.set_swap_module_params_on_conversion(not recheck)
-    try:
-        for call in range(2):
-            recorder.begin()
-            recorder.inputs(weight)
-            torch.utils.swap_tensors(weight, torch.full((4,), 2.0))
-            assert rows(dump, call)[0]["max"] == call + 1.0
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(False)
-
-
-def test_an_inference_tensor_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder: Any = attach(options("print"), TABLE, ["weight"])
-    with torch.inference_mode():
-        weight = torch.ones(4)
-        for _ in range(3):
-            recorder.begin()
-            recorder.inputs(weight)
-            weight.add_(1)
-    assert [rows(dump, call)[0]["max"] for call in range(3)] == [1.0, 2.0, 3.0]
-
-
-def test_shared_memory_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another process may write to it, of which torch counts nothing in this one."""
-    recorder: Any = attach(options("print"), TABLE, ["weight"])
-    weight = torch.ones(4)
-    for call in range(4):
-        if call == 1:
-            weight.share_memory_()
-        weight.numpy()[:] = call
-        recorder.begin()
-        recorder.inputs(weight)
-    assert [rows(dump, call)[0]["max"] for call in range(4)] == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_threads_have_calls_of_their_own(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,6 @@ import torch
 
 from rewriter.runtime import attach, engine_library, fast_paths, flight, native_calls, torch_shim
 from rewriter.runtime.engine_library import EngineUnavailable
-from rewriter.runtime.known_inputs import _Known, _SameTensors
 
 TABLE = [
     {
@@ -119,30 +118,6 @@ def test_lines_and_rows_are_those_of_python(
     assert json.dumps(quick[1]) == json.dumps(slow[1])
     assert any(quick[2])
     assert not any(slow[2])
-
-
-@pytest.mark.usefixtures("with_shim")
-def test_known_inputs_are_told_from_others() -> None:
-    """Also from those whose memory is another, or has another form, or was written."""
-    given = tuple(torch.ones(2, 2) for _ in range(3))
-    known = _SameTensors([*map(_Known.of, given)])
-    assert known.differing(given) == []
-    assert known.differing(given[::-1]) == [0, 2]
-    assert known.differing((given[0], None, 2)) == [1, 2]
-    with pytest.raises(ValueError, match=r"number|shorter|longer"):
-        known.differing(given[:2])
-    given[2].zero_()
-    assert known.differing(given) == [2]
-    for other in (torch.ones(2, 2), given[1].t(), given[1][:1], given[1].view(torch.int32)):
-        before = given[1].data
-        given[1].data = other
-        assert known.differing(given) == [1, 2]
-        given[1].data = before
-    assert known.differing(given) == [2]
-    del given, before
-    gc.collect()
-    assert known.differing((None, torch.ones(2, 2), torch.ones(2, 2))) == [0, 1, 2]
-    assert _SameTensors([_Known.of(torch.ones(2), has_version=False)]).differing((None,)) == [0]
 
 
 @pytest.mark.usefixtures("with_shim")

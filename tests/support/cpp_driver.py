@@ -177,7 +177,7 @@ void test_throw(void* wrapper) {
 // The table as the planner writes it.
 const Options options{
     "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0, "all", false, "", nullptr, false, nullptr};
+    "", "", 0, "all", "", nullptr, false, nullptr};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
      nullptr},
@@ -235,7 +235,6 @@ class Options(ctypes.Structure):
         ("calls", ctypes.c_char_p),
         ("last", ctypes.c_int),
         ("args", ctypes.c_char_p),
-        ("recheck", ctypes.c_bool),
         ("max_bytes", ctypes.c_char_p),
         ("allow", ctypes.c_char_p),
         ("stop", ctypes.c_bool),
@@ -322,7 +321,6 @@ class Native:
             *(self.options.get(name, "").encode() for name in ("label", "calls")),
             self.options.get("last", 0),
             self.options.get("args", "all").encode(),
-            self.options.get("recheck", False),
             self.options.get("max_bytes", "").encode(),
             "; ".join(self.options.get("allow", ())).encode(),
             self.options.get("stop", False),
@@ -599,6 +597,7 @@ def both(
     def make(
         *names: str,
         rows: list[dict[str, Any]] | None = None,
+        inputs: Sequence[str] = (),
         flags: str = "fast",
         **changes: Any,
     ) -> Both:
@@ -607,10 +606,10 @@ def both(
         python, cpp = tmp_path / "python", tmp_path / "cpp"
         monkeypatch.setenv("REWRITER_COMMAND", 'run "me"')
         monkeypatch.setenv("REWRITER_DUMP", str(python))
-        recorder = attach(options, rows)
+        recorder = attach(options, rows, inputs)
         recorder.begin()
         monkeypatch.setenv("REWRITER_DUMP", str(cpp))
-        native = Native(load(built(flags)), options, rows)
+        native = Native(load(built(flags)), options, rows, [["in", name] for name in inputs])
         native.begin()
         made.append(Both(recorder, native, (python, cpp), capfd))
         return made[-1]

@@ -132,7 +132,7 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     )
     yield "; ".join(options.get("expected", ())) or None
     yield options.get("reads_inputs", True)
-    for key in ("label", "calls", "last", "args", "recheck", "max_bytes"):
+    for key in ("label", "calls", "last", "args", "max_bytes"):
         yield options[key]
     yield "; ".join(options["allow"]) or None
     yield options["stop"]

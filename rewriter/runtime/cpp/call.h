@@ -133,7 +133,7 @@ inline const char* pick_of(const Pick* picks, Phase phase, int launch) {
       using Kind = Content::Kind;
       if (pick && *pick++ == '0') {
         if (*codes == 'f') va_arg(from, double);
-        else if (*codes == 't' || *codes == 'c') va_arg(from, AtenTensorHandle);
+        else if (*codes == 't') va_arg(from, AtenTensorHandle);
         else va_arg(from, int64_t);
         continue;
       }
@@ -141,9 +141,7 @@ inline const char* pick_of(const Pick* picks, Phase phase, int launch) {
       Content& content = contents.back();
       switch (*codes) {
         case 't':
-        case 'c':
           content.kind = Kind::tensor;
-          content.is_constant = *codes == 'c';
           content.handle = va_arg(from, AtenTensorHandle);
           continue;
         case 'f':
@@ -206,7 +204,7 @@ inline void watch_memory(void* running, Act&& act) {
 
 [[maybe_unused]] Kept Call::keep(
     AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
-    int64_t offset, bool is_constant) noexcept {
+    int64_t offset) noexcept {
   Array array{};
   array.sizes = sizes;
   array.strides = strides;
@@ -217,7 +215,6 @@ inline void watch_memory(void* running, Act&& act) {
   view.kind = Content::Kind::view;
   view.handle = base;
   view.offset = offset;
-  view.is_constant = is_constant;
   return kept;
 }
 

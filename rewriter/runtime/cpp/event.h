@@ -50,7 +50,6 @@ struct Content {
   enum class Kind : char { tensor, view, array, integer, unsigned_integer, floating, boolean, other };
 
   Kind kind = Kind::other;
-  bool is_constant = false;  // of the model, or a view of one
   Array array{};       // of a view only `sizes`, `strides` and `dim`
   int64_t offset = 0;  // of a view, in elements from its base
   union {

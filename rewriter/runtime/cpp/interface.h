@@ -92,7 +92,7 @@ class Call {
       array.dim = dim;
       return keep(array);
     } else {
-      return keep(base, dim, sizes, strides, offset, is_constant<T>());
+      return keep(base, dim, sizes, strides, offset);
     }
   }
 
@@ -114,7 +114,7 @@ class Call {
   __attribute__((noinline)) void send(Phase phase, int launch, const char* codes, ...) noexcept;
   __attribute__((noinline)) Kept keep(
       AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
-      int64_t offset, bool is_constant) noexcept;
+      int64_t offset) noexcept;
   __attribute__((noinline)) Kept keep(const Array& array) noexcept;
   __attribute__((noinline)) AtenTensorHandle replace(int event, AtenTensorHandle made) noexcept;
 

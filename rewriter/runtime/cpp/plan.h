@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -13,7 +12,6 @@
 
 #include "engine/measured.h"
 #include "gpu_rows.h"
-#include "known_tensors.h"
 #include "recorder.h"
 #include "statistics.h"
 #include "tensor.h"
@@ -28,25 +26,6 @@ namespace inductor_rewriter {
 
 class ReadJob;
 
-// Which tensor a value was: a number, and its memory. `KnownTensors` numbers inputs, and `number_of` numbers
-// constants of the model. While both stay the same, so do the elements. The number 0 is equal to none.
-struct Identity {
-  uint64_t number = 0;
-  const char* data = nullptr;
-
-  bool operator==(const Identity& other) const {
-    return number && number == other.number && data == other.data;
-  }
-};
-
-// Results that need not be measured again, and the values they are of; the index is that of `Plan::places`.
-// Never changed once it is shared.
-struct KnownResults {
-  explicit KnownResults(std::size_t size) : of(size), results(size) {}
-  std::vector<Identity> of;
-  std::vector<Measured> results;
-};
-
 // The facts about the values of an event: kind, dtype, shape, strides, device. Events for which these are the
 // same share a plan.
 struct Plan {
@@ -56,20 +35,14 @@ struct Plan {
   std::vector<std::vector<int64_t>> dims;  // sizes, and strides if there are any
 
   std::vector<std::size_t> places;  // in the line, of what is a value
-  std::vector<char> is_constant;    // of each of these: a constant of the model that no launch writes
   int gpu = -1;                     // the device of the first tensor on a GPU
-
-  std::mutex known_lock;
-  std::shared_ptr<const KnownResults> known;
 
   std::mutex lock;
   std::vector<std::unique_ptr<ReadJob>> free;  // jobs of earlier events
 
-  // `same` has 1 for each value that is as it was when this plan was used last, and may be null.
-  bool fits(const Contents& contents, const std::vector<Seen>& seen, const char* same) const {
+  bool fits(const Contents& contents, const std::vector<Seen>& seen) const {
     if (kinds.size() != seen.size()) return false;
     for (std::size_t i = 0; i < seen.size(); ++i) {
-      if (same && same[i]) continue;
       const Seen &now = seen[i], &then = facts[i];
       if (contents[i].kind != kinds[i] || now.is_present != then.is_present) return false;
       if (!now.is_tensor) continue;
@@ -91,23 +64,16 @@ struct Plan {
 // An event whose values are measured. Those on a GPU are measured there, and their results arrive later.
 class ReadJob : public EventJob {
  public:
-  static constexpr char repeated = 2;  // in `is_measured`: the result is in `known`
-
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
-        layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()),
-        numbers(of->places.size()) {}
+        layouts(of->places.size()), is_measured(of->places.size()) {}
 
   std::shared_ptr<Plan> plan;  // null while the job is in the plan's pool
   // The index is that of `Plan::places`.
-  std::vector<int64_t> bits;       // of scalars
-  std::vector<Measured> results;   // of tensors
-  std::vector<Layout> layouts;     // of tensors in their own memory
-  std::vector<const char*> datas;  // the addresses of tensors
-  std::vector<char> is_measured;   // 0, 1, or `repeated`
-  std::vector<uint64_t> numbers;   // for `Identity`; 0: there is no use in remembering the result
-
-  std::shared_ptr<const KnownResults> known;  // what `share_known` took from the plan
+  std::vector<int64_t> bits;      // of scalars
+  std::vector<Measured> results;  // of tensors
+  std::vector<Layout> layouts;    // of tensors in their own memory
+  std::vector<char> is_measured;
 
   // The values that a GPU measures, in the order of their rows.
   std::vector<std::size_t> on_gpu;
@@ -139,33 +105,13 @@ class ReadJob : public EventJob {
         continue;
       }
       if (!is_measured[i]) continue;
-      const Measured& result = is_measured[i] == repeated ? known->results[i] : results[i];
+      const Measured& result = results[i];
       if (result.finite >= 0 && dtype_info(item.tensor.dtype).plain) {
         item.statistics = statistics_of(result, item.tensor);
         item.measured = true;
       }
       if (call->recorder.fingerprints && !event.captured) item.fingerprint = hexadecimal(result.fingerprint);
     }
-    if (!event.captured) remember();
-  }
-
-  // Gives values that are the same as in the last call the results of that, if these have arrived. Nothing
-  // else of such values is read or kept.
-  void repeat(const std::vector<char>& same, const std::vector<Identity>& last) {
-    if (!share_known()) return;
-    for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      const std::size_t place = plan->places[i];
-      if (same[place] && known->of[i] == last[place]) is_measured[i] = repeated;
-    }
-  }
-
-  // Whether the value was measured before and not written since; then it gets that result. Not an input in
-  // a CUDA graph, which may be another tensor in each replay.
-  bool is_known(std::size_t place, const char* data) {
-    if (!numbers[place] || (event.captured && !plan->is_constant[place])) return false;
-    if (!share_known() || !(known->of[place] == Identity{numbers[place], data})) return false;
-    results[place] = known->results[place];
-    return true;
   }
 
   // How many replays of the graph measured this event; 0 if it has no values on a GPU.
@@ -199,7 +145,6 @@ class ReadJob : public EventJob {
     gpu_layouts.clear();
     gpu_data.clear();
     gpu = graph = nullptr;
-    known.reset();
     event.captured = false;
     arrived_ = 0;
     waiting_since_ = 0;
@@ -209,33 +154,6 @@ class ReadJob : public EventJob {
   }
 
  private:
-  // Takes the results that the plan has now, unless this event took some before. False: there are none.
-  bool share_known() {
-    if (known) return true;
-    std::lock_guard<std::mutex> guard(plan->known_lock);
-    known = plan->known;
-    return known != nullptr;
-  }
-
-  // Adds what was measured to the plan, for later events. A result of a later version of an input is kept.
-  void remember() {
-    std::shared_ptr<KnownResults> all;
-    std::unique_lock<std::mutex> guard;
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      if (!numbers[i] || !is_measured[i]) continue;
-      if (!guard) guard = std::unique_lock<std::mutex>(plan->known_lock);
-      const KnownResults* const old = all ? all.get() : plan->known.get();
-      const Identity now{numbers[i], datas[i]};
-      if (old && (old->of[i] == now || (!plan->is_constant[i] && old->of[i].number > now.number))) continue;
-      if (!all) {
-        all = old ? std::make_shared<KnownResults>(*old) : std::make_shared<KnownResults>(numbers.size());
-      }
-      all->of[i] = now;
-      all->results[i] = results[i];
-    }
-    if (all) plan->known = std::move(all);
-  }
-
   static void write_scalar(Item& item, Content::Kind kind, int64_t bits) {
     using Kind = Content::Kind;
     double floating;
@@ -305,30 +223,18 @@ class RecentPlans : public Plans {
   ReadJob* read(Moment& moment, const Contents& contents, Recorder& recorder) {
     const Labels& labels = *moment.labels;
     const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
-    // Before taking `lock_`: this takes Python's lock, and a thread that has that may wait for `lock_`.
-    std::vector<uint64_t> numbers;
-    if (!moment.launch && keeps_inputs(labels, recorder)) numbers = known_.numbers_of(contents, trains_);
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
-    find_same(contents, numbers, recorder);
-    look_at_others(moment, contents, recorder);
-    const std::shared_ptr<Plan>& plan = find_plan(moment, contents, recorder);
+    look_at(moment, contents, recorder);
+    const std::shared_ptr<Plan>& plan = find_plan(contents);
     std::unique_ptr<ReadJob> job = take(plan, labels, contents);
-    if (plan == last_plan_) job->repeat(is_same_, last_);
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      if (job->is_measured[i]) {
-        job->numbers[i] = 0;
-        continue;
-      }
       const std::size_t place = plan->places[i];
-      if (plan->is_constant[i]) job->numbers[i] = number_of(contents[place].handle, place);
-      else job->numbers[i] = numbers.empty() ? 0 : numbers[place];
       job->bits[i] = contents[place].integer;
       if (job->event.items[i].is_tensor()) {
         locate_tensor(moment, contents[place], seen_[place], job->event.items[i], recorder);
       }
     }
-    if (!numbers.empty()) keep_identities(plan, *job, numbers);
     return job.release();
   }
 
@@ -344,75 +250,9 @@ class RecentPlans : public Plans {
     }
   };
 
-  // Whether inputs are not measured again while torch counts no write to them. Not if a kernel writes an
-  // input: torch does not count that, and other inputs may share its memory.
-  bool keeps_inputs(const Labels& labels, const Recorder& recorder) {
-    std::call_once(asked_, [&] {
-      keeps_inputs_ = !recorder.rechecks() &&
-          std::none_of(labels.begin(), labels.end(), [&](const Label& label) {
-            return recorder.may_be_written(label);
-          });
-      // Inductor's names of the inputs of a graph of training, as in fast_paths.py.
-      trains_ = std::any_of(labels.begin(), labels.end(), [](const Label& label) {
-        return !label.name.compare(0, 8, "primals_");
-      });
-    });
-    return keeps_inputs_;
-  }
-
-  // Finds which inputs are the same tensors as in the last call, not written since, of the same form and in
-  // the same memory. Their results are all that is needed of them. Finds none if elements are shown or
-  // saved, or if the call is captured into a CUDA graph, which may be replayed with other inputs.
-  void find_same(
-      const Contents& contents, const std::vector<uint64_t>& numbers, const Recorder& recorder) {
-    is_same_.assign(seen_.size(), 0);
-    if (numbers.empty() || !last_plan_ || last_plan_->kinds.size() != seen_.size()) return;
-    if (recorder.uses_elements() || (last_plan_->gpu >= 0 && is_capturing(last_plan_->gpu))) return;
+  // Reads the facts about the values.
+  void look_at(const Moment& moment, const Contents& contents, Recorder& recorder) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
-      if (numbers[i] && numbers[i] == last_[i].number) {
-        is_same_[i] = has_stayed(contents[i].handle, last_plan_->facts[i], last_plan_->dims[i], i);
-      }
-    }
-  }
-
-  // Whether a tensor still has the form and the memory of the last call. A program that sets `x.data` changes
-  // them, and torch does not count that as a write. The memory that its number stands for is not enough:
-  // Python may have run since that was read.
-  bool has_stayed(
-      AtenTensorHandle handle, const Seen& facts, const std::vector<int64_t>& dims, std::size_t place) {
-    void* data = nullptr;
-    int32_t dtype = -1;
-    int64_t dim = -1, *sizes = nullptr, *strides = nullptr;
-    if (aoti_torch_get_data_ptr(handle, &data) || data != last_[place].data) return false;
-    if (aoti_torch_get_dtype(handle, &dtype) || dtype != facts.dtype) return false;
-    if (aoti_torch_get_dim(handle, &dim) || dim != facts.dim) return false;
-    if (aoti_torch_get_sizes(handle, &sizes) || aoti_torch_get_strides(handle, &strides)) return false;
-    if (!std::equal(sizes, sizes + dim, dims.data())) return false;
-    if (!std::equal(strides, strides + dim, dims.data() + dim)) return false;
-    seen_[place].handle = handle;
-    seen_[place].sizes = sizes;
-    seen_[place].strides = strides;
-    return true;
-  }
-
-  // Remembers what `find_same` compares the inputs of the next call with.
-  void keep_identities(
-      const std::shared_ptr<Plan>& plan, const ReadJob& job, const std::vector<uint64_t>& numbers) {
-    if (plan != last_plan_) last_.assign(seen_.size(), Identity());
-    for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      if (job.is_measured[i]) continue;
-      const Item& item = job.event.items[i];
-      const Tensor& tensor = item.tensor;
-      const bool is_there = item.is_tensor() && tensor.in_memory && tensor.data;
-      last_[plan->places[i]] = {is_there ? numbers[plan->places[i]] : 0, tensor.data};
-    }
-    last_plan_ = plan;
-  }
-
-  // Reads the facts about the values that `find_same` did not find.
-  void look_at_others(const Moment& moment, const Contents& contents, Recorder& recorder) {
-    for (std::size_t i = 0; i < seen_.size(); ++i) {
-      if (is_same_[i]) continue;
       if (contents[i].kind > Content::Kind::array) {
         seen_[i] = Seen();
         seen_[i].is_present = true;
@@ -423,16 +263,12 @@ class RecentPlans : public Plans {
   }
 
   // The plan with the facts that were seen, a new one if there is none. It is the first from now on.
-  const std::shared_ptr<Plan>& find_plan(
-      const Moment& moment, const Contents& contents, const Recorder& recorder) {
+  const std::shared_ptr<Plan>& find_plan(const Contents& contents) {
     std::size_t place = 0;
-    for (; place < plans_.size(); ++place) {
-      const bool is_last = plans_[place] == last_plan_;
-      if (plans_[place]->fits(contents, seen_, is_last ? is_same_.data() : nullptr)) break;
-    }
+    while (place < plans_.size() && !plans_[place]->fits(contents, seen_)) ++place;
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
-      plans_.insert(plans_.begin(), make(moment, contents, recorder));
+      plans_.insert(plans_.begin(), make(contents));
     } else if (place) {
       std::swap(plans_[place], plans_[0]);
     }
@@ -450,23 +286,8 @@ class RecentPlans : public Plans {
     }
   }
 
-  // The number of a constant for `Identity`: its handle and its version. A program that replaces constants
-  // makes new handles. One that has the constants may write them, which torch counts.
-  uint64_t number_of(AtenTensorHandle constant, std::size_t place) {
-    const uint64_t number = reinterpret_cast<uintptr_t>(constant);
-    if (place >= without_version_.size()) without_version_.resize(place + 1);
-    if (without_version_[place] == constant) return number;
-    const int64_t version = version_of(constant);
-    if (version < 0) without_version_[place] = constant;
-    return version < 0 ? number : number ^ static_cast<uint64_t>(version) << 48;
-  }
-
   // A new plan with the facts that were seen.
-  std::shared_ptr<Plan> make(
-      const Moment& moment, const Contents& contents, const Recorder& recorder) const {
-    // With `--args ends`, an argument is measured again after the launch that reads it last, to find
-    // out whether it was overwritten.
-    const bool rechecks = recorder.rechecks() || (recorder.has_ends() && moment.launch);
+  std::shared_ptr<Plan> make(const Contents& contents) const {
     auto plan = std::make_shared<Plan>();
     plan->facts = seen_;
     plan->dims.resize(seen_.size());
@@ -480,10 +301,6 @@ class RecentPlans : public Plans {
       plan->dims[i].assign(seen.sizes, seen.sizes + seen.dim);
       if (!seen.is_strided) continue;
       plan->dims[i].insert(plan->dims[i].end(), seen.strides, seen.strides + seen.dim);
-    }
-    for (const std::size_t place : plan->places) {
-      plan->is_constant.push_back(
-          contents[place].is_constant && !rechecks && !recorder.may_be_written((*moment.labels)[place]));
     }
     return plan;
   }
@@ -519,15 +336,8 @@ class RecentPlans : public Plans {
     return job;
   }
 
-  std::once_flag asked_;
-  bool keeps_inputs_ = false, trains_ = false;
-  KnownTensors known_;
-  std::vector<AtenTensorHandle> without_version_;  // the last constant at each place, if it has no version
   std::mutex lock_;
-  std::vector<Seen> seen_;      // of each value of the line
-  std::vector<char> is_same_;   // of each value of the line: see find_same
-  std::vector<Identity> last_;  // of each value of the line, in the last call
-  std::shared_ptr<Plan> last_plan_;
+  std::vector<Seen> seen_;  // of each value of the line
   std::vector<std::shared_ptr<Plan>> plans_;  // the one used last is the first
 };
 

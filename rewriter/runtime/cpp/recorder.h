@@ -113,14 +113,6 @@ class Recorder : public Printer, private Output {
 
   const char* expected() const { return options_.expected ? options_.expected : ""; }
   const char* max_bytes() const { return options_.max_bytes; }
-  bool rechecks() const { return options_.recheck; }
-  // Whether elements are printed or saved, not only measured.
-  bool uses_elements() const {
-    return heads || upstream ||
-        std::any_of(probes_.begin(), probes_.end(), [](const auto& probe) { return probe->saves; });
-  }
-  bool has_ends() const { return options_.args && !std::strcmp(options_.args, "ends"); }
-
   // Whether the user named a value in `--allow`.
   bool allows(const Event& event, const Item& item) const {
     if (!options_.allow) return false;
@@ -140,23 +132,6 @@ class Recorder : public Printer, private Output {
       finding_launch_ = event.launch;
       has_finding_ = true;
     }
-  }
-
-  // Whether a launch writes a variable or its memory, or might.
-  bool may_be_written(const Label& label) const {
-    if (launches_.size() != places_.size()) return true;
-    for (const ProbedLaunch& launch : launches_) {
-      for (const Labels* labels : {&launch.before, &launch.after}) {
-        for (const Label& other : *labels) {
-          if (other.role != "in" && other.name == label.name) return true;
-        }
-      }
-      const char* buffers = launch.row->buffers;
-      if (buffers && (" " + std::string(buffers) + ";").find(" " + label.name + ";") != std::string::npos) {
-        return true;  // through a view
-      }
-    }
-    return false;
   }
 
   // Whether device events can time a launch, by the kinds of all launches.

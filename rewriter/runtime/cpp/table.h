@@ -20,7 +20,6 @@ struct Options {
   const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
   int last;           // how many calls the dump keeps, the last ones; 0 for all
   const char* args;   // which arguments are shown: written, all, ends
-  bool recheck;       // measure values again that were not written since they were measured
   const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
   const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
   bool stop;          // end the program at the first NaN that is not allowed

@@ -88,21 +88,6 @@ struct Kept {
   int64_t place;
 };
 
-// Whether T is ConstantHandle of torch/csrc/inductor/aoti_runtime/utils.h, by its members: no other handle
-// has both of these.
-template <class T, class = void>
-struct IsConstant : std::false_type {};
-template <class T>
-struct IsConstant<
-    T,
-    std::void_t<
-        decltype(std::declval<const T&>().tensor()),
-        decltype(std::declval<const T&>().data_ptr())>> : std::is_convertible<const T&, AtenTensorHandle> {};
-template <class T>
-constexpr bool is_constant() {
-  return IsConstant<T>::value;
-}
-
 // Values are passed by value, through `...`. With addresses or arrays of thousands of variables in one
 // function, compile time grows with the square of their number.
 template <class T>
@@ -111,7 +96,6 @@ constexpr char code_of() {
   else if constexpr (std::is_same_v<T, bool>) return 'b';
   else if constexpr (std::is_floating_point_v<T>) return 'f';
   else if constexpr (std::is_integral_v<T>) return std::is_signed_v<T> ? 'i' : 'u';
-  else if constexpr (is_constant<T>()) return 'c';
   else if constexpr (std::is_convertible_v<const T&, AtenTensorHandle>) return 't';
   else return IsArrayRef<T>::value ? 'k' : 'o';
 }

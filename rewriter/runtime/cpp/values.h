@@ -82,17 +82,11 @@ class Reading : public Values {
     ReadJob& job = static_cast<ReadJob&>(of);
     const int gpu = job.plan->gpu;
     for (std::size_t i = 0; i < job.event.items.size(); ++i) {
-      if (job.is_measured[i]) continue;
       Item& item = job.event.items[i];
       const Tensor& tensor = item.tensor;
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
       const Dtype& dtype = dtype_info(tensor.dtype);
       if (!dtype.plain && !recorder.fingerprints) continue;
-      job.datas[i] = tensor.data;
-      if (job.is_known(i, tensor.data)) {
-        job.is_measured[i] = true;
-        continue;
-      }
       if (job.event.captured) {
         if (tensor.device_index == gpu && tensor.numel && dtype.plain) add_to_gpu(job, i);
         else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);

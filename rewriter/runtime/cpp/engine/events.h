@@ -134,16 +134,11 @@ class MeasuredLaunch : public Job {
         iteration_(iteration) {}
 
   std::vector<Measured> measured;
-  std::vector<std::size_t> again;  // inputs that did not change since the last call, by place
 
-  std::vector<std::size_t> own_places;  // the tensors that a GPU measures, if not all of the plan's
-
-  // Waits for rows of a GPU's ring, from `first` on: those of the tensors at `places`, which are the
-  // plan's or `own_places`. `issued` false: the launch failed, and nothing is written.
-  void await(
-      Gpu& gpu, uint64_t first, void* stream, bool issued, const std::vector<std::size_t>& places) {
+  // Waits for rows of a GPU's ring, from `first` on: those of the tensors on the GPU. `issued` false: the
+  // launch failed, and nothing is written.
+  void await(Gpu& gpu, uint64_t first, void* stream, bool issued) {
     gpu_ = &gpu;
-    places_ = &places;
     first_ = first;
     stream_ = stream;
     is_void_ = !issued;
@@ -151,7 +146,7 @@ class MeasuredLaunch : public Job {
 
   bool is_ready() override {
     if (!gpu_ || is_void_) return true;
-    const auto& places = *places_;
+    const auto& places = plan_->gpu_places;
     using Clock = std::chrono::steady_clock;
     while (ready_ < places.size() && gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
       ++ready_;
@@ -180,7 +175,7 @@ class MeasuredLaunch : public Job {
 
   void emit() override {
     if (gpu_) {
-      const auto& places = *places_;
+      const auto& places = plan_->gpu_places;
       for (std::size_t i = ready_; i < places.size(); ++i) measured[places[i]].finite = -1;
       gpu_->ring.release(first_ + places.size() - 1);
     }
@@ -189,12 +184,6 @@ class MeasuredLaunch : public Job {
       return;
     }
     const Plan& plan = *plan_;
-    const bool is_inputs = plan.phase != Plan::before && plan.phase != Plan::after;
-    if (is_inputs) {
-      for (std::size_t i : again) measured[i] = plan.last[i];
-      plan.last = measured;
-      keep_texts_of(again);
-    }
     // Lines of print already show NaN and infinities of all values.
     const bool has_health = plan.has(Plan::health) && !plan.has(Plan::prints);
     const bool has_lines = call_.lines != EventCall::prints_nothing &&
@@ -204,12 +193,9 @@ class MeasuredLaunch : public Job {
     for (const PlannedValue& value : plan.values) {
       const std::size_t place = tensor;
       const Measured* its = value.is_tensor ? &measured[tensor++] : nullptr;
-      const bool is_kept = is_inputs && its;
-      if (call_.rows.is_open()) add_row(value, its, is_kept ? &plan.last_rows[place] : nullptr);
+      if (call_.rows.is_open()) add_row(value, its);
       if (has_lines && (its || plan.has(Plan::prints)) && is_fresh(value, its)) {
-        if (plan.has(Plan::prints) || plan.has(Plan::prints_tensors)) {
-          add_line(value, its, again, is_kept ? &plan.last_lines[place] : nullptr);
-        }
+        if (plan.has(Plan::prints) || plan.has(Plan::prints_tensors)) add_line(value, its, again);
         if (has_health && !value.is_allowed) add_health(value, *its, again);
       }
       if (Triggers* triggers = call_.rows.triggers()) see(*triggers, value, its, place);
@@ -228,7 +214,7 @@ class MeasuredLaunch : public Job {
  private:
   // Whether a row comes after the stream is idle: the last rows need a merging launch of their own.
   bool comes_late() {
-    Measured& to = measured[(*places_)[ready_]];
+    Measured& to = measured[plan_->gpu_places[ready_]];
     for (int turn = 0; turn < 1000; ++turn) {
       if (gpu_->find(first_ + ready_, Gpu::patience, to)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -260,21 +246,7 @@ class MeasuredLaunch : public Job {
     triggers.see(call_.rows.call(), seen, value.name);
   }
 
-  // Clears the kept texts of all inputs but these, whose numbers did not change.
-  void keep_texts_of(const std::vector<std::size_t>& places) const {
-    for (auto* texts : {&plan_->last_rows, &plan_->last_lines}) {
-      texts->resize(plan_->tensors);
-      std::size_t next = 0;
-      for (std::size_t i = 0; i < texts->size(); ++i) {
-        if (next < places.size() && places[next] == i) ++next;
-        else (*texts)[i].clear();
-      }
-    }
-  }
-
-  // `kept` has the text of the last call, or receives it for the next call; null for no input.
-  void add_row(const PlannedValue& value, const Measured* its, std::string* kept) {
-    if (kept && !kept->empty()) return output_.add_row(call_, *kept);
+  void add_row(const PlannedValue& value, const Measured* its) {
     text_ = plan_->base;
     if (iteration_ || plan_->has(Plan::repeats)) {
       text_ += ", \"iteration\": " + std::to_string(iteration_);
@@ -288,16 +260,10 @@ class MeasuredLaunch : public Job {
       }
     }
     text_ += "}\n";
-    if (kept) *kept = text_;
     output_.add_row(call_, text_);
   }
 
-  void add_line(
-      const PlannedValue& value, const Measured* its, const std::string& again, std::string* kept) {
-    if (kept && !kept->empty()) {
-      text_ = call_.start + *kept;
-      return output_.add_line(call_, text_);
-    }
+  void add_line(const PlannedValue& value, const Measured* its, const std::string& again) {
     text_ = call_.start + plan_->title + again + plan_->head + value.line;
     if (its) {
       const MeasuredText known(*its, value.layout);
@@ -311,7 +277,6 @@ class MeasuredLaunch : public Job {
       }
     }
     text_ += '\n';
-    if (kept) *kept = text_.substr(call_.start.size());
     output_.add_line(call_, text_);
   }
 
@@ -352,7 +317,6 @@ class MeasuredLaunch : public Job {
   uint64_t first_ = 0;
   void* stream_ = nullptr;
   bool is_void_ = false;
-  const std::vector<std::size_t>* places_ = nullptr;  // which tensors the rows are of
   std::size_t ready_ = 0;  // how many of the rows have come
   std::chrono::steady_clock::time_point asked_{};
 };

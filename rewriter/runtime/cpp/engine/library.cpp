@@ -40,7 +40,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // The version of this interface, raised when a structure or a function changes. Python compares it.
-EXPORTED int32_t inductor_rewriter_interface() { return 8; }
+EXPORTED int32_t inductor_rewriter_interface() { return 9; }
 
 // Measures `count` tensors on the CPU, one after the other, with so many threads. Returns how many were
 // measured before the first one that cannot be.
@@ -229,8 +229,7 @@ EXPORTED void* inductor_rewriter_plan(const char* packed) {
 EXPORTED void inductor_rewriter_forget(inductor_rewriter::SharedPlan* plan) { delete plan; }
 
 // Measures a phase of a launch. `packed` has the call, the plan, the iteration, the stream, and the address of
-// each tensor, 0 for an input that has not changed since the plan was last measured. Returns 1, 0 if a tensor
-// cannot be measured, or 2 if there are problems to report.
+// each tensor. Returns 1, 0 if a tensor cannot be measured, or 2 if there are problems to report.
 EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   Events& events = Events::get();
   EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);
@@ -240,7 +239,6 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
       : plan->has(inductor_rewriter::Plan::together) ? Gpu::When::together
                                                      : Gpu::When::soon;
   void* stream = reinterpret_cast<void*>(packed[3]);
-  const int64_t* addresses = packed + 4;
   Gpu* const device = plan->device < 0 ? nullptr : &gpu(plan->device);
   const std::size_t count = plan->gpu_places.size();
   if (call.waits_on && (call.waits_on != device || !count)) call.waits_on->settle();
@@ -250,56 +248,36 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   }
   std::unique_ptr<inductor_rewriter::MeasuredLaunch> job(new inductor_rewriter::MeasuredLaunch(
       events.output, call, plan, static_cast<int32_t>(packed[2])));
-  // The common case: all tensors are on the GPU, and none is known.
-  const bool is_plain = device && plan->launch >= 0 && count == plan->tensors && count;
-  if (is_plain) {
-    bool issued = true;
-    {
-      const std::lock_guard<std::mutex> guard(events.issuing);
-      const uint64_t first = device->ring.reserve(count);
-      issued = device->measure(
-          plan->gpu_layouts.data(), reinterpret_cast<const void* const*>(addresses),
-          static_cast<int>(count), stream, first, when);
-      job->await(*device, first, stream, issued, plan->gpu_places);
-      events.writer.put(job.release());
+  auto data = reinterpret_cast<const void* const*>(packed + 4);
+  std::vector<const void*> on_gpu;  // if not all of them are
+  if (count != plan->tensors) {
+    std::size_t place = 0;
+    for (const auto& value : plan->values) {
+      if (!value.is_tensor) continue;
+      if (value.layout.device >= 0) {
+        on_gpu.push_back(data[place]);
+      } else if (!inductor_rewriter::measure_on_cpu(
+                     value.layout, data[place], call.threads, job->measured[place])) {
+        return 0;
+      }
+      ++place;
     }
-    if (at_once) events.writer.drain();
-    return !issued ? 0 : events.output.has_problem() ? 2 : 1;
+    data = on_gpu.data();
   }
-  std::vector<std::size_t> places;
-  std::vector<const Layout*> layouts;
-  std::vector<const void*> given;
-  std::size_t at = 0;
-  for (const auto& value : plan->values) {
-    if (!value.is_tensor) continue;
-    const std::size_t place = at++;
-    const void* data = reinterpret_cast<const void*>(addresses[place]);
-    if (!data && value.layout.numel) {
-      job->again.push_back(place);
-    } else if (value.layout.device >= 0) {
-      places.push_back(place);
-      layouts.push_back(&value.layout);
-      given.push_back(data);
-    } else if (!inductor_rewriter::measure_on_cpu(
-                   value.layout, data, call.threads, job->measured[place])) {
-      return 0;
-    }
+  if (!device) {
+    events.writer.put(job.release(), at_once);
+    return events.output.has_problem() ? 2 : 1;
   }
   bool issued = true;
-  if (!places.empty()) {
+  {
     const std::lock_guard<std::mutex> guard(events.issuing);
-    const uint64_t first = device->ring.reserve(places.size());
+    const uint64_t first = device->ring.reserve(count);
     issued = device->measure(
-        layouts.data(), given.data(), static_cast<int>(given.size()), stream, first, when);
-    job->own_places.swap(places);
-    job->await(*device, first, stream, issued, job->own_places);
+        plan->gpu_layouts.data(), data, static_cast<int>(count), stream, first, when);
+    job->await(*device, first, stream, issued);
     events.writer.put(job.release());
-  } else if (device && !at_once) {
-    events.writer.put_behind(job.release());
-  } else {
-    events.writer.put(job.release(), at_once);
   }
-  if (device && at_once) events.writer.drain();
+  if (at_once) events.writer.drain();
   return !issued ? 0 : events.output.has_problem() ? 2 : 1;
 }
 

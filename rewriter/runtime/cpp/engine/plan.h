@@ -39,10 +39,6 @@ struct Plan {
   std::string title, head, base;
   std::vector<PlannedValue> values;
   std::size_t tensors = 0;
-  // Of the inputs of a call: the measurements of the last call, and their texts, one for each tensor. Only
-  // the thread that writes uses them.
-  mutable std::vector<Measured> last;
-  mutable std::vector<std::string> last_rows, last_lines;
   // The tensors on a GPU: their places among all tensors, and their layouts.
   int32_t device = -1;
   std::vector<std::size_t> gpu_places;

@@ -24,11 +24,10 @@
 namespace {
 
 PyObject *name_runs, *name_pending, *name_slow, *name_queued, *name_is_quick, *name_uses_cuda,
-    *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_version,
-    *name_held;
+    *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_held;
 
 // The base of `Measuring` and `Naming`. `calls` are the running calls of the wrapper, by thread; `phase` is
-// "before" or "after".
+// "before", "after" or "inputs".
 struct Calls {
   PyObject_HEAD
   vectorcallfunc act;
@@ -435,84 +434,7 @@ void naming_free(PyObject* self) {
   release(self);
 }
 
-// --- Inputs ----------------------------------------------------------------------------------------------
-
-// The object of a weak reference, borrowed; None or null if it is gone.
-const PyObject* target_of(PyObject* reference) {
-#if PY_VERSION_HEX >= 0x030d0000
-  PyObject* target = nullptr;
-  PyWeakref_GetRef(reference, &target);
-  const Object held(target);
-  return target;
-#else
-  return PyWeakref_GetObject(reference);
-#endif
-}
-
-// What an input was in an earlier call: the address of its TensorImpl, its version counter, the address of
-// its data, its dtype, its number of dimensions; as many sizes and strides follow in memory.
-struct Seen {
-  int64_t implementation, version, address, dtype, dim;
-};
-
-// Whether a tensor is unchanged since it was seen: its version counter, and where its data are and what form
-// they have, since a program may assign `.data`. False: maybe with an exception.
-bool is_as_seen(PyObject* value, PyObject* reference, const Seen& seen, const char* form) {
-  if (!PyWeakref_Check(reference) || value == Py_None || target_of(reference) != value) return false;
-  int64_t version;
-  if (!number(attribute(value, name_version), version) || version != seen.version) return false;
-  // The weak reference is alive, so the tensor object still has its TensorImpl.
-  void* const it = reinterpret_cast<void*>(static_cast<intptr_t>(seen.implementation));
-  const tensors::Shim& shim = tensors::shim;
-  int64_t address, dim, *sizes, *strides;
-  int32_t dtype;
-  const std::size_t bytes = static_cast<std::size_t>(seen.dim) * sizeof seen.dim;
-  return tensors::find_data(it, address) && address == seen.address && !shim.dtype(&it, &dtype) &&
-      dtype == seen.dtype && !shim.dim(&it, &dim) && dim == seen.dim && !shim.sizes(&it, &sizes) &&
-      !shim.strides(&it, &strides) &&
-      (!bytes || (!std::memcmp(sizes, form, bytes) && !std::memcmp(strides, form + bytes, bytes)));
-}
-
-// differing(values, references, known): the indices of values that are other tensors than the references
-// are of, or have changed since. `known` has a `Seen` of each, with its sizes and strides, as bytes.
-// None if there is no shim to ask.
-PyObject* differing(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 3 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1]) || !PyBytes_Check(given[2])) {
-    PyErr_SetString(PyExc_TypeError, "expected two tuples and bytes");
-    return nullptr;
-  }
-  if (!tensors::shim.data) Py_RETURN_NONE;
-  const Py_ssize_t size = PyTuple_GET_SIZE(given[0]);
-  if (PyTuple_GET_SIZE(given[1]) != size) {
-    PyErr_SetString(PyExc_ValueError, "another number of tensors is known");
-    return nullptr;
-  }
-  const char* at = PyBytes_AS_STRING(given[2]);
-  const char* const end = at + PyBytes_GET_SIZE(given[2]);
-  Object places(PyList_New(0));
-  if (!places) return nullptr;
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    Seen seen;
-    const bool is_known = end - at >= static_cast<Py_ssize_t>(sizeof seen);
-    if (is_known) std::memcpy(&seen, at, sizeof seen);
-    const char* const form = at + sizeof seen;
-    constexpr int64_t of_dimension = 2 * sizeof seen.dim;
-    if (!is_known || seen.dim < 0 || seen.dim > (end - form) / of_dimension) {
-      PyErr_SetString(PyExc_ValueError, "too few bytes");
-      return nullptr;
-    }
-    at = form + of_dimension * seen.dim;
-    const bool is_same =
-        is_as_seen(PyTuple_GET_ITEM(given[0], i), PyTuple_GET_ITEM(given[1], i), seen, form);
-    if (PyErr_Occurred()) return nullptr;
-    if (is_same) continue;
-    const Object place(PyLong_FromSsize_t(i));
-    if (!place || PyList_Append(places.get(), place.get())) return nullptr;
-  }
-  PyObject* const result = places.get();
-  Py_INCREF(result);
-  return result;
-}
+// --- The module ---------------------------------------------------------------------------------------------
 
 PyMethodDef measuring_methods[] = {
     {"keep", measuring_keep, METH_VARARGS, nullptr},
@@ -546,8 +468,6 @@ PyType_Spec naming_spec = {
     "inductor_rewriter_calls.Naming", sizeof(Naming), 0, flags, naming_slots};
 
 PyMethodDef functions[] = {
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(differing)),
-     METH_FASTCALL, nullptr},
     {"use_shim", tensors::use_shim, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -567,8 +487,8 @@ PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
       {&name_runs, "runs"}, {&name_pending, "pending"}, {&name_slow, "slow"},
       {&name_queued, "queued"}, {&name_is_quick, "is_quick"}, {&name_uses_cuda, "uses_cuda"},
       {&name_stdout, "stdout"}, {&name_descriptor, "descriptor"}, {&name_flush, "flush"},
-      {&name_start, "start"}, {&name_directory, "directory"}, {&name_version, "_version"},
-      {&name_held, "held"}, {&marks::name_slot_address, "slot_address"},
+      {&name_start, "start"}, {&name_directory, "directory"}, {&name_held, "held"},
+      {&marks::name_slot_address, "slot_address"},
       {&marks::name_mark, "mark"}, {&marks::name_marked, "marked"},
       {&marks::name_enter, "enter"}, {&tensors::name_cdata, "_cdata"},
       {&tensors::name_data_ptr, "data_ptr"}, {&tensors::name_nbytes, "nbytes"},

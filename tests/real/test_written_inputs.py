@@ -1,0 +1,163 @@
+"""What a program writes between two calls is shown as it is, in each kind of wrapper, also where
+torch counts no write: `_version` of the tensor stays as it was, or it is another tensor's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+from torch.nn.functional import batch_norm
+
+from cpp_driver import MARKS, Handle, Native, handle_of, options_of, row_of
+from rewriter.runtime import attach, native_calls
+from rewriter.runtime.event_queue import drain_queue
+
+pytestmark = MARKS
+
+Write = Callable[[torch.Tensor, float], object]
+ONE = torch.ones(1)
+
+
+def by_a_swap(x: torch.Tensor, value: float) -> None:
+    """Which torch refuses if there is a weak reference to the tensor."""
+    torch.utils.swap_tensors(x, torch.full_like(x, value))  # type: ignore[no-untyped-call]
+
+
+def through_dlpack(x: torch.Tensor, value: float) -> None:
+    torch.utils.dlpack.from_dlpack(x).fill_(value)
+
+
+def to_memory_of_a_storage(x: torch.Tensor, value: float) -> None:
+    x.untyped_storage().copy_(torch.full_like(x, value).untyped_storage())
+
+
+def to_a_tensor_with_the_same_memory(x: torch.Tensor, value: float) -> None:
+    torch.empty(0).set_(x.untyped_storage()).fill_(value)
+
+
+def by_batch_norm(x: torch.Tensor, value: float) -> None:
+    """To the running mean, as it is where a model that trains is not compiled."""
+    batch_norm(torch.full((2, 4), value), x, torch.ones(4), training=True, momentum=1.0)
+
+
+def by_a_collective(x: torch.Tensor, value: float) -> None:
+    distributed.scatter(x, [torch.full_like(x, value)])
+
+
+def by_a_scaler_of_gradients(x: torch.Tensor, value: float) -> None:
+    torch._amp_foreach_non_finite_check_and_unscale_([x], torch.zeros(1), value / x[:1])
+
+
+def by_an_observer(x: torch.Tensor, value: float) -> None:
+    """To the greatest value that was seen, as it is in training for quantization."""
+    torch.fused_moving_avg_obs_fake_quant(
+        torch.full((4, 2), value), ONE.long(), ONE.long(), torch.zeros(4), x, torch.ones(4),
+        torch.zeros(4, dtype=torch.int32), 1.0, 0, 255, 0, per_row_fake_quant=True,
+    )  # fmt: skip
+
+
+def by_a_fused_optimizer(x: torch.Tensor, value: float) -> None:
+    """To a parameter that needs no gradient when calls begin."""
+    x.requires_grad = True
+    x.grad = x.detach() - value
+    torch.optim.SGD([x], lr=1.0, fused=True).step()
+    x.requires_grad = False
+
+
+def by_the_step_of_one(x: torch.Tensor, value: float) -> None:
+    torch._fused_sgd_(
+        [x], [x - value], [], weight_decay=0, momentum=0, lr=1.0, dampening=0, nesterov=False,
+        maximize=False, is_first_step=True,
+    )  # fmt: skip
+
+
+def by_hand(x: torch.Tensor, value: float) -> None:
+    """As a kernel does that a program launches by itself."""
+    other = torch.full_like(x, value)
+    ctypes.memmove(x.data_ptr(), other.data_ptr(), x.nbytes)
+
+
+WRITES: dict[str, Write] = {
+    "counted": lambda x, value: x.fill_(value),
+    "swapped": by_a_swap,
+    "data": lambda x, value: x.data.fill_(value),
+    "other data": lambda x, value: setattr(x, "data", torch.full_like(x, value)),
+    "numpy": lambda x, value: x.numpy().fill(value),
+    "dlpack": through_dlpack,
+    "storage": to_memory_of_a_storage,
+    "set_": to_a_tensor_with_the_same_memory,
+    "batch norm": by_batch_norm,
+    "collective": by_a_collective,
+    "GradScaler": by_a_scaler_of_gradients,
+    "observer": by_an_observer,
+    "fused optimizer": by_a_fused_optimizer,
+    "fused step": by_the_step_of_one,
+    "by hand": by_hand,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_rank() -> Iterator[None]:
+    store = distributed.HashStore()  # type: ignore[attr-defined]
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(params=["Python", "Python without its extension", "C++", "constant of a package"])
+def show(
+    request: pytest.FixtureRequest, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[torch.Tensor], None]]:
+    """Calls a wrapper that prints a tensor: an input of it, or a constant that a launch reads."""
+    if request.param.startswith("Python"):
+        if "without" in request.param:
+            monkeypatch.setattr(native_calls, "module", lambda: None)
+        recorder: Any = attach(options_of("print"), [], ["weight"])
+
+        def of_python(tensor: torch.Tensor) -> None:
+            recorder.begin()
+            recorder.inputs(tensor)
+            recorder.end()
+            drain_queue()
+
+        yield of_python
+        return
+    table = [row_of(0, before=[], after=[["in", "weight"], ["in", "view"], ["in", "again"]])]
+    native = Native(library, options_of("print"), table, [["in", "weight"]])
+    handles: dict[torch.Tensor, int] = {}
+
+    def of_cpp(tensor: torch.Tensor) -> None:
+        native.begin()
+        if request.param == "C++":
+            native.inputs(tensor)
+        else:
+            if tensor not in handles:  # a package has the same one in each call
+                handles[tensor] = handle_of(tensor)
+            call, handle = ctypes.c_void_p(native.call), ctypes.c_void_p(handles[tensor])
+            library.test_constant(call, 0, handle)
+        native.end()
+
+    yield of_cpp
+    for handle in handles.values():
+        library.aoti_torch_delete_tensor_object(ctypes.c_void_p(Handle(handle)))
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_what_was_written_is_shown(
+    write: Write, show: Callable[[torch.Tensor], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    tensor = torch.ones(4)
+    for value in (1.0, 5.0, 7.0, 7.0):
+        if value != tensor[0]:
+            write(tensor, value)
+        assert tensor.tolist() == [value] * 4
+        capfd.readouterr()
+        show(tensor)
+        shown = capfd.readouterr().out.splitlines()
+        assert {line.split("cpu  ")[1] for line in shown} == {
+            f"min {value:g} max {value:g} mean {value:g} std 0 nan 0 inf 0"
+        }

@@ -148,8 +148,13 @@ def show(
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_what_was_written_is_shown(
-    write: Write, show: Callable[[torch.Tensor], None], capfd: pytest.CaptureFixture[str]
+    write: Write,
+    show: Callable[[torch.Tensor], None],
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
+    if write is by_a_swap and "constant" in request.node.name:
+        pytest.skip("torch swaps no tensor that a package refers to")
     tensor = torch.ones(4)
     for value in (1.0, 5.0, 7.0, 7.0):
         if value != tensor[0]:

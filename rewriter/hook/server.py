@@ -146,8 +146,13 @@ class Server:
         result = None if known is None else known.result
         if result is None:
             label = f"{wrapper.graph} {wrapper.path.stem[:6]}"
+            # The hook loads the recorder of C++ wrappers.
             result = instrument_wrapper(
-                wrapper, selection, replace=True, standalone=True, label=label
+                wrapper,
+                selection,
+                replace=True,
+                standalone=wrapper.language == "python",
+                label=label,
             )
         self._loaded[wrapper.path] = Loaded(wrapper, result)
         answer: Json = {

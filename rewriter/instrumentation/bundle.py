@@ -1,9 +1,11 @@
-"""The text of the C++ runtime, which is pasted into each instrumented C++ wrapper.
+"""The text of the C++ runtime: the interface in each instrumented C++ wrapper, and the recorder.
 
 The sources are ordinary C++ files in `rewriter/runtime/cpp/`; a probe is one file in its `probes/`
-that defines a class of the probe's name. They are joined by following their includes, so that a
-wrapper holds only what its probes need. An include of `formats/text.h` is replaced by that of the
-wrapper's format, and with dormant probes one of `awake.h` by `dormant.h`.
+that defines a class of the probe's name. They are joined by following their includes. The recorder
+is compiled once, as a library (`recorder_library.py`) or as an object of a package
+(`compilation_units.py`); a wrapper has the interface to it. With `--standalone`, a wrapper has the
+recorder, too, with no more than its probes need: with dormant probes an include of `awake.h` is
+replaced by that of `dormant.h`.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation.probes import registry
-from rewriter.locate.vocabulary import vocabulary
 from rewriter.runtime import cpp_sources
+from rewriter.runtime.gpu_kinds import GPU_KINDS
 
 # Most of the runtime runs rarely, so it should compile fast; hot functions raise the optimization
 # level themselves. Numbers must be the same as in Python, whatever flags the wrapper has.
@@ -31,124 +34,85 @@ _END = """\
 #pragma GCC pop_options
 #endif
 """
-
-# If the bodies are compiled as a file of their own, both files share the interface. The wrapper's
-# table and lines find it in the unnamed namespace either way.
-_SHARE = """\
-#ifdef INDUCTOR_REWRITER_APART
-namespace { namespace inductor_rewriter {} }
-namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {
-using namespace inductor_rewriter;
-#else
-namespace {
-namespace inductor_rewriter {
-#endif
+# How a standalone wrapper finds the recorder: it is in the wrapper.
+_FOUND = "inline const Functions* find_recorder() { return own_functions(); }\n"
+# How others find it: rewriter/runtime/cpp/find.h, and code that puts probes into a running program.
+_EXPORTS = """\
+#define INDUCTOR_REWRITER_SHOWN extern "C" __attribute__((visibility("{visibility}")))
+INDUCTOR_REWRITER_SHOWN const Functions* inductor_rewriter_recorder_1() {{
+  return own_functions();
+}}
+INDUCTOR_REWRITER_SHOWN int inductor_rewriter_record_into(
+    void* table, const char* directory, int quiet) {{
+  return record_into(*static_cast<Table*>(table), directory, quiet);
+}}
+INDUCTOR_REWRITER_SHOWN void inductor_rewriter_finish(void* table) {{
+  finish_writing(*static_cast<Table*>(table));
+}}
 """
-_SHARED = """\
-#ifdef INDUCTOR_REWRITER_APART
-}  // namespace inductor_rewriter_apart
-namespace {
-namespace inductor_rewriter {
-using namespace inductor_rewriter_apart;
-#endif
-}  // namespace inductor_rewriter
-}  // namespace
-"""
-_IF_BODIES = "#if !defined(INDUCTOR_REWRITER_APART) || defined(INDUCTOR_REWRITER_BODIES)\n"
-_END_IF = "#endif\n"
-_APART = """\
-// The runtime of a wrapper that is compiled with INDUCTOR_REWRITER_APART.
-#ifndef INDUCTOR_REWRITER_APART
-#define INDUCTOR_REWRITER_APART
-#endif
-#define INDUCTOR_REWRITER_BODIES
-"""
-_TABLE_APART = """\
-// The table of a wrapper that is compiled with INDUCTOR_REWRITER_APART.
-#define INDUCTOR_REWRITER_APART
-#define INDUCTOR_REWRITER_TABLE
-namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {
-"""
-# Around the table. If the wrapper is compiled apart, the table is in another file.
-TABLE_BEGIN = (
-    "#ifdef INDUCTOR_REWRITER_APART",
-    'namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {',
-    "extern Wrapper wrapper;",
-    "}",
-    "#endif",
-    "#if !defined(INDUCTOR_REWRITER_APART) || defined(INDUCTOR_REWRITER_TABLE)",
-    "#ifdef INDUCTOR_REWRITER_APART",
-    'namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {',
-    "#else",
-    "namespace { namespace inductor_rewriter {",
-    "#endif",
-)
-TABLE_END = (
-    "}",
-    "#ifndef INDUCTOR_REWRITER_APART",
-    "}",
-    "#endif",
-    "#endif",
-)
 
 SOURCES = Path(__file__).resolve().parent.parent / "runtime" / "cpp"
 _TABLE = SOURCES / "table.h"
-_INTERFACE = SOURCES / "interface.h"
+_LINES = SOURCES / "lines.h"
+_FIND = SOURCES / "find.h"
 _CALL = SOURCES / "call.h"
 
+BEGIN, END = "namespace { namespace inductor_rewriter {", "}}"
 _LOCAL = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 _OPEN = "\nnamespace {\nnamespace inductor_rewriter {\n"
 _CLOSE = "}  // namespace inductor_rewriter\n}  // namespace\n"
+_SECTION = re.compile(r"^#ifdef (ARRAYS|MEMORY)\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
+_EMPTY = re.compile(r"^ *(?://.*)?\n", re.MULTILINE)
 
 
-def text(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:
-    """The runtime with these probes and this format (text or upstream), as C++17.
+def interface(*, arrays: bool, memory: bool) -> str:
+    """What a wrapper gets of `rewriter/runtime/cpp/`, between BEGIN and END from the second on.
 
-    It needs the include directories of torch, and nothing from the file that it is pasted into;
-    the table of launches follows it. It has no triple quotes, since it may be pasted into a string
-    of a Python file, but it does have backslashes.
-
-    Everything has internal linkage. If the macro INDUCTOR_REWRITER_APART is defined, only the
-    interface is compiled, and the library also needs the files that `apart` and `table` return.
+    `arrays` says whether its values may be arrays (`ArrayRefTensor`), `memory` whether it has lines
+    about memory. It needs the include directories of torch, and nothing from the file that it is
+    put into. It has no triple quotes, since it may be put into a string of a Python file, but it
+    does have backslashes.
     """
-    return _text(tuple(probes), format, is_dormant)
+    parts = _collect(_FIND, {}, arrays, memory)
+    _collect(_LINES, parts, arrays, memory)
+    body = "".join(map(_body, parts.values()))
+    return f"{''.join(_includes(parts.values()))}{BEGIN}\n{_EMPTY.sub('', body)}"
+
+
+def text(probes: Sequence[str], *, is_dormant: bool = False) -> str:
+    """The interface and the recorder with these probes, as C++17: for a wrapper of its own.
+
+    Everything has internal linkage. For the rest see `interface`.
+    """
+    return _text(tuple(probes), is_dormant)
 
 
 @cache
-def _text(probes: tuple[str, ...], format: str, is_dormant: bool) -> str:
-    shared = _collect(_INTERFACE, {}, format)
-    parts = dict(shared)
-    for name in probes:
-        path = _path(name)
-        if not has(name):
-            raise RewriterError(
-                "probe-invalid",
-                f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h: C++ wrappers "
-                "cannot have it",
-                hint="See docs/project/extending.md for what a probe's file holds.",
-                code=FAILED,
-            )
-        _collect(path, parts, format)
-    _collect(_CALL, parts, format)
-    call = parts.pop(_CALL)
-    if is_dormant:
-        # call.h includes the version for probes that are not dormant.
-        parts.pop(SOURCES / "awake.h")
-        _collect(SOURCES / "dormant.h", parts, format)
-    parts = {path: part for path, part in parts.items() if path not in shared}
-
-    includes = _includes(shared.values())
-    more = [line for line in _includes([*parts.values(), call]) if line not in includes]
+def _text(probes: tuple[str, ...], is_dormant: bool) -> str:
+    parts = _bodies(probes, is_dormant=is_dormant)
+    lines = _collect(_LINES, {}, True, True)[_LINES]
     return "\n".join(
         [
-            "".join([*includes, _IF_BODIES, *more, _END_IF]),
+            "".join(_includes([*parts.values(), lines])),
             _BEGIN,
-            _share(shared.values()),
-            _IF_BODIES,
-            *(_comment(part) + _OPEN.lstrip() + _body(part) + _CLOSE for part in parts.values()),
-            _declared(probes, kernel=SOURCES / "gpu_rows.h" in parts),
-            _share([call]),
-            _END_IF,
+            *_closed(parts.values()),
+            f"{_OPEN.lstrip()}{_FOUND}{_body(lines)}{_CLOSE}",
+            _END,
+        ]
+    )
+
+
+@cache
+def recorder(visibility: Literal["default", "hidden"]) -> str:
+    """A file with the recorder, and all probes that exist in C++: they are the same for all
+    wrappers. Only what wrappers look for is visible outside of it, with this visibility."""
+    parts = _bodies(tuple(filter(has, registry())), is_dormant=True)
+    return "\n".join(
+        [
+            "".join(_includes(parts.values())),
+            _BEGIN,
+            *_closed(parts.values()),
+            f"{_OPEN.lstrip()}{_EXPORTS.format(visibility=visibility)}{_CLOSE}",
             _END,
         ]
     )
@@ -159,46 +123,56 @@ def has(probe: str) -> bool:
     return _path(probe).is_file()
 
 
-def interface(format: str) -> str:
-    """The part of `text` and of the table that is compiled if INDUCTOR_REWRITER_APART is defined.
-
-    It is the same for all probes and launches.
-    """
-    shared = _collect(_INTERFACE, {}, format).values()
-    lines = [*TABLE_BEGIN[: TABLE_BEGIN.index("#endif") + 1], ""]
-    return "\n".join(["".join(_includes(shared)), _BEGIN, _share(shared), _END, *lines])
+def declarations() -> str:
+    """What a table is made of, for a file that has nothing else. It includes nothing, so it
+    compiles fast."""
+    return _body(_TABLE.read_text("utf-8"))
 
 
-def table(lines: str) -> str:
-    """A file with the lines of a table, between TABLE_BEGIN and TABLE_END.
-
-    It includes nothing, so it compiles fast.
-    """
-    return f"{_TABLE_APART}{_body(_TABLE.read_text('utf-8')).removesuffix(_CLOSE)}}}\n{lines}"
+def picks() -> str:
+    """What a wrapper needs that is compiled with the lines for every selection."""
+    return (SOURCES / "picks.h").read_text("utf-8").replace("#pragma once\n", "")
 
 
-def apart(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:
-    """A file with the bodies of `text(probes, format)`.
-
-    It is linked with a wrapper that is compiled with -DINDUCTOR_REWRITER_APART. Both need the same
-    flags, since they share types. Their symbols are hidden, so that other libraries can have a
-    runtime of their own.
-    """
-    return _APART + text(probes, format, is_dormant=is_dormant)
+def _bodies(probes: tuple[str, ...], *, is_dormant: bool) -> dict[Path, str]:
+    """The files of the recorder, in an order in which they compile."""
+    parts: dict[Path, str] = {}
+    for name in probes:
+        if not has(name):
+            raise RewriterError(
+                "probe-invalid",
+                f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h: C++ wrappers "
+                "cannot have it",
+                hint="See docs/project/extending.md for what a probe's file holds.",
+                code=FAILED,
+            )
+        _collect(_path(name), parts)
+    _collect(_CALL, parts)
+    call = parts.pop(_CALL)
+    if is_dormant:
+        # call.h includes the version for probes that are not dormant.
+        parts.pop(SOURCES / "awake.h")
+        _collect(SOURCES / "dormant.h", parts)
+    declared = _declared(probes, kernel=SOURCES / "gpu_rows.h" in parts)
+    return {**parts, Path("declared"): declared, _CALL: call}
 
 
 def _path(probe: str) -> Path:
     return SOURCES / "probes" / f"{probe}.h"
 
 
-def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]:
+def _collect(
+    path: Path, parts: dict[Path, str], arrays: bool = True, memory: bool = True
+) -> dict[Path, str]:
     """Add a file, after the files that it includes, each once."""
-    source = path.read_text("utf-8").replace('formats/text.h"', f'formats/{format}.h"')
+    source = path.read_text("utf-8")
     for name in _LOCAL.findall(source):
         included = (path.parent / name).resolve()
         if included not in parts:
-            _collect(included, parts, format)
+            _collect(included, parts, arrays, memory)
+    wanted = {"ARRAYS": arrays, "MEMORY": memory}
     part = _LOCAL.sub("", source).replace("#pragma once\n", "")
+    part = _SECTION.sub(lambda section: section[2] if wanted[section[1]] else "", part)
     if _OPEN not in part or not part.endswith(_CLOSE):
         raise RewriterError(
             "probe-invalid",
@@ -211,6 +185,10 @@ def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]
     return parts
 
 
+def _closed(parts: Iterable[str]) -> list[str]:
+    return [_comment(part) + _OPEN.lstrip() + _body(part) + _CLOSE for part in parts]
+
+
 def _comment(part: str) -> str:
     head = part.split(_OPEN, 1)[0]
     return "".join(line for line in head.splitlines(keepends=True) if line[:2] == "//")
@@ -218,10 +196,6 @@ def _comment(part: str) -> str:
 
 def _body(part: str) -> str:
     return part.split(_OPEN, 1)[1].removesuffix(_CLOSE)
-
-
-def _share(parts: Iterable[str]) -> str:
-    return _SHARE + "".join("\n" + _comment(part) + _body(part) for part in parts) + _SHARED
 
 
 def _includes(parts: Iterable[str]) -> list[str]:
@@ -249,10 +223,10 @@ def _directives(head: str) -> list[str]:
 def _declared(probes: Sequence[str], *, kernel: bool) -> str:
     """The factory of the probes, by their Python classes; the kinds of launches that
     run on a GPU; and the text of the measuring kernel, which is compiled at run time."""
-    kinds = "".join(f' || kind == "{kind}"' for kind in sorted(vocabulary().gpu_kinds))
+    kinds = "".join(f' || kind == "{kind}"' for kind in sorted(GPU_KINDS))
     return (
         "// The probes of this file, and the kinds of launches that run on a GPU.\n"
-        f"{_OPEN.lstrip()}\n"
+        f"{_OPEN}\n"
         "inline std::unique_ptr<Probe> make_probe(const std::string& name) {\n"
         "  std::unique_ptr<Probe> probe;\n"
         f"{''.join(map(_factory, probes))}"

@@ -1,11 +1,11 @@
 """Splits an instrumented C++ wrapper into files, so that another patch compiles only a small one.
 
-The text of an instrumented wrapper is one file that compiles by itself. A package is built from
-three files: the wrapper with the lines of probes, the table with the facts of its launches, and the
-bodies of the runtime. Compiling the wrapper takes most of the time. So it gets the lines for every
+The text of an instrumented wrapper is one file, which needs the recorder's library. A package is
+built from three files, and needs nothing else: the wrapper with the lines of probes, the table with
+the facts of its launches, and the recorder. Compiling the wrapper takes most of the time. So it gets the lines for every
 launch, before and after, with all values, and picks in the table say which values are used; the
 others cost two small calls. With that, the wrapper is the same for all selections, except those
-with memory probes, whose lines replace statements. The runtime is the same for all packages.
+with memory probes, whose lines replace statements. The recorder is the same for all packages.
 Another patch of a package therefore compiles only the table; the other two files come from the
 build cache.
 """
@@ -21,24 +21,28 @@ from rewriter.core import edit
 from rewriter.core.edit import Insertion
 from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import dialect_of
+from rewriter.instrumentation.dialects.cpp import TABLE_BEGIN, TABLE_END
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.planning import plan_probes
-from rewriter.instrumentation.probes import memory_actions, registry
+from rewriter.instrumentation.probes import memory_actions
 from rewriter.instrumentation.types import INPUTS, Instrumented, LineKey, Plan, Selection
 
-# Flags for the wrapper; the other two files define these macros themselves.
-DEFINES = ("-DINDUCTOR_REWRITER_APART",)
-
+# How the wrapper gets what is in the file with the table.
+_NAMED = 'extern "C" __attribute__((visibility("hidden")))'
+_DECLARED = f"""\
+{_NAMED} Table inductor_rewriter_table;
+{_NAMED} const Pick inductor_rewriter_picks[];
+"""
+_WRAPPER = "Table& wrapper = inductor_rewriter_table;\n"
 _PROBE_CALL = re.compile(
     rb"^(?P<indent>\s*)(?P<call>(?P<variable>_rw_*)\.(?P<phase>inputs|before|after)"
     rb"\((?P<launch>\d*)[^\n]*;)(?P<mark>  //[^\n]*\n)$"
 )
-_WRAPPER = "Wrapper wrapper("
 
 
 @dataclass(frozen=True)
 class CompilationUnits:
-    """The sources of one library. `wrapper` is compiled with DEFINES."""
+    """The sources of one library."""
 
     wrapper: bytes
     table: str
@@ -60,14 +64,16 @@ def split(result: Instrumented, everything: Plan | None = None) -> CompilationUn
     With the plan `everything`, the wrapper gets its lines, if they include those of `result`.
     """
     selection = result.selection
-    interface = bundle.interface(selection.format).encode()
     picks = None if everything is None else _picks(result.plan, everything)
     lines = everything.insertions if everything and picks else result.plan.insertions
     (header,) = (one for one in result.plan.insertions if one.origin == HEADER)
+    begin, table = _parts(header.text.decode())
+    named = f"{bundle.picks()}{bundle.BEGIN}\n{_DECLARED}{_WRAPPER}{bundle.END}\n"
+    interface = (begin + named).encode()
     return CompilationUnits(
         edit.apply(result.original, [_compiled(one, interface, bool(picks)) for one in lines]),
-        bundle.table(_table(header.text.decode(), picks)),
-        bundle.apart(_all_probes(selection.probes), selection.format, is_dormant=selection.dormant),
+        _table(table, picks),
+        bundle.recorder("hidden"),
     )
 
 
@@ -80,21 +86,33 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
         return line
     text = (
         b"%(indent)bINDUCTOR_REWRITER_LINE { "
-        b"if (%(variable)b.asks_%(phase)b(%(launch)b)) %(call)b }();%(mark)b"
+        b"if (inductor_rewriter_picks[%(pick)d].%(side)b) %(call)b }();%(mark)b"
     )
-    parts = {name.encode(): part for name, part in match.groupdict().items()}
+    parts: dict[bytes, bytes | int] = {name.encode(): x for name, x in match.groupdict().items()}
+    parts[b"side"] = b"after" if match["phase"] == b"after" else b"before"
+    parts[b"pick"] = int(match["launch"]) + 1 if match["launch"] else 0
     return replace(line, text=text % parts)
 
 
-def _table(header: str, picks: Sequence[str] | None) -> str:
-    """The table in a header, with picks added."""
-    text = header[header.index("\n".join(bundle.TABLE_BEGIN)) :]
-    if picks is None:
-        return text
-    before, _, after = text.rpartition(_WRAPPER)
-    arguments, end, rest = after.partition(");\n")
-    rows = "".join(f"    {row},\n" for row in picks)
-    return f"{before}const Pick picks[] = {{\n{rows}}};\n{_WRAPPER}{arguments}, picks{end}{rest}"
+def _parts(header: str) -> tuple[str, str]:
+    """The interface in a header, closed, and the lines of its table."""
+    begin, _, rest = header[header.index("#include") :].partition(TABLE_BEGIN)
+    lines, end, last = rest.partition(f"\n{TABLE_END}")
+    return f"{begin}{bundle.END}\n", f"{TABLE_BEGIN}{lines}{end}{last.partition(chr(10))[0]}\n"
+
+
+def _table(lines: str, picks: Sequence[str] | None) -> str:
+    """A file with the table, and with picks if there are any. It includes nothing, so it compiles
+    fast."""
+    rows = "".join(f"    {row},\n" for row in picks or ["{nullptr, nullptr}"])
+    before, _, after = lines.rpartition(f"{TABLE_END}{{")
+    table = after.removesuffix(", nullptr, nullptr};\n")
+    used = "nullptr" if picks is None else "inductor_rewriter_picks"
+    return (
+        f"// The table of a wrapper.\n{bundle.picks()}{bundle.BEGIN}\n{bundle.declarations()}"
+        f"{_DECLARED}const Pick inductor_rewriter_picks[] = {{\n{rows}}};\n{before}"
+        f"Table inductor_rewriter_table{{{table}, {used}, nullptr}};\n{bundle.END}\n"
+    )
 
 
 def _picks(plan: Plan, everything: Plan) -> list[str] | None:
@@ -146,8 +164,3 @@ def _places(plan: Plan, origin: str = "") -> set[tuple[int, str]]:
         for one in plan.insertions
         if one.origin != HEADER and origin in ("", one.origin)
     }
-
-
-def _all_probes(names: Sequence[str]) -> list[str]:
-    """All probes that exist in C++: with all of them, every package has the same runtime."""
-    return sorted({*names, *filter(bundle.has, registry())})

@@ -34,7 +34,13 @@ class Dialect(Protocol):
 
     @property
     def packer(self) -> str:
-        """The version of zlib that packs the runtime into the header; empty if none does."""
+        """What puts the runtime into the header: a version of zlib, or for C++ its name; empty if
+        it is not there."""
+
+    @property
+    def loading(self) -> tuple[int, str] | None:
+        """Where a Python module around C++ loads the recorder, as an offset in the file, and the
+        line that does so."""
 
     @property
     def needs_releases(self) -> bool:

@@ -18,7 +18,8 @@ from rewriter.instrumentation.types import INPUTS, LineKey, Selection
 from rewriter.locate.types import Argument, EntryPoint, Launch, MemoryEvent
 from rewriter.version import __version__
 
-HEADER = "header"  # the origin of the insertion in front of the first scope
+# The origins of the insertion in front of the first scope, and of the line that loads the recorder.
+HEADER, LOADING = "header", "loading"
 
 
 class _Line(NamedTuple):
@@ -148,6 +149,10 @@ class Lines:
             block = encode("\n".join(header.block)).split("\n")
             text += self._mark.block(block, newline)
         self._header = (Insertion(offset, text, HEADER),)
+        if loading := self._dialect.loading:
+            at, line = loading
+            python = markers.Mark(self._mark.tag, "#").line(line, source.newline_at(at))
+            self._header = (Insertion(at, python, LOADING), *self._header)
 
     def insertions(self) -> tuple[Insertion, ...]:
         """All lines in the order of the file."""

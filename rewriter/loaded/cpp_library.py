@@ -18,19 +18,18 @@ from typing import Any
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit
+from rewriter.instrumentation import recorder_library
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
 from rewriter.loaded.functions import like
 from rewriter.locate.cpp import embedded
 
 _SOURCE, _ENTRY = "cpp_wrapper_src", "inductor_entry"
-_RECORD, _FINISH = "inductor_rewriter_record_into", "inductor_rewriter_finish"
-_SHOWN = 'extern "C" __attribute__((visibility("default")))'
+_TABLE = "inductor_rewriter_table"
 _EXPORTS = f"""\
-{_SHOWN} int {_RECORD}(const char* directory, int quiet) {{
-  return inductor_rewriter::record_into(inductor_rewriter::wrapper, directory, quiet);
+extern "C" __attribute__((visibility("default"))) void* {_TABLE}() {{
+  return &inductor_rewriter::wrapper;
 }}
-{_SHOWN} void {_FINISH}() {{ inductor_rewriter::finish_writing(inductor_rewriter::wrapper); }}
 """
 # The directory that each library records to, by the library's path.
 _RECORDED: dict[str, str] = {}
@@ -38,16 +37,22 @@ _RECORDED: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class Library:
-    """A library with probes: `entry` does what the wrapper's own entry does, and calls it."""
+    """A library with probes: `entry` does what the wrapper's own entry does, and calls it.
+
+    `table` is the address of its table, and `recorder` what records its calls.
+    """
 
     entry: FunctionType
     path: str
-    functions: ctypes.CDLL
+    table: int
+    recorder: ctypes.CDLL
 
     def record(self, directory: Path, *, quiet: bool) -> CppRecording:
         """Record calls that begin from now on."""
         if _RECORDED.get(self.path) != str(directory):
-            done = getattr(self.functions, _RECORD)(fsencode(directory), int(quiet))
+            done = self.recorder.inductor_rewriter_record_into(
+                self.table, fsencode(directory), int(quiet)
+            )
             _RECORDED[self.path] = str(directory) if done else ""
         return CppRecording(self, str(directory))
 
@@ -61,18 +66,20 @@ class CppRecording:
 
     def end(self) -> None:
         """Wait until all calls that ended are written."""
-        getattr(self.library.functions, _FINISH)()
+        self.library.recorder.inductor_rewriter_finish(self.library.table)
 
     def close(self) -> None:
         """Stop recording, unless the library already records for another block."""
         if _RECORDED.get(self.library.path) == self.directory:
             del _RECORDED[self.library.path]
-            getattr(self.library.functions, _RECORD)(None, 1)
+            self.library.recorder.inductor_rewriter_record_into(self.library.table, None, 1)
 
 
 def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:
     """Compile and load the library with the probes of a plan. `entry_code` is the entry's own.
-    Raises the errors of torch."""
+    Raises the errors of torch, and `OSError` if there is no recorder."""
+    if (recorder := recorder_library.load()) is None:
+        raise OSError("there is no recorder for C++ wrappers")
     text = embedded.extract(wrapper.plain)
     exports = text.encode(_EXPORTS).encode()
     insertions = [
@@ -91,7 +98,9 @@ def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: Cod
         CellType(made) if cell.cell_contents is loaded[_ENTRY] else cell
         for cell in entry.__closure__ or ()
     )
-    return Library(like(entry, entry_code, cells), path, ctypes.CDLL(path))
+    table = getattr(ctypes.CDLL(path), _TABLE)
+    table.restype = ctypes.c_void_p
+    return Library(like(entry, entry_code, cells), path, table(), recorder)
 
 
 def _binds(statement: ast.stmt, names: tuple[str, ...]) -> bool:

@@ -61,8 +61,7 @@ class Job:
     """What to build for one model: its recipe, the source with probes, and the original library,
     which has to be unpacked to be linked to.
 
-    `apart` are sources of their own, by name, that are compiled at the same time, and `defines` is
-    what the wrapper is compiled with for that.
+    `apart` are sources of their own, by name, that are compiled at the same time.
     """
 
     recipe: Recipe
@@ -71,7 +70,6 @@ class Job:
     unpacked: Unpacked | None = None
     apart: tuple[tuple[str, str], ...] = ()
     file: str = ""  # what the wrapper is called; empty: as in the package
-    defines: tuple[str, ...] = ()
 
     @property
     def links(self) -> bool:
@@ -249,7 +247,7 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
     source = folder / (job.file or PurePosixPath(recipe.model.wrapper).name)
     source.write_bytes(job.source)
     flags = recipe.wrapper
-    extra = list(job.defines)
+    extra: list[str] = []
     if job.links and recipe.model.weights == "behind the library":
         (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
         extra += ["-include", _PRELUDE]

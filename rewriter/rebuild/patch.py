@@ -138,8 +138,16 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     both = list(zip(package.models, artifact.wrappers, strict=True))
     among = labels([(wrapper.graph, model.name) for model, wrapper in both])
     making = (
-        partial(instrument_wrapper, wrapper, selection, label=label, verified=False)
-        for (_, wrapper), label in zip(both, among, strict=True)
+        # A package of sources is compiled where it is loaded, maybe without us.
+        partial(
+            instrument_wrapper,
+            wrapper,
+            selection,
+            label=label,
+            standalone=model.library is None,
+            verified=False,
+        )
+        for (model, wrapper), label in zip(both, among, strict=True)
     )
     return tuple(
         Probed(model, result, compilation_units.plan_everything(wrapper, selection))
@@ -376,7 +384,6 @@ def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
         source=units.wrapper,
         library=original,
         apart=(("table", units.table), ("runtime", units.runtime)),
-        defines=compilation_units.DEFINES,
     )
 
 

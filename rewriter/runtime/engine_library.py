@@ -28,7 +28,7 @@ INTERFACE = 9
 Library = TypeVar("Library")
 # Hot functions raise their optimisation level in the source; the rest is to compile quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
-_PATIENCE = 120  # seconds that a compiler may take
+_PATIENCE = 600  # seconds that a compiler may take, on a machine that is busy
 
 
 class EngineUnavailable(Exception):  # noqa: N818 - it is no error: torch's operators measure

@@ -165,6 +165,8 @@ class Hook:
         if "text" not in answer:
             return None
         self._here.build = answer.get("build", "")
+        if self._here.build:
+            _import_recorder()  # the text loads it
         tree = placed(answer["text"], answer["lines"], path)
         return compile(tree, path, "exec", dont_inherit=True)
 
@@ -291,6 +293,17 @@ def _process_name() -> str:
     if module is None or module.parent_process() is None:
         return ""
     return str(module.current_process().name)
+
+
+def _import_recorder() -> None:
+    """Import what loads the recorder of C++ wrappers, of the package that this file is in, also if
+    another one is installed."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(_FOLDER)))
+    sys.path.insert(0, package)
+    try:
+        import rewriter.instrumentation.recorder_library  # noqa: F401
+    finally:
+        sys.path[:] = [path for path in sys.path if path is not package]
 
 
 def _compare(module: "ModuleType") -> None:

@@ -1,4 +1,5 @@
-"""Probes in C++: calls of the runtime that is put into the file, once, as C++ source."""
+"""Probes in C++: calls of the recorder, to which the file gets a small interface; or with
+`standalone` the recorder itself, as C++ source."""
 
 from __future__ import annotations
 
@@ -10,13 +11,20 @@ from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import HeaderLines, expression
+from rewriter.instrumentation.probes import registry
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.types import Argument, MemoryEvent
 
 _SPACE = "inductor_rewriter"
-OWN_LINE = re.compile(rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()")
+_LOADING = "from rewriter.instrumentation.recorder_library import load"
+OWN_LINE = re.compile(
+    rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()|" + re.escape(_LOADING.encode())
+)
 AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
+# How the table begins, and its last line.
+TABLE_BEGIN, TABLE_END = "const char* const options[]", "Table wrapper"
+_ARRAY = b"ArrayRefTensor"
 CARRIED = b""  # the runtime is in a block, whose lines have no marks
 _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
@@ -38,12 +46,25 @@ _CONTROL_FLOW = re.compile(
 
 @dataclass(frozen=True)
 class Cpp:
-    """Lines of C++, encoded for the file or for the Python string that they go into."""
+    """Lines of C++, encoded for the file or for the Python string that they go into.
+
+    With `standalone` the header holds the recorder.
+    """
 
     text: Embedded
+    standalone: bool = False
     comment: str = "//"
-    packer: str = ""
     needs_releases: bool = True
+
+    @property
+    def packer(self) -> str:
+        return "C++" if self.standalone else ""
+
+    @property
+    def loading(self) -> tuple[int, str] | None:
+        if self.standalone or self.text.module is None:
+            return None
+        return self.text.statement, f"{_LOADING} as _rw_load; _rw_load()"
 
     def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
@@ -76,16 +97,16 @@ class Cpp:
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
     ) -> HeaderLines:
-        return HeaderLines(
-            block=(
-                *bundle.text(
-                    options["probes"],
-                    options["format"],
-                    is_dormant=options.get("dormant", False),
-                ).splitlines(),
-                *_table(options, launches, inputs),
+        if self.standalone:
+            begin = bundle.text(options["probes"], is_dormant=options.get("dormant", False))
+            begin += f"{bundle.BEGIN}\n"
+        else:
+            begin = bundle.interface(
+                arrays=_ARRAY in self.text.data,
+                memory=any(registry()[name].memory for name in options["probes"]),
             )
-        )
+        table = table_lines(options, launches, inputs)
+        return HeaderLines(block=(*begin.splitlines(), *table, bundle.END))
 
     def encode(self, line: str) -> str:
         return self.text.encode(line)
@@ -97,29 +118,29 @@ class Cpp:
 
 
 def dialect(source: Source, *, standalone: bool) -> Cpp:
-    """How probes are written in a C++ wrapper, which always holds the runtime."""
-    return Cpp(embedded.extract(source))
+    """How probes are written in a C++ wrapper."""
+    return Cpp(embedded.extract(source), standalone)
 
 
 def repacked(source: bytes, packer: str) -> None:
     """Nothing is packed in C++."""
 
 
-def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:
-    yield "// What is known of each launch."
-    yield from bundle.TABLE_BEGIN
-    yield f"const Options options{{{', '.join(_literal(value) for value in _options(options))}}};"
-    yield "const Row rows[] = {"
+def table_lines(
+    options: Json, launches: Sequence[Json], inputs: Sequence[str]
+) -> Iterator[str]:
+    """The table of a wrapper, between `bundle.BEGIN` and `bundle.END`."""
+    yield f"{TABLE_BEGIN} = {{{', '.join(map(_literal, _options(options)))}}};"
+    yield "const char* const rows[][14] = {"
     for row in launches:
-        yield f"    {{{', '.join(_literal(value) for value in _row(row))}}},"
+        yield f"    {{{', '.join(map(_literal, _row(row)))}}},"
     yield "};"
     given = _literal("; ".join(f"in {name}" for name in inputs) or None)
-    yield f"Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, {given});"
-    yield from bundle.TABLE_END
+    yield f"{TABLE_END}{{options, rows, {given}, sizeof rows / sizeof *rows, nullptr, nullptr}};"
 
 
 def _options(options: Json) -> Iterator[str | bool | int | None]:
-    """In the order of `Options` in rewriter/runtime/cpp/table.h."""
+    """In the order of `Options` in rewriter/runtime/cpp/read_table.h."""
     for key in ("artifact", "sha256", "version"):
         yield options[key]
     yield ",".join(options["probes"])
@@ -139,8 +160,7 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     lines = (row for row in options.get("memory", ()) if "obstacle" not in row)
     yield "; ".join(map(_memory_line, lines)) or None
     yield options.get("dormant", False)
-    if "on" in options:
-        yield ",".join(options["on"])
+    yield ",".join(options["on"]) if "on" in options else None
 
 
 def _memory_line(row: Json) -> str:
@@ -149,7 +169,7 @@ def _memory_line(row: Json) -> str:
 
 
 def _row(row: Json) -> Iterator[str | bool | int | None]:
-    """In the order of `Row` in rewriter/runtime/cpp/table.h."""
+    """In the order of `Row` in rewriter/runtime/cpp/read_table.h."""
     for key in ("launch", "kernel", "kind", "scope", "line"):
         yield row[key]
     yield ", ".join(row["source_nodes"])
@@ -169,9 +189,9 @@ def _literal(value: str | bool | int | None) -> str:
     if value is None:
         return "nullptr"
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return '"1"' if value else "nullptr"
     if isinstance(value, int):
-        return str(value)
+        return f'"{value}"'
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     # The text may stand in a Python string, which three quotes would end.
     escaped = escaped.replace("\r", "\\r").replace("'''", "\\'\\'\\'")

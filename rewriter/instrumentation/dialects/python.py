@@ -49,6 +49,7 @@ class Python:
     comment: str = "#"
     runtime: str = ""
     packer: str = ""
+    loading: None = None
     needs_releases: bool = False
 
     def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:

@@ -39,7 +39,8 @@ class Embedded:
     `start` is the offset of the string's first byte in the file, 0 for a C++ file. `raw` is
     whether backslashes have no special meaning, `quote` the delimiter that ends the string. `steps`
     are pairs of offsets, into `data` and into the file; from each pair on both advance in parallel.
-    `module` is the Python around the string.
+    `module` is the Python around the string, `statement` the offset in the file of the line where
+    the statement with the string begins.
     """
 
     data: bytes
@@ -48,6 +49,7 @@ class Embedded:
     quote: str
     steps: tuple[tuple[int, int], ...]
     module: Module | None = None
+    statement: int = 0
 
     @cached_property
     def _from(self) -> list[int]:
@@ -92,9 +94,10 @@ def extract(source: Source) -> Embedded:
     raw = b"r" in match["prefix"].lower()
     # Python treats a carriage return as the end of a line, and the compiler gets a line feed.
     text = _CARRIAGE_RETURN.sub(b"\n", source.data[start : end - 3])
+    statement = source.line_start(line)
     if raw or b"\\" not in text:
-        return Embedded(text, start, raw, quote.decode(), ((0, start),), module)
-    return _unescaped(text, start, quote.decode(), module)
+        return Embedded(text, start, raw, quote.decode(), ((0, start),), module, statement)
+    return _unescaped(text, start, quote.decode(), module, statement)
 
 
 def _line_of_name(source: Source) -> int:
@@ -121,7 +124,9 @@ def _meant(escape: bytes) -> bytes:
         return escape
 
 
-def _unescaped(text: bytes, start: int, quote: str, module: Module) -> Embedded:
+def _unescaped(
+    text: bytes, start: int, quote: str, module: Module, statement: int
+) -> Embedded:
     pieces = []
     steps = [(0, start)]
     length = position = 0
@@ -132,4 +137,4 @@ def _unescaped(text: bytes, start: int, quote: str, module: Module) -> Embedded:
         position = escape.end()
         steps.append((length, start + position))
     pieces.append(text[position:])
-    return Embedded(b"".join(pieces), start, False, quote, tuple(steps), module)
+    return Embedded(b"".join(pieces), start, False, quote, tuple(steps), module, statement)

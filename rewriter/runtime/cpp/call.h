@@ -1,4 +1,4 @@
-// The bodies of what a wrapper calls.
+// The functions of the recorder that a wrapper calls.
 #pragma once
 
 #include <cstdarg>
@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "awake.h"
+#include "engine/stay_loaded.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -18,32 +19,44 @@ inline std::mutex& starting() {
   return mutex;
 }
 
-inline void be_silent(Wrapper& wrapper, bool yes) {
-  __atomic_store_n(&wrapper.silent, yes, __ATOMIC_RELAXED);
+// What was read of a table; done at the first call, and never freed, since a thread may be in a call. The
+// library with the table stays loaded then, where the recorder is another one: it points to the table.
+inline Wrapper& read(Table& table) {
+  void* made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
+  if (!made) {
+    const std::lock_guard<std::mutex> guard(starting());
+    made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
+    if (!made) {
+      made = new ReadTable(table);
+      stay_loaded(&table);
+      __atomic_store_n(&table.made, made, __ATOMIC_RELEASE);
+    }
+  }
+  return static_cast<ReadTable*>(made)->wrapper;
 }
 
 // The Recorder of a wrapper, or with dormant probes its Dormant; made at the first call. Null if there is
 // nothing to do.
 template <class Recorder>
 Recorder* recorder_of(Wrapper& wrapper) {
-  if (__atomic_load_n(&wrapper.silent, __ATOMIC_RELAXED)) return nullptr;
-  void* made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
+  if (wrapper.silent.load(std::memory_order_relaxed)) return nullptr;
+  void* made = wrapper.recorder.load(std::memory_order_acquire);
   if (made) return static_cast<Recorder*>(made);
-  std::lock_guard<std::mutex> guard(starting());
-  made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
+  const std::lock_guard<std::mutex> guard(starting());
+  made = wrapper.recorder.load(std::memory_order_acquire);
   if (made) return static_cast<Recorder*>(made);
   const char* off = std::getenv("REWRITER_PROBE");
   if (off && (off[0] | 32) == 'o' && (off[1] | 32) == 'f' && (off[2] | 32) == 'f' && !off[3]) {
-    be_silent(wrapper, true);
+    wrapper.silent = true;
     return nullptr;
   }
   try {
     Recorder* recorder = new Recorder(wrapper);
-    __atomic_store_n(&wrapper.recorder, static_cast<void*>(recorder), __ATOMIC_RELEASE);
+    wrapper.recorder.store(recorder, std::memory_order_release);
     return recorder;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
-    be_silent(wrapper, true);
+    wrapper.silent = true;
     return nullptr;
   }
 }
@@ -51,52 +64,59 @@ Recorder* recorder_of(Wrapper& wrapper) {
 // For code that puts probes into a running program: calls that begin from now on are recorded into this
 // directory, by a new recorder, or not at all if it is null. Waits until earlier calls are written. False if
 // that failed.
-inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noexcept {
-  if (wrapper.options.dormant) return false;  // its control file switches it
-  std::lock_guard<std::mutex> guard(starting());
+inline bool record_into(Table& table, const char* directory, bool quiet) noexcept {
   try {
-    void* const before = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
-    if (directory) {
-      void* const recorder = new Recorder(wrapper, directory, quiet);
-      __atomic_store_n(&wrapper.recorder, recorder, __ATOMIC_RELEASE);
+    Wrapper& wrapper = read(table);
+    if (wrapper.options.dormant) return false;  // its control file switches it
+    const std::lock_guard<std::mutex> guard(starting());
+    void* const before = wrapper.recorder.load(std::memory_order_acquire);
+    try {
+      if (directory) {
+        wrapper.recorder.store(new Recorder(wrapper, directory, quiet), std::memory_order_release);
+      }
+      wrapper.silent = !directory;
+    } catch (...) {
+      wrapper.silent = true;
+      throw;
     }
-    be_silent(wrapper, !directory);
     if (before) static_cast<Recorder*>(before)->finish();
     return true;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
-    be_silent(wrapper, true);
     return false;
   }
 }
 
 // Waits until the calls that ended are written.
-inline void finish_writing(Wrapper& wrapper) noexcept {
-  if (wrapper.options.dormant) return;
-  void* const made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
+inline void finish_writing(Table& table) noexcept {
+  void* const made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
   if (!made) return;
-  static_cast<Recorder*>(made)->read_replays();
-  static_cast<Recorder*>(made)->finish();
+  const Wrapper& wrapper = static_cast<ReadTable*>(made)->wrapper;
+  void* const recorder = wrapper.options.dormant ? nullptr : wrapper.recorder.load();
+  if (!recorder) return;
+  static_cast<Recorder*>(recorder)->read_replays();
+  static_cast<Recorder*>(recorder)->finish();
 }
 
-Call::Call(Wrapper& wrapper) noexcept : picks_(wrapper.picks) {
+inline void* begin_call(Table& table) noexcept {
   try {
+    Wrapper& wrapper = read(table);
+    RunningCall* call = nullptr;
     if (wrapper.options.dormant) {
-      Dormant* dormant = recorder_of<Dormant>(wrapper);
-      if (dormant) running_ = dormant->begin();
-      return;
+      if (Dormant* dormant = recorder_of<Dormant>(wrapper)) call = dormant->begin();
+    } else {
+      Recorder* recorder = recorder_of<Recorder>(wrapper);
+      if (recorder && !recorder->is_worker() && !recorder->is_fork()) call = recorder->begin();
     }
-    Recorder* recorder = recorder_of<Recorder>(wrapper);
-    if (!recorder || recorder->is_worker() || recorder->is_fork()) return;
-    running_ = recorder->begin();
+    if (call) call->picks = wrapper.picks;
+    return call;
   } catch (...) {
-    // Out of memory: the model runs on without probes.
+    return nullptr;  // out of memory: the model runs on without probes
   }
 }
 
-Call::~Call() {
-  if (!running_) return;
-  RunningCall& running = *static_cast<RunningCall*>(running_);
+inline void end_call(void* call) noexcept {
+  RunningCall& running = *static_cast<RunningCall*>(call);
   try {
     // A forked process must neither write nor free what it inherited.
     if (running.recorder.is_fork()) return;
@@ -108,57 +128,53 @@ Call::~Call() {
   }
 }
 
-inline void report_to(RunningCall& call, Phase phase, int launch, Contents& contents) {
-  if (call.recorder.is_fork()) return;
-  if (phase == Phase::inputs) call.recorder.at_inputs(call, contents);
-  else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
+inline const char* pick_of(const Pick* picks, char phase, int launch) {
+  if (phase == 'i') return picks[0].before;
+  return phase == 'b' ? picks[launch + 1].before : picks[launch + 1].after;
 }
 
-inline const char* pick_of(const Pick* picks, Phase phase, int launch) {
-  if (phase == Phase::inputs) return picks[0].before;
-  return phase == Phase::before ? picks[launch + 1].before : picks[launch + 1].after;
+inline Content content_of(const Value& value, const Contents& kept) {
+  using Kind = Content::Kind;
+  Content content;
+  switch (value.kind) {
+    case 't':
+      content.kind = Kind::tensor;
+      content.handle = value.handle;
+      break;
+    case 'f':
+      content.kind = Kind::floating;
+      content.floating = value.floating;
+      break;
+    case 'i': content.kind = Kind::integer; content.integer = value.integer; break;
+    case 'u': content.kind = Kind::unsigned_integer; content.integer = value.integer; break;
+    case 'b': content.kind = Kind::boolean; content.integer = value.integer; break;
+    case 'k': return kept[static_cast<std::size_t>(value.integer)];
+    default: break;
+  }
+  return content;
 }
 
-[[maybe_unused]] void Call::send(Phase phase, int launch, const char* codes, ...) noexcept {
-  if (!running_) return;
-  RunningCall& running = *static_cast<RunningCall*>(running_);
+[[maybe_unused]] inline void take_line(void* call, char phase, int launch, int count, ...) noexcept {
+  RunningCall& running = *static_cast<RunningCall*>(call);
   va_list from;
-  va_start(from, codes);
+  va_start(from, count);
   try {
     Contents& contents = running.contents;
     contents.clear();
-    contents.reserve(std::strlen(codes));
-    const char* pick = picks_ ? pick_of(picks_, phase, launch) : nullptr;
-    for (; *codes; ++codes) {
-      using Kind = Content::Kind;
-      if (pick && *pick++ == '0') {
-        if (*codes == 'f') va_arg(from, double);
-        else if (*codes == 't') va_arg(from, AtenTensorHandle);
-        else va_arg(from, int64_t);
-        continue;
-      }
-      contents.emplace_back();
-      Content& content = contents.back();
-      switch (*codes) {
-        case 't':
-          content.kind = Kind::tensor;
-          content.handle = va_arg(from, AtenTensorHandle);
-          continue;
-        case 'f':
-          content.kind = Kind::floating;
-          content.floating = va_arg(from, double);
-          continue;
-      }
-      content.integer = va_arg(from, int64_t);
-      switch (*codes) {
-        case 'i': content.kind = Kind::integer; break;
-        case 'u': content.kind = Kind::unsigned_integer; break;
-        case 'b': content.kind = Kind::boolean; break;
-        case 'k': content = running.kept[static_cast<std::size_t>(content.integer)]; break;
-        default: break;
-      }
+    contents.reserve(static_cast<std::size_t>(count));
+    const char* pick = running.picks ? pick_of(running.picks, phase, launch) : nullptr;
+    for (int i = 0; i < count; ++i) {
+      const Value value = va_arg(from, Value);
+      if (!pick || pick[i] != '0') contents.push_back(content_of(value, running.kept));
     }
-    report_to(running, phase, launch, contents);
+    Recorder& recorder = running.recorder;
+    if (recorder.is_fork()) {
+      // It is not recorded.
+    } else if (phase == 'i') {
+      recorder.at_inputs(running, contents);
+    } else {
+      recorder.at_launch(running, launch, phase == 'b', contents);
+    }
     running.kept.clear();
   } catch (...) {
     // Out of memory: the model runs on without this event.
@@ -166,65 +182,59 @@ inline const char* pick_of(const Pick* picks, Phase phase, int launch) {
   va_end(from);
 }
 
-// Passes something to the memory probes, if there are any.
-template <class Act>
-inline void watch_memory(void* running, Act&& act) {
-  if (!running) return;
-  RunningCall& call = *static_cast<RunningCall*>(running);
+inline Value keep(void* call, const Content& content) noexcept {
+  Contents& kept = static_cast<RunningCall*>(call)->kept;
   try {
-    call.recorder.at_memory(call, act);
+    kept.push_back(content);
+    return {'k', static_cast<int64_t>(kept.size()) - 1};
   } catch (...) {
-    // Out of memory.
+    return {'o'};  // out of memory
   }
 }
 
-[[maybe_unused]] AtenTensorHandle Call::replace(int event, AtenTensorHandle made) noexcept {
+inline Value keep_view(
+    void* call, Value of, int64_t dim, const int64_t* sizes, const int64_t* strides,
+    int64_t offset) noexcept {
+  Content content;
+  content.kind = Content::Kind::view;
+  content.array.sizes = sizes;
+  content.array.strides = strides;
+  content.array.dim = dim;
+  content.handle = of.handle;
+  content.offset = offset;
+  return keep(call, content);
+}
+
+inline Value keep_array(
+    void* call, const void* data, const char* type, int64_t dim, const int64_t* sizes,
+    const int64_t* strides, int32_t device_type, int32_t device_index) noexcept {
+  Content content;
+  content.kind = Content::Kind::array;
+  content.array = {data, sizes, strides, dim, dtype_named(type), device_type, device_index};
+  return keep(call, content);
+}
+
+// Passes something to the memory probes, if there are any.
+inline AtenTensorHandle take_memory_line(
+    void* call, char line, int number, AtenTensorHandle buffer) noexcept {
+  RunningCall& running = *static_cast<RunningCall*>(call);
   AtenTensorHandle other = nullptr;
-  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) {
-    if (made) other = watch.allocated(call, event, made);
-  });
+  try {
+    running.recorder.at_memory(running, [&](MemoryWatch& watch, RunningCall&) {
+      if (line == 'c') watch.checked(running, number);
+      else if (buffer && line == 'a') other = watch.allocated(running, number, buffer);
+      else if (buffer) watch.gone(running, number, buffer, line == 'r');
+    });
+  } catch (...) {
+    // Out of memory.
+  }
   return other;
 }
 
-[[maybe_unused]] void Call::reused(int event, AtenTensorHandle buffer) noexcept {
-  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) {
-    if (buffer) watch.gone(call, event, buffer, true);
-  });
-}
-
-[[maybe_unused]] void Call::released(int event, AtenTensorHandle buffer) noexcept {
-  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) {
-    if (buffer) watch.gone(call, event, buffer, false);
-  });
-}
-
-[[maybe_unused]] void Call::checked(int launch) noexcept {
-  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) { watch.checked(call, launch); });
-}
-
-[[maybe_unused]] Kept Call::keep(
-    AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
-    int64_t offset) noexcept {
-  Array array{};
-  array.sizes = sizes;
-  array.strides = strides;
-  array.dim = dim;
-  Kept kept = keep(array);
-  if (!running_) return kept;
-  Content& view = static_cast<RunningCall*>(running_)->kept.back();
-  view.kind = Content::Kind::view;
-  view.handle = base;
-  view.offset = offset;
-  return kept;
-}
-
-[[maybe_unused]] Kept Call::keep(const Array& array) noexcept {
-  if (!running_) return {0};
-  Contents& all = static_cast<RunningCall*>(running_)->kept;
-  all.emplace_back();
-  all.back().kind = Content::Kind::array;
-  all.back().array = array;
-  return {static_cast<int64_t>(all.size()) - 1};
+inline const Functions* own_functions() {
+  static const Functions all{
+      begin_call, end_call, take_line, keep_view, take_memory_line, keep_array};
+  return &all;
 }
 
 }  // namespace inductor_rewriter

@@ -29,7 +29,7 @@ struct Session {
   Session(Dormant& dormant, const Wrapper& of, const Control& request)
       : of(dormant), control(request), options(of.options), probes(chosen(of.options, request)),
         rows(rows_of(of, options, probes, control)),
-        wrapper(options, rows.data(), rows.size(), of.inputs), recorder(wrapper) {}
+        wrapper{options, rows.data(), rows.size(), of.inputs}, recorder(wrapper) {}
 
   Dormant& of;
   const Control control;

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "interface.h"
+#include "abi.h"
+#include "dtype.h"
+#include "read_table.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -44,6 +46,34 @@ class Fixed {
   T* all_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// A tensor without a handle, in arrayref mode.
+struct Array {
+  const void* data;
+  const int64_t* sizes;
+  const int64_t* strides;
+  int64_t dim;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_index;
+};
+
+// The number of a dtype, by the name that the compiler gives its type; or -1.
+inline int32_t dtype_named(const std::string& name) {
+  static const struct {
+    const char* name;
+    int32_t dtype;
+  } all[] = {
+      {"b", dtypes::boolean}, {"a", dtypes::int8}, {"h", dtypes::uint8}, {"s", dtypes::int16},
+      {"t", dtypes::uint16}, {"i", dtypes::int32}, {"j", dtypes::uint32}, {"l", dtypes::int64},
+      {"x", dtypes::int64}, {"m", dtypes::uint64}, {"y", dtypes::uint64}, {"f", dtypes::float32},
+      {"d", dtypes::float64}, {"N3c104HalfE", dtypes::float16}, {"N3c108BFloat16E", dtypes::bfloat16},
+      {"N3c107complexIfEE", dtypes::complex64}, {"N3c107complexIdEE", dtypes::complex128}};
+  for (const auto& one : all) {
+    if (name == one.name) return one.dtype;
+  }
+  return -1;
+}
 
 // A value as a line passes it. Pointers are valid until the line returns.
 struct Content {

@@ -67,6 +67,7 @@ struct RunningCall {
   std::vector<int> before, after;  // how often each phase of each launch was reached
   Contents contents;  // memory for the current line, and the views in it
   Contents kept;
+  const Pick* picks = nullptr;  // those of the wrapper
   std::vector<std::function<void()>> later;  // run at the end of the call; do not throw
   int64_t started = clock_ns();
   bool named = false;  // whether a name was printed

@@ -1,4 +1,4 @@
-// Our own text format of values: `Text` in rewriter/runtime/text.py.
+// The text of values, in our own format, `Text` in rewriter/runtime/text.py, or in upstream's.
 #pragma once
 
 #include <string>
@@ -6,6 +6,7 @@
 #include "../health.h"
 #include "../line.h"
 #include "../values.h"
+#include "upstream.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -52,6 +53,7 @@ inline std::string fingerprint_text(const Item& item) {
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
+  if (recorder.upstream) return upstream::value_text(event, item);
   std::string text = about_value(event, item, recorder);
   if (!item.is_tensor()) return text + "\n";
   text += "  " + statistics_text(item);
@@ -65,10 +67,12 @@ inline std::string value_text(const Event& event, const Item& item, const Record
 }
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
+  if (recorder.upstream) return upstream::digest_text(event, item);
   return about_value(event, item, recorder) + "  " + fingerprint_text(item) + "\n";
 }
 
 inline std::string health_text(const Event& event, const Item& item, const Recorder& recorder) {
+  if (recorder.upstream) return upstream::health_text(event, item);
   const std::string text = health_of(item);
   return text.empty() ? text : about_value(event, item, recorder) + "  " + text + "\n";
 }

@@ -12,6 +12,7 @@
 
 namespace {
 namespace inductor_rewriter {
+namespace upstream {
 
 // How the numbers of a matrix are printed: as integers, fixed or scientific, and divided by a scale.
 class Columns {
@@ -152,16 +153,16 @@ inline std::string fingerprint_text(const Item& item) {
   return item.fingerprint.empty() ? "" : "Fingerprint: " + item.fingerprint + "\n";
 }
 
-inline std::string digest_text(const Event& event, const Item& item, const Recorder&) {
+inline std::string digest_text(const Event& event, const Item& item) {
   return title_text(event, item) + "  ]:\n" + fingerprint_text(item) + "\n";
 }
 
-inline std::string health_text(const Event& event, const Item& item, const Recorder&) {
+inline std::string health_text(const Event& event, const Item& item) {
   const std::string text = health_of(item);
   return text.empty() ? text : title_text(event, item) + "  ]:\nHealth: " + text + "\n\n";
 }
 
-inline std::string value_text(const Event& event, const Item& item, const Recorder&) {
+inline std::string value_text(const Event& event, const Item& item) {
   const Tensor& tensor = item.tensor;
   const Statistics& statistics = item.statistics;
   std::string text = title_text(event, item);
@@ -191,5 +192,6 @@ inline std::string value_text(const Event& event, const Item& item, const Record
   return text + "Requires grad: 0\n" + fingerprint_text(item) + "\n";
 }
 
+}  // namespace upstream
 }  // namespace inductor_rewriter
 }  // namespace

@@ -1,0 +1,112 @@
+// The table of a wrapper as the recorder reads it: the options of its probes, and the facts of its launches.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <vector>
+
+#include "picks.h"
+#include "table.h"
+
+namespace {
+namespace inductor_rewriter {
+
+struct Options {
+  const char* artifact;
+  const char* sha256;
+  const char* version;
+  const char* probes;  // names, separated by commas
+  const char* when;    // before, after, both; empty: as each probe prefers
+  const char* format;  // text or upstream
+  bool values;
+  const char* outputs;  // returned by scopes: `scope name name`, separated by `; `; `-`: none
+  const char* expected;  // a row for each input, separated by `; `: see rewriter/runtime/expected.py
+  bool reads_inputs;  // whether probes that read values get the inputs
+  const char* label;  // the name of the wrapper in prints; empty if there is only one
+  const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
+  int last;           // how many calls the dump keeps, the last ones; 0 for all
+  const char* args;   // which arguments are shown: written, all, ends
+  const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
+  const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
+  bool stop;          // end the program at the first NaN that is not allowed
+  const char* memory;  // memory lines: `event buffer[ held][ waits]`, separated by `; `
+  bool dormant = false;  // probes do nothing until `rewriter control` switches them on
+  const char* on = nullptr;  // when `record` writes a dump: nan,spike:10x; empty for never
+  // Set by a control request for what it switches on.
+  const char* dump = nullptr;  // the directory of the dump; empty for that of the program
+  bool quiet = false;          // print nothing
+};
+
+// One launch of the table. Labels are `role name[ expr]`, separated by `; `; null if there is no line at that
+// phase. `buffers` are `name buffer`, for arguments whose memory has another name. `reads` are labels of
+// tensors that the launch takes and no line passes. `together`: nothing writes or frees the values of the
+// line after the launch before the line after the next launch. `memory_waits`: the work of its memory line
+// waits for that of the next one.
+struct Row {
+  int launch;
+  const char* kernel;
+  const char* kind;
+  const char* scope;
+  int line;
+  const char* source_nodes;
+  const char* origins;
+  bool repeats;
+  const char* buffers;
+  const char* before;
+  const char* after;
+  const char* reads;
+  bool together = false;
+  bool memory_waits = false;
+};
+
+// A wrapper's table. The first call makes its recorder.
+struct Wrapper {
+  const Options& options;
+  const Row* rows;
+  std::size_t size;
+  const char* inputs;
+  // The picks of the inputs, then of each launch, if the wrapper has the lines for every selection; null if
+  // all of its lines are used.
+  const Pick* picks = nullptr;
+  // A Recorder or a Dormant; never freed, since a thread may be in a call.
+  std::atomic<void*> recorder{nullptr};
+  std::atomic<bool> silent{false};
+};
+
+// A table with what was read of it.
+class ReadTable {
+ public:
+  explicit ReadTable(const Table& from)
+      : options_(read_options(from.options)), rows_(read_rows(from)),
+        wrapper{options_, rows_.data(), rows_.size(), from.inputs, from.picks} {}
+
+ private:
+  static bool is_set(const char* text) { return text && *text; }
+  static int number(const char* text) { return text ? std::atoi(text) : 0; }
+
+  static Options read_options(const char* const* of) {
+    return {
+        of[0], of[1], of[2], of[3], of[4], of[5], is_set(of[6]), of[7], of[8], is_set(of[9]), of[10],
+        of[11], number(of[12]), of[13], of[14], of[15], is_set(of[16]), of[17], is_set(of[18]), of[19]};
+  }
+
+  static std::vector<Row> read_rows(const Table& from) {
+    std::vector<Row> rows;
+    for (unsigned long i = 0; i < from.size; ++i) {
+      const auto& of = from.rows[i];
+      rows.push_back(
+          {number(of[0]), of[1], of[2], of[3], number(of[4]), of[5], of[6], is_set(of[7]), of[8],
+           of[9], of[10], of[11], is_set(of[12]), is_set(of[13])});
+    }
+    return rows;
+  }
+
+  const Options options_;
+  const std::vector<Row> rows_;
+
+ public:
+  Wrapper wrapper;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

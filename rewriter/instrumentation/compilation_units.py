@@ -2,12 +2,12 @@
 
 The text of an instrumented wrapper is one file, which needs the recorder's library. A package is
 built from three files, and needs nothing else: the wrapper with the lines of probes, the table with
-the facts of its launches, and the recorder. Compiling the wrapper takes most of the time. So it gets the lines for every
-launch, before and after, with all values, and picks in the table say which values are used; the
-others cost two small calls. With that, the wrapper is the same for all selections, except those
-with memory probes, whose lines replace statements. The recorder is the same for all packages.
-Another patch of a package therefore compiles only the table; the other two files come from the
-build cache.
+the facts of its launches, and the recorder. Compiling the wrapper takes most of the time. So it
+gets the lines for every launch, before and after, with all values, and picks in the table say which
+values are used; the others cost two small calls. With that, the wrapper is the same for all
+selections, except those with memory probes, whose lines replace statements. The recorder is the
+same for all packages. Another patch of a package therefore compiles only the table; the other two
+files come from the build cache.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def split(result: Instrumented, everything: Plan | None = None) -> CompilationUn
 
     With the plan `everything`, the wrapper gets its lines, if they include those of `result`.
     """
-    selection = result.selection
     picks = None if everything is None else _picks(result.plan, everything)
     lines = everything.insertions if everything and picks else result.plan.insertions
     (header,) = (one for one in result.plan.insertions if one.origin == HEADER)

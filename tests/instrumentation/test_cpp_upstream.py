@@ -30,8 +30,8 @@ Style = Literal["text", "upstream"]
 
 _PRINTED = re.compile(r"^\[  (before|after)_launch - (\S+) - ([^\s:]+)(?:: .*)?  \]", re.MULTILINE)
 _INPUT = re.compile(r"^\[  aoti_model_inputs - (\S+)  \]:$", re.MULTILINE)
-_ROW = re.compile(r"^    \{(\d+, \".*)\},$", re.MULTILINE)
-_LABELS = re.compile(r"^Wrapper wrapper\(.*, (nullptr|\".*\")\);$", re.MULTILINE)
+_ROW = re.compile(r"^    \{(\"\d+\", \".*)\},$", re.MULTILINE)
+_LABELS = re.compile(r"^Table wrapper\{options, rows, (nullptr|\".*\"), sizeof .*;$", re.MULTILINE)
 _LINE = re.compile(r"^ *_rw_*\.(before|after)\((\d+)(?:, (.*))?\);  //", re.MULTILINE)
 
 
@@ -78,7 +78,7 @@ def table(text: str) -> Iterator[Row]:
     for match in _ROW.finditer(text):
         launch, kernel, _, scope, *rest = json.loads(f"[{match[1]}]".replace("nullptr", "null"))
         before, after = ((labels or "").split("; ") for labels in rest[5:7])
-        yield Row(launch, kernel, scope, {"before": before, "after": after})
+        yield Row(int(launch), kernel, scope, {"before": before, "after": after})
 
 
 @cache

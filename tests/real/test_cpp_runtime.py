@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from cpp_driver import (
 from pages import ROOT, page
 from rewriter.dump.reading import open_dump
 from rewriter.dump.ring import Mark, read_ring
-from rewriter.instrumentation.bundle import SOURCES, apart, text
+from rewriter.instrumentation.bundle import END, SOURCES, interface, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
 
@@ -45,23 +45,23 @@ pytestmark = MARKS
 # Of the engine, what only its library for Python has.
 ONLY_FOR_PYTHON = {"events.h", "plan.h", "rows_file.h", "saving.h"}
 FOR_DORMANT = {"control.h", "dormant.h"}
+NOT_IN_IT = {"find.h"}  # the recorder is in it
 # Of those that include the same, one.
 INCLUDING = ("bounds", "inputs", "names", "print", "record", "save", "sync", "time")
 
 # Prints the text of the runtime with the probe of the documents.
 BUNDLED = """
 from rewriter.instrumentation.bundle import text
-print(text(["count"], "text"))
+print(text(["count"]))
 """
 
 # --- The text itself -----------------------------------------------------------------------------
 
 
 SUBSETS = [
-    *(("text", (name,)) for name in PROBES),
-    *(("upstream", two) for two in itertools.combinations(("names", "print", "save"), 2)),
-    ("text", PROBES),
-    ("upstream", PROBES),
+    *((name,) for name in PROBES),
+    *itertools.combinations(("names", "print", "save"), 2),
+    PROBES,
 ]
 
 
@@ -69,11 +69,9 @@ def calls_of(number: int) -> str:
     """A wrapper's table, and a function that calls what its lines call."""
     return (
         "\nnamespace { namespace inductor_rewriter {\n"
-        'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
-        'true, "", "", 0, "all", false, "", nullptr, false, nullptr};\n'
-        'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, "", '
-        "nullptr}};\n"
-        "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
+        'const char* const options[21] = {"a", "b", "c", "names", "", "text"};\n'
+        'const char* const rows[][14] = {{"1", "k", "cpp", "s", "2"}};\n'
+        "Table wrapper{options, rows, nullptr, sizeof rows / sizeof *rows, nullptr, nullptr};\n"
         "}}\n"
         f"void run{number}(AtenTensorHandle x) {{\n"
         "  inductor_rewriter::Call _rw(inductor_rewriter::wrapper);\n"
@@ -84,60 +82,39 @@ def calls_of(number: int) -> str:
     )
 
 
-def check_syntax(
-    folder: Path, whole: str, bodies: str, standard: str, ways: Sequence[str] = ("whole", "apart")
-) -> None:
-    """The compiler takes a text in one piece, and with the bodies apart."""
-    (folder / "text.cpp").write_text(whole)
-    (folder / "apart.cpp").write_text(bodies)
-    source, other = str(folder / "text.cpp"), str(folder / "apart.cpp")
-    command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS]
-    if "whole" in ways:
-        subprocess.run([*command, source], check=True)
-    if "apart" in ways:
-        subprocess.run([*command, "-DINDUCTOR_REWRITER_APART", source, other], check=True)
+def check_syntax(folder: Path, source: str, standard: str = "-std=c++17") -> None:
+    """The compiler takes a text without a warning."""
+    (folder / "text.cpp").write_text(source)
+    command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS, str(folder / "text.cpp")]
+    subprocess.run(command, check=True)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("format", "subset"), SUBSETS, ids=["-".join([format, *names]) for format, names in SUBSETS]
-)
-def test_every_set_of_probes_compiles_alone(
-    format: str, subset: tuple[str, ...], tmp_path: Path
-) -> None:
-    standard = "-std=c++20" if format == "upstream" else "-std=c++17"
-    check_syntax(tmp_path, text(subset, format) + calls_of(0), apart(subset, format), standard)
+@pytest.mark.parametrize("subset", SUBSETS, ids=",".join)
+def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: Path) -> None:
+    check_syntax(tmp_path, text(subset) + calls_of(0), f"-std=c++{17 if subset[1:] else 20}")
 
 
-@pytest.mark.parametrize(
-    ("way", "probes"),
-    [
-        ("whole", INCLUDING),
-        pytest.param("whole", PROBES, marks=pytest.mark.exhaustive),
-        pytest.param("apart", PROBES, marks=pytest.mark.exhaustive),
-    ],
-    ids=["whole", "whole, all", "apart, all"],
-)
-def test_every_probe_compiles_without_the_others(
-    way: str, probes: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Each in a namespace of its own, of one file: torch's headers are read once. Every second one
-    has upstream's format.
-    """
-    wholes, bodies = [], []
-    for number, name in enumerate(probes):
-        names = ("inductor_rewriter", "inductor_rewriter_apart")
-        begin = "".join(f"#define {one} {one}_{number}\n" for one in names)
-        end = "".join(f"#undef {one}\n" for one in names)
-        format = "upstream" if number % 2 else "text"
-        wholes.append(f"{begin}{text([name], format)}{calls_of(number)}{end}")
-        bodies.append(f"{begin}{apart([name], format)}{end}")
-    check_syntax(tmp_path, "".join(wholes), "".join(bodies), "-std=c++17", [way])
+@pytest.mark.parametrize("probes", [INCLUDING, pytest.param(PROBES, marks=pytest.mark.exhaustive)])
+def test_every_probe_compiles_without_the_others(probes: tuple[str, ...], tmp_path: Path) -> None:
+    """Each in a namespace of its own, of one file: torch's headers are read once."""
+    wholes = [
+        f"#define inductor_rewriter inductor_rewriter_{number}\n{text([name])}{calls_of(number)}"
+        "#undef inductor_rewriter\n"
+        for number, name in enumerate(probes)
+    ]
+    check_syntax(tmp_path, "".join(wholes))
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+@pytest.mark.parametrize("memory", [False, True])
+def test_an_interface_compiles_alone(arrays: bool, memory: bool, tmp_path: Path) -> None:
+    check_syntax(tmp_path, f"{interface(arrays=arrays, memory=memory)}{END}\n{calls_of(0)}")
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
     hashed, names, printed, saved, timed = (
-        text([name], "text") for name in ("hash", "names", "print", "save", "time")
+        text([name]) for name in ("hash", "names", "print", "save", "time")
     )
     for one in (hashed, names, printed, saved, timed):
         assert "class MemoryOfWrapper" not in one
@@ -151,31 +128,25 @@ def test_a_text_holds_only_what_its_probes_need() -> None:
     assert "measure_on_cpu" in printed
     assert "class Saver" not in printed
     assert "class Saver" in saved
-    wholes = [text(PROBES, "text"), text(PROBES, "upstream")]
-    dormant = text(PROBES, "text", is_dormant=True)
+    whole, dormant = text(PROBES), text(PROBES, is_dormant=True)
     for name in SOURCES.rglob("*.h"):
         if name.parent.name == "engine" and name.name in ONLY_FOR_PYTHON:
             continue
         first = name.read_text().splitlines()[0]
-        found = [whole.count(first + "\n") for whole in wholes]
-        if name.parent.name == "formats":
-            assert found == [name.stem == "text", name.stem == "upstream"]
-        elif name.parent.name == "engine":  # Python alone has some of them
-            assert found in ([0, 0], [1, 1])
+        found = whole.count(first + "\n")
+        if name.parent.name == "engine":  # Python alone has some of them
+            assert found in (0, 1)
         elif name.name in FOR_DORMANT:
-            assert [*found, dormant.count(first + "\n")] == [0, 0, 1]
-        else:
-            assert found == [1, 1]
-    for whole in wholes:
-        assert '#include "' not in whole
-        assert "#pragma once" not in whole
-    assert "class Columns" not in wholes[0]
-    assert "class Columns" not in text(["names", "save"], "upstream")
+            assert [found, dormant.count(first + "\n")] == [0, 1]
+        elif name.name not in (*NOT_IN_IT, "lines.h"):
+            assert found == 1, name
+    assert '#include "' not in whole
+    assert "#pragma once" not in whole
+    assert "class Columns" not in text(["names", "save"])
 
 
 def test_a_text_can_stand_in_a_string_of_python() -> None:
-    for format in ("text", "upstream"):
-        whole = text(PROBES, format)
+    for whole in (text(PROBES), interface(arrays=True, memory=True)):
         assert whole.isascii()
         assert "'''" not in whole
         assert '"""' not in whole
@@ -247,8 +218,7 @@ def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
     folder = built().parent
     command = ["nm", "-C", "--undefined-only", str(folder / "driver.o")]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    wanted = set(re.findall(r"::Call::(~?\w+)\(", shown))
-    assert wanted == {"Call", "~Call", "checked", "keep", "released", "replace", "reused", "send"}
+    assert re.findall(r"\binductor_rewriter\w*", shown) == ["inductor_rewriter_recorder_1"]
     assert " fopen" not in shown
 
 

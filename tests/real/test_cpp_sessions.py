@@ -23,15 +23,14 @@ PROGRAM = r"""
 #include <vector>
 #include <dirent.h>
 using namespace inductor_rewriter;
-const Options options{
-    "wrapper.cpp", "00", "0.1.0", "names,hash,print,save,record", "", "text", false, "", nullptr,
-    true,
-    "", "", 0, "written", false, "", nullptr, false, nullptr, true, "nan", nullptr, true};
-const Row rows[] = {
-    {0, "first", "cpp", "", 9, "a", "aten.mm", false, nullptr, "", "out x0", nullptr, false},
-    {1, "last", "cpp", "", 9, "b", "aten.mm", false, nullptr, "", "out x0", nullptr, false},
+const char* const options[] = {
+    "wrapper.cpp", "00", "0.1.0", "names,hash,print,save,record", "", "text", nullptr, "", nullptr,
+    "1", "", "", "0", "written", nullptr, "", nullptr, nullptr, nullptr, "1", "nan"};
+const char* const rows[][14] = {
+    {"0", "first", "cpp", "", "9", "a", "aten.mm", nullptr, nullptr, "", "out x0"},
+    {"1", "last", "cpp", "", "9", "b", "aten.mm", nullptr, nullptr, "", "out x0"},
 };
-Wrapper wrapper(options, rows, 2, nullptr);
+Table wrapper{options, rows, nullptr, 2, nullptr, nullptr};
 
 static long count_threads() {
   long count = 0;
@@ -98,9 +97,7 @@ TORCH = Path(torch.__file__).parent
 
 def build(folder: Path, *flags: str) -> Path:
     source, made = folder / "switched.cpp", folder / "switched"
-    source.write_text(
-        text(("hash", "names", "print", "record", "save"), "text", is_dormant=True) + PROGRAM
-    )
+    source.write_text(text(("hash", "names", "print", "record", "save"), is_dormant=True) + PROGRAM)
     directories = [TORCH / "include", TORCH / "include/torch/csrc/api/include"]
     command = ["g++", "-std=c++17", "-O1", *flags, *(f"-I{one}" for one in directories), source]
     libraries = [f"-L{TORCH}/lib", f"-Wl,-rpath,{TORCH}/lib", "-ltorch", "-ltorch_cpu", "-lc10"]

@@ -796,12 +796,12 @@ def broken_table(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def broken_runtime(monkeypatch: pytest.MonkeyPatch) -> str:
-    good = bundle.apart
+    good = bundle.recorder
 
-    def bad(probes: Sequence[str], format: str) -> str:
-        return good(probes, format) + "int missing = nowhere;\n"
+    def bad(visibility: Any) -> str:
+        return good(visibility) + "int missing = nowhere;\n"
 
-    monkeypatch.setattr(bundle, "apart", bad)
+    monkeypatch.setattr(bundle, "recorder", bad)
     return r"runtime\.cpp:\d+: .*nowhere.*\n +int missing = nowhere;"
 
 

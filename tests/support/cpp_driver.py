@@ -21,7 +21,8 @@ import torch
 
 import dump_schemas
 from harness import settle
-from rewriter.instrumentation.bundle import apart, text
+from rewriter.instrumentation.bundle import END, interface, recorder, text
+from rewriter.instrumentation.dialects.cpp import option_texts, row_texts
 from rewriter.runtime import attach
 from rewriter.runtime.event_queue import drain_queue
 
@@ -101,11 +102,11 @@ static bool say(
 
 extern "C" {
 // No types of the runtime's here: where they are hidden, so is a function of them.
-void* test_wrapper(const void* options, const void* rows, size_t count, const char* inputs) {
-  const Row* table = static_cast<const Row*>(rows);
-  return new Wrapper(*static_cast<const Options*>(options), table, count, inputs);
+void* test_wrapper(
+    const char* const* options, const char* const (*rows)[14], size_t count, const char* inputs) {
+  return new Table{options, rows, inputs, count, nullptr, nullptr};
 }
-void* test_begin(void* wrapper) { return new Call(*static_cast<Wrapper*>(wrapper)); }
+void* test_begin(void* wrapper) { return new Call(*static_cast<Table*>(wrapper)); }
 void test_end(void* call) { delete static_cast<Call*>(call); }
 bool test_at(void* from, int launch, int phase, const char* types, const uint64_t* bits) {
   Call& call = *static_cast<Call*>(from);
@@ -168,21 +169,20 @@ void test_checked(void* from, int launch) {
 }
 void test_throw(void* wrapper) {
   try {
-    Call call(*static_cast<Wrapper*>(wrapper));
+    Call call(*static_cast<Table*>(wrapper));
     call.before(3);
     throw 1;
   } catch (int) {
   }
 }
 // The table as the planner writes it.
-const Options options{
-    "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0, "all", "", nullptr, false, nullptr};
-const Row rows[] = {
-    {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
-     nullptr},
+const char* const options[] = {
+    "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", nullptr, "", nullptr, "1", "", "", "0",
+    "all", "", nullptr, nullptr, nullptr, nullptr, nullptr};
+const char* const rows[][14] = {
+    {"3", "static_kernel", "cpp", "run_impl", "9", "a, b", "aten.mm", nullptr, nullptr, "in x0"},
 };
-Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);
+Table wrapper{options, rows, nullptr, sizeof rows / sizeof *rows, nullptr, nullptr};
 void test_static() {
   Call _rw(wrapper);
   _rw.before(3, nullptr);
@@ -206,7 +206,8 @@ const char* test_probe(const char* name) {
   return facts.c_str();
 }
 void test_drain(void* of) {
-  void* recorder = static_cast<Wrapper*>(of)->recorder;
+  void* const read = static_cast<Table*>(of)->made;
+  void* const recorder = read ? static_cast<ReadTable*>(read)->wrapper.recorder.load() : nullptr;
   if (recorder) static_cast<Recorder*>(recorder)->drain();
 }
 bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }
@@ -217,52 +218,6 @@ void test_close(std::size_t size, const uint64_t* firsts, const uint32_t* counts
 }
 }
 """
-
-
-class Options(ctypes.Structure):
-    _fields_ = [
-        ("artifact", ctypes.c_char_p),
-        ("sha256", ctypes.c_char_p),
-        ("version", ctypes.c_char_p),
-        ("probes", ctypes.c_char_p),
-        ("when", ctypes.c_char_p),
-        ("format", ctypes.c_char_p),
-        ("values", ctypes.c_bool),
-        ("outputs", ctypes.c_char_p),
-        ("expected", ctypes.c_char_p),
-        ("reads_inputs", ctypes.c_bool),
-        ("label", ctypes.c_char_p),
-        ("calls", ctypes.c_char_p),
-        ("last", ctypes.c_int),
-        ("args", ctypes.c_char_p),
-        ("max_bytes", ctypes.c_char_p),
-        ("allow", ctypes.c_char_p),
-        ("stop", ctypes.c_bool),
-        ("memory", ctypes.c_char_p),
-        ("dormant", ctypes.c_bool),
-        ("on", ctypes.c_char_p),
-        ("dump", ctypes.c_char_p),
-        ("quiet", ctypes.c_bool),
-    ]
-
-
-class Row(ctypes.Structure):
-    _fields_ = [
-        ("launch", ctypes.c_int),
-        ("kernel", ctypes.c_char_p),
-        ("kind", ctypes.c_char_p),
-        ("scope", ctypes.c_char_p),
-        ("line", ctypes.c_int),
-        ("source_nodes", ctypes.c_char_p),
-        ("origins", ctypes.c_char_p),
-        ("repeats", ctypes.c_bool),
-        ("buffers", ctypes.c_char_p),
-        ("before", ctypes.c_char_p),
-        ("after", ctypes.c_char_p),
-        ("reads", ctypes.c_char_p),
-        ("together", ctypes.c_bool),
-        ("memory_waits", ctypes.c_bool),
-    ]
 
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -289,9 +244,19 @@ class Other:
     """What is neither tensor nor number."""
 
 
-def _memory_line(row: dict[str, Any]) -> str:
-    marks = (f" {mark}" for mark in ("held", "waits") if row.get(mark))
-    return f"{row['event']} {row['buffer']}{''.join(marks)}"
+# What options and rows of tests leave out.
+_OPTIONS = {
+    "label": "", "calls": "", "last": 0, "args": "all", "max_bytes": "",
+    "allow": (), "stop": False,
+}  # fmt: skip
+
+
+def _columns(texts: list[str | None]) -> list[str | None]:
+    return texts + [None] * (14 - len(texts))
+
+
+def _texts(texts: Sequence[str | None]) -> list[bytes | None]:
+    return [None if text is None else text.encode() for text in texts]
 
 
 @dataclass
@@ -306,54 +271,15 @@ class Native:
     kept: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        def joined(labels: Sequence[Sequence[str]] | None) -> bytes | None:
-            return None if labels is None else "; ".join(map(" ".join, labels)).encode()
-
-        outputs = self.options["outputs"]
-        options = Options(
-            *(self.options[name].encode() for name in ("artifact", "sha256", "version")),
-            ",".join(self.options["probes"]).encode(),
-            *(self.options[name].encode() for name in ("when", "format")),
-            self.options["values"],
-            "; ".join(" ".join([k, *(x or "-" for x in v)]) for k, v in outputs.items()).encode(),
-            "; ".join(self.options.get("expected", ())).encode(),
-            self.options.get("reads_inputs", True),
-            *(self.options.get(name, "").encode() for name in ("label", "calls")),
-            self.options.get("last", 0),
-            self.options.get("args", "all").encode(),
-            self.options.get("max_bytes", "").encode(),
-            "; ".join(self.options.get("allow", ())).encode(),
-            self.options.get("stop", False),
-            "; ".join(map(_memory_line, self.options.get("memory", ()))).encode(),
-            self.options.get("dormant", False),
-            ",".join(self.options.get("on", ())).encode(),
-            None,
-            False,
-        )
-        rows = (Row * len(self.rows))(
-            *(
-                Row(
-                    row["launch"],
-                    row["kernel"].encode(),
-                    row["kind"].encode(),
-                    row["scope"].encode(),
-                    row["line"],
-                    ", ".join(row["source_nodes"]).encode(),
-                    ", ".join(row["origins"]).encode(),
-                    row["repeats"],
-                    joined(list(row["buffers"].items())) if "buffers" in row else None,
-                    joined(row.get("before")),
-                    joined(row.get("after")),
-                    joined(row.get("reads")),
-                    *(row.get(mark, False) for mark in ("together", "memory_waits")),
-                )
-                for row in self.rows
-            )
-        )
-        labels = joined(self.inputs_labels)
-        self.kept += [options, rows, labels]
+        options = _texts(option_texts(_OPTIONS | self.options))
+        rows = [text for row in self.rows for text in _columns(row_texts(row))]
+        labels = self.inputs_labels
+        joined = None if labels is None else "; ".join(map(" ".join, labels)).encode()
+        table = (ctypes.c_char_p * len(options))(*options)
+        lines = (ctypes.c_char_p * len(rows))(*_texts(rows))
+        self.kept += [options, rows, table, lines, joined]
         self.wrapper = self.library.test_wrapper(
-            ctypes.byref(options), rows, ctypes.c_size_t(len(rows)), labels
+            table, lines, ctypes.c_size_t(len(self.rows)), joined
         )
 
     def begin(self) -> None:
@@ -439,25 +365,23 @@ def driver() -> str:
 
 
 def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
-    """The driver with the runtime in it, or with the runtime compiled apart."""
+    """The driver with the recorder in it, or with the recorder compiled apart, as in packages."""
     probes = IN_UPSTREAM_FORMAT if format == "upstream" else PROBES
-    wrapper = text(probes, format) + driver()
     if not in_two:
-        return compile_sources(folder, flags, {"driver": wrapper + INSIDE})
-    sources = {"driver": wrapper, "runtime": apart(probes, format) + INSIDE}
-    return compile_sources(folder, flags, sources, ["-DINDUCTOR_REWRITER_APART"])
+        return compile_sources(folder, flags, {"driver": text(probes) + driver() + INSIDE})
+    begin = f"{interface(arrays=True, memory=True)}{END}\n"
+    sources = {"driver": begin + driver(), "runtime": recorder("hidden") + INSIDE}
+    return compile_sources(folder, flags, sources)
 
 
-def compile_sources(
-    folder: Path, flags: str, sources: dict[str, str], more: Sequence[str] = ()
-) -> Path:
-    """A library of these files; `more` are options of the compiler."""
+def compile_sources(folder: Path, flags: str, sources: dict[str, str]) -> Path:
+    """A library of these files."""
     objects = []
     for name, source in sources.items():
         (folder / f"{name}.cpp").write_text(source)
         objects.append(str(folder / f"{name}.o"))
         # What the standard library's templates have would keep the driver from being unloaded.
-        options = ["-fPIC", "-fno-gnu-unique", *more]
+        options = ["-fPIC", "-fno-gnu-unique"]
         command = ["g++", *flags.split(), *STRICT, *options, *HEADERS]
         subprocess.run([*command, "-c", str(folder / f"{name}.cpp"), "-o", objects[-1]], check=True)
     made = folder / "driver.so"

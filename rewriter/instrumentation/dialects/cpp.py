@@ -126,21 +126,28 @@ def repacked(source: bytes, packer: str) -> None:
     """Nothing is packed in C++."""
 
 
-def table_lines(
-    options: Json, launches: Sequence[Json], inputs: Sequence[str]
-) -> Iterator[str]:
+def table_lines(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:
     """The table of a wrapper, between `bundle.BEGIN` and `bundle.END`."""
-    yield f"{TABLE_BEGIN} = {{{', '.join(map(_literal, _options(options)))}}};"
+    yield f"{TABLE_BEGIN} = {{{', '.join(map(_literal, option_texts(options)))}}};"
     yield "const char* const rows[][14] = {"
     for row in launches:
-        yield f"    {{{', '.join(map(_literal, _row(row)))}}},"
+        yield f"    {{{', '.join(map(_literal, row_texts(row)))}}},"
     yield "};"
     given = _literal("; ".join(f"in {name}" for name in inputs) or None)
     yield f"{TABLE_END}{{options, rows, {given}, sizeof rows / sizeof *rows, nullptr, nullptr}};"
 
 
+def option_texts(options: Json) -> list[str | None]:
+    """The options as the recorder reads them, in the order of `Options` in read_table.h."""
+    return list(map(_text, _options(options)))
+
+
+def row_texts(row: Json) -> list[str | None]:
+    """The row of a launch as the recorder reads it, in the order of `Row` in read_table.h."""
+    return list(map(_text, _row(row)))
+
+
 def _options(options: Json) -> Iterator[str | bool | int | None]:
-    """In the order of `Options` in rewriter/runtime/cpp/read_table.h."""
     for key in ("artifact", "sha256", "version"):
         yield options[key]
     yield ",".join(options["probes"])
@@ -169,7 +176,6 @@ def _memory_line(row: Json) -> str:
 
 
 def _row(row: Json) -> Iterator[str | bool | int | None]:
-    """In the order of `Row` in rewriter/runtime/cpp/read_table.h."""
     for key in ("launch", "kernel", "kind", "scope", "line"):
         yield row[key]
     yield ", ".join(row["source_nodes"])
@@ -185,13 +191,15 @@ def _row(row: Json) -> Iterator[str | bool | int | None]:
     yield from marks
 
 
-def _literal(value: str | bool | int | None) -> str:
+def _text(value: str | bool | int | None) -> str | None:
+    if isinstance(value, bool):
+        return "1" if value else None
+    return str(value) if isinstance(value, int) else value
+
+
+def _literal(value: str | None) -> str:
     if value is None:
         return "nullptr"
-    if isinstance(value, bool):
-        return '"1"' if value else "nullptr"
-    if isinstance(value, int):
-        return f'"{value}"'
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     # The text may stand in a Python string, which three quotes would end.
     escaped = escaped.replace("\r", "\\r").replace("'''", "\\'\\'\\'")

@@ -124,9 +124,7 @@ def _meant(escape: bytes) -> bytes:
         return escape
 
 
-def _unescaped(
-    text: bytes, start: int, quote: str, module: Module, statement: int
-) -> Embedded:
+def _unescaped(text: bytes, start: int, quote: str, module: Module, statement: int) -> Embedded:
     pieces = []
     steps = [(0, start)]
     length = position = 0

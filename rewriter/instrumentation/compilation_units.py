@@ -85,7 +85,7 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
         return line
     text = (
         b"%(indent)bINDUCTOR_REWRITER_LINE { "
-        b"if (inductor_rewriter_picks[%(pick)d].%(side)b) %(call)b }();%(mark)b"
+        b"if (inductor_rewriter::inductor_rewriter_picks[%(pick)d].%(side)b) %(call)b }();%(mark)b"
     )
     parts: dict[bytes, bytes | int] = {name.encode(): x for name, x in match.groupdict().items()}
     parts[b"side"] = b"after" if match["phase"] == b"after" else b"before"

@@ -21,9 +21,10 @@ import rewriter
 from artifacts import CPP_FIXTURES
 from capture import Compiled, Exported, Packaged
 from fingerprints import fingerprint
-from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti
+from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti, run_aoti_alone
 from models import VARIANTS, models_for
 from rewriter.comparison.dumps.compare import compare
+from rewriter.instrumentation import recorder_library
 from rewriter.locate.types import Launch
 
 ALL = "hash,names,print,save,sync,time"
@@ -444,6 +445,39 @@ def test_a_silenced_wrapper_is_silent(jit: Callable[[str], Jit], tmp_path: Path)
 # --- Memory -------------------------------------------------------------------------------------
 
 MEMORY = "bounds,poison,stale"
+
+
+def test_a_wrapper_that_its_owner_compiles_finds_the_recorder(
+    exported: Callable[[str, str], Exported], tmp_path: Path, apart: Apart
+) -> None:
+    """By the environment; without one it runs without probes, and standalone it needs none."""
+    made = exported("mlp", "aoti")
+    expected = run_aoti(made.so, list(made.inputs)) if made.so else None
+
+    def run(name: str, source: bytes, environment: Mapping[str, str] = {}) -> Ran:
+        apart.close()  # a process that has loaded no recorder
+        (tmp_path / name).mkdir()
+        so = rebuild_aoti(made, source, tmp_path / name)
+        ran = apart(run_aoti_alone, so, list(made.inputs), environment=environment)
+        assert expected in (None, ran.outcome)
+        return ran
+
+    plain, probes = tmp_path / "plain.cpp", rewriter.select("names")
+    plain.write_bytes(made.source)
+    small = rewriter.instrument(plain, probes).source
+    without = run("without", small)
+    assert without.out == ""
+    (said,) = without.err.splitlines()
+    assert said.startswith("[rewriter] no probes: ")
+    assert "REWRITER_RECORDER" in said
+    recorder = recorder_library.load()
+    assert recorder is not None
+    found = run("found", small, {"REWRITER_RECORDER": recorder._name})
+    assert (len(found.out.splitlines()), found.err) == (5, "")
+    standalone = run("standalone", rewriter.instrument(plain, probes, standalone=True).source)
+    assert (standalone.out, standalone.err) == (found.out, "")
+
+
 IN_FORM = pytest.mark.parametrize("form", ["jit", "ahead"])
 # The last argument of a kernel of Inductor's, which it writes.
 _WRITTEN = re.compile(rb"\n +(cpp_fused\w+)\([^;\n]*\(float\*\)\(buf\d+\.data_ptr\(\)\)(?=\);)")

@@ -128,6 +128,15 @@ def rebuild_aoti(exported: Exported, source: bytes, folder: Path) -> Path:
 
 
 def run_aoti(so: Path, args: Sequence[Any]) -> Outcome:
+    """Load a library of AOTInductor's, and what records its calls, and run it once on copies of
+    `args`."""
+    from rewriter.instrumentation import recorder_library
+
+    recorder_library.load()
+    return run_aoti_alone(so, args)
+
+
+def run_aoti_alone(so: Path, args: Sequence[Any]) -> Outcome:
     """Load a library of AOTInductor's and run it once on copies of `args`."""
     return _outcome(torch._C._aoti.AOTIModelContainerRunnerCpu(str(so), 1).run, args)
 

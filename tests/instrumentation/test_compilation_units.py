@@ -55,7 +55,8 @@ def test_a_line_that_may_not_count_asks_first() -> None:
     assert len(lines) > 4
     for line in lines:
         match = re.match(
-            r"INDUCTOR_REWRITER_LINE \{ if \(inductor_rewriter::inductor_rewriter_picks\[(\d+)\]\.(\w+)\) "
+            r"INDUCTOR_REWRITER_LINE \{ "
+            r"if \(inductor_rewriter::inductor_rewriter_picks\[(\d+)\]\.(\w+)\) "
             r"_rw\.(\w+)\((\w*).* \}\(\);  //",
             line,
         )

@@ -306,14 +306,6 @@ def _import_recorder() -> None:
         sys.path[:] = [path for path in sys.path if path is not package]
 
 
-    package = os.path.dirname(os.path.dirname(os.path.dirname(_FOLDER)))
-    sys.path.insert(0, package)
-    try:
-        import rewriter.instrumentation.recorder_library  # noqa: F401
-    finally:
-        sys.path[:] = [path for path in sys.path if path is not package]
-
-
 def _compare(module: "ModuleType") -> None:
     """Load the package beside this file, which compares calls with plain Python."""
     import importlib.util

@@ -2,8 +2,8 @@
 // into a package, or stands in the wrapper. Everything has internal linkage: one process may load many
 // instrumented libraries.
 //
-// A wrapper gets table.h, this file, find.h and lines.h, without the comments that have lines of their own, and of the
-// sections `ARRAYS` and `MEMORY` those that its lines need.
+// A wrapper gets table.h, this file, find.h and lines.h, without the comments that have lines of their own, and
+// of the sections `ARRAYS` and `MEMORY` those that its lines need.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -19,11 +19,11 @@ struct Value {
   char kind; int64_t integer = 0; double floating = 0; AtenTensorHandle handle = nullptr;
 };
 
-// The functions of the recorder. `begin` returns a call, or null if it is not recorded. `at` takes the values of a line before or
-// after a launch, or of the inputs, by the first letter of the phase. They are passed through `...`: with arrays
-// of them, or addresses of thousands of variables in one function, compile time would grow with the square of
-// their number. `view` and `array` keep what they are given until the line returns. `memory` is for the lines of
-// memory probes, by the first letter of the line's name; what it returns replaces an allocated buffer.
+// The functions of the recorder. `begin` returns a call, or null if it is not recorded. `at` takes the values of
+// a line before or after a launch, or of the inputs, by the first letter of the phase. They are passed through
+// `...`: with arrays of them, or addresses of thousands of variables in one function, compile time would grow
+// with the square of their number. `view` and `array` keep what they are given until the line returns. `memory`
+// is for the lines of memory probes, by a letter for each; what it returns replaces an allocated buffer.
 struct Functions {
   void* (*begin)(Table& table) noexcept;
   void (*end)(void* call) noexcept;

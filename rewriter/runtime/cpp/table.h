@@ -5,9 +5,9 @@
 namespace {
 namespace inductor_rewriter {
 
-// The table of a wrapper: its facts and those of its launches, in the order of `Options` and `Row` in read_table.h,
-// and the labels of its inputs. `picks` is for one that is compiled with the lines for every selection; `made`
-// is what the recorder makes of the table.
+// The facts of a wrapper and of its launches, in the order of `Options` and `Row` in read_table.h, and the labels
+// of its inputs. `picks` is for one that is compiled with the lines for every selection; `made` is what the
+// recorder makes of the table.
 struct Table {
   const char *const *options, *const (*rows)[14], *inputs;
   unsigned long size; const struct Pick* picks; void* made;

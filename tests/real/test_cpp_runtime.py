@@ -69,7 +69,7 @@ def calls_of(number: int) -> str:
     """A wrapper's table, and a function that calls what its lines call."""
     return (
         "\nnamespace { namespace inductor_rewriter {\n"
-        'const char* const options[21] = {"a", "b", "c", "names", "", "text"};\n'
+        'const char* const options[20] = {"a", "b", "c", "names", "", "text"};\n'
         'const char* const rows[][14] = {{"1", "k", "cpp", "s", "2"}};\n'
         "Table wrapper{options, rows, nullptr, sizeof rows / sizeof *rows, nullptr, nullptr};\n"
         "}}\n"

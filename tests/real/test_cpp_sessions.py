@@ -25,7 +25,7 @@ PROGRAM = r"""
 using namespace inductor_rewriter;
 const char* const options[] = {
     "wrapper.cpp", "00", "0.1.0", "names,hash,print,save,record", "", "text", nullptr, "", nullptr,
-    "1", "", "", "0", "written", nullptr, "", nullptr, nullptr, nullptr, "1", "nan"};
+    "1", "", "", "0", "written", "", nullptr, nullptr, nullptr, "1", "nan"};
 const char* const rows[][14] = {
     {"0", "first", "cpp", "", "9", "a", "aten.mm", nullptr, nullptr, "", "out x0"},
     {"1", "last", "cpp", "", "9", "b", "aten.mm", nullptr, nullptr, "", "out x0"},

@@ -334,6 +334,7 @@ Gpu& device_here() {
     made->most_gathered_ = (1 << 20) / fingerprint::vector_bytes;
     made->tried_ = true;
     made->problem_ = made->take_memory();
+    made->started_ = made->problem_.empty();
     return made;
   }();
   return *gpu;

@@ -129,16 +129,16 @@ def changed(name: str, folder: Path, old: bytes, new: bytes) -> tuple[Path, Diff
 def test_a_changed_runtime_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, old = NAMES[1], b"class Call {"
-    path, found = changed(name, tmp_path, old, b"class Cull {")
+    name, old = NAMES[1], b"struct Call {"
+    path, found = changed(name, tmp_path, old, b"struct Cull {")
     assert found.verdict == "different"
-    line = path.read_bytes().split(b"class Cull {")[0].count(b"\n") + 1
+    line = path.read_bytes().split(b"struct Cull {")[0].count(b"\n") + 1
     plain = tmp_path / "output_code.py"
     assert main(["diff", str(plain), str(path)]) == DIFFERS
     said = capsys.readouterr().out
     assert said.startswith("different: the probes are not what instrument writes\n")
-    assert f"line {line} is 'class Cull {{" in said
-    assert "and instrument writes 'class Call {" in said
+    assert f"line {line} is 'struct Cull {{" in said
+    assert "and instrument writes 'struct Call {" in said
 
 
 def test_a_line_more_in_the_block_or_with_a_mark(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_calls_of_small_values_are_shared_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "_cores", lambda: 2)
+    monkeypatch.setattr(parallel, "_can_fork", lambda: True)
     runs = []
     for number, shape in enumerate([[1], [1024, 1025], [2], [3], [4]]):
         folder = tmp_path / str(number)

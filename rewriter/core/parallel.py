@@ -50,6 +50,15 @@ def results(
         crew.end()
 
 
+def each(
+    work: Callable[[Value], Result], values: Sequence[Value], sizes: Sequence[int]
+) -> Iterator[Result]:
+    """The result of `work` for each value, in order: as `results`, and done here for values that
+    are left to the caller."""
+    for value, result in zip(values, results(work, values, sizes), strict=True):
+        yield work(value) if result is None else result
+
+
 @contextmanager
 def beside(work: Callable[[threading.Event], Result]) -> Iterator[Callable[[], Result]]:
     """Do some work while the body runs. The body gets a function that waits for the result, or

@@ -9,6 +9,7 @@ from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
 from rewriter.verification.text import values
+from rewriter.verification.types import node_of
 
 _LISTED = 4
 
@@ -48,7 +49,7 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     first = call.first
     if first is None or call.of is None or not alone:
         return [outputs]
-    node = call.of.claim.partition(" = ")[0]
+    node = node_of(call.of.claim)
     leaves = (
         f"leaves {call.of.name}, which is not the {node} that the graph gives from the inputs of "
         "the call"

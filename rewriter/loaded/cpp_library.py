@@ -50,29 +50,37 @@ class Library:
     def record(self, directory: Path, *, quiet: bool) -> CppRecording:
         """Record calls that begin from now on."""
         if _RECORDED.get(self.path) != str(directory):
-            done = self.recorder.inductor_rewriter_record_into(
-                self.table, fsencode(directory), int(quiet)
-            )
+            done = self.record_into(directory, quiet=quiet)
             _RECORDED[self.path] = str(directory) if done else ""
         return CppRecording(self, str(directory))
+
+    def record_into(self, directory: Path | None, *, quiet: bool) -> bool:
+        """Record into a directory, or nowhere. Returns whether it does."""
+        path = None if directory is None else fsencode(directory)
+        done = self.recorder.inductor_rewriter_record_into(self.table, path, int(quiet))
+        return bool(done)
+
+    def finish(self) -> None:
+        """Wait until all calls that ended are written."""
+        self.recorder.inductor_rewriter_finish(self.table)
 
 
 @dataclass(frozen=True)
 class CppRecording:
     """Records the calls of a library for a block."""
 
-    library: Library
+    probed: Library
     directory: str
 
     def end(self) -> None:
         """Wait until all calls that ended are written."""
-        self.library.recorder.inductor_rewriter_finish(self.library.table)
+        self.probed.finish()
 
     def close(self) -> None:
         """Stop recording, unless the library already records for another block."""
-        if _RECORDED.get(self.library.path) == self.directory:
-            del _RECORDED[self.library.path]
-            self.library.recorder.inductor_rewriter_record_into(self.library.table, None, 1)
+        if _RECORDED.get(self.probed.path) == self.directory:
+            del _RECORDED[self.probed.path]
+            self.probed.record_into(None, quiet=True)
 
 
 def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:

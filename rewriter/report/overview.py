@@ -45,10 +45,7 @@ def choose(runs: Sequence[RunDump]) -> Choice:
     sizes = [_size(run) for run in runs]
     if sum(sizes) <= _IN_FULL:
         return Choice(tuple(runs))
-    found = parallel.results(overview, runs, sizes)
-    calls = _with_odd(
-        [overview(run) if one is None else one for run, one in zip(runs, found, strict=True)]
-    )
+    calls = _with_odd(list(parallel.each(overview, runs, sizes)))
     order = sorted(range(len(runs)), key=lambda at: -_interest(calls[at]))
     spread = [0, len(runs) - 1, *range(0, len(runs), max(1, len(runs) // _MOST))]
     ranked = dict.fromkeys((*(at for at in order if _interest(calls[at])), *spread))

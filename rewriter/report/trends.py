@@ -110,8 +110,7 @@ def _of_wrapper(name: str, runs: Sequence[RunDump], statistic: TrendStatistic) -
     def work(run: RunDump) -> dict[tuple[int, str, str], float | None]:
         return dict(_values(run, statistic))
 
-    shared = parallel.results(work, runs, [_SIZE] * len(runs))
-    found = [work(run) if one is None else one for run, one in zip(runs, shared, strict=True)]
+    found = list(parallel.each(work, runs, [_SIZE] * len(runs)))
     keys = dict.fromkeys(key for values in found for key in values)
     for key in sorted(keys, key=lambda key: key[0]):
         launch, kernel, arg = key

@@ -29,7 +29,7 @@ from rewriter.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.verification.graph_types import graph_sizes, tensor_type
 from rewriter.verification.judge import compare_node, value_of
 from rewriter.verification.left import CallResults, Left
-from rewriter.verification.types import Comparison, LaunchCheck
+from rewriter.verification.types import Comparison, LaunchCheck, node_of
 
 _MOST = 1 << 27  # elements of all nodes of a graph
 
@@ -140,7 +140,7 @@ def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) ->
             continue
         written = received.written(run.rows(step))
         for one in check.results:
-            node = one.claim.partition(" = ")[0]
+            node = node_of(one.claim)
             is_own = one.comparison.is_unknown and graph.statement(node) == one.claim
             if is_own and one.arg in written and node in graph.nodes:
                 found[node] = exact(received.load(run, written[one.arg]))
@@ -237,7 +237,7 @@ def _first(
             continue  # the node names in the fragment are those of the kernel's first launch
         written = received.written(run.rows(step))
         for checked in check.results:
-            node = checked.claim.partition(" = ")[0]
+            node = node_of(checked.claim)
             row = written.get(checked.arg)
             if row is None or node not in graph.nodes:
                 continue

@@ -39,16 +39,12 @@ def for_each(
             torch.set_num_threads(before)
 
     small = [run for run in runs if _is_small(run)]
-    shared = zip(small, parallel.results(alone, small, [_SIZE] * len(small)), strict=True)
+    shared = parallel.each(alone, small, [_SIZE] * len(small))
     is_small = set(map(id, small))
     for run in runs:
-        if id(run) not in is_small:
-            yield (large or work)(run)
-            continue
-        _, result = next(shared)
-        yield alone(run) if result is None else result
+        yield next(shared) if id(run) in is_small else (large or work)(run)
 
 
 def _is_small(run: RunDump) -> bool:
     tensors = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
-    return all((row.size or 0) <= _SMALL for row in tensors)
+    return all(row.size <= _SMALL for row in tensors)

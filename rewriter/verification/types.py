@@ -60,6 +60,11 @@ class Comparison:
         return self.error / abs(self.expected) if self.expected else math.inf * bool(self.error)
 
 
+def node_of(claim: str) -> str:
+    """The name of the node that a result claims to be."""
+    return claim.partition(" = ")[0]
+
+
 @dataclass(frozen=True)
 class Checked:
     """One tensor that a launch wrote: its name, the node that it claims to be, such as

@@ -67,21 +67,20 @@ def verify(
     checks: list[LaunchCheck] = []
     total = sum(len(run.steps) for run in opened.runs)
 
-    def work(run: RunDump) -> tuple[LaunchCheck, ...]:
-        return tuple(_Call(run, graphs, references).checks())
+    def show(done: int) -> None:
+        if progress is not None:
+            progress(len(checks) + done, total)
 
-    def large(run: RunDump) -> tuple[LaunchCheck, ...]:
+    def work(run: RunDump, tell: Callable[[int], None] = lambda _: None) -> list[LaunchCheck]:
         found = []
         for check in _Call(run, graphs, references).checks():
             found.append(check)
-            if progress is not None:
-                progress(len(checks) + len(found), total)
-        return tuple(found)
+            tell(len(found))
+        return found
 
-    for found in threads.for_each(opened.runs, work, large):
+    for found in threads.for_each(opened.runs, work, partial(work, tell=show)):
         checks += found
-        if progress is not None:
-            progress(len(checks), total)
+        show(0)
     return Verification(tuple(checks), opened.caveat)
 
 

@@ -44,18 +44,20 @@ def test_compile_time(exported: Exported, probe: str, limit: float, tmp_path: Pa
     assert probed / plain <= limit
 
 
-def test_compile_time_with_the_runtime_apart(exported: Exported, tmp_path: Path) -> None:
+def test_compile_time_of_the_wrapper_and_of_the_recorder(
+    exported: Exported, tmp_path: Path
+) -> None:
     result = rewriter.instrument(exported.wrapper, rewriter.select("print,save"))
-    bodies = bundle.apart(["print", "save"], "text").encode()
+    recorder = bundle.recorder("hidden").encode()
     plain = _seconds(exported, exported.source, tmp_path / "plain")
-    probed = _seconds(exported, result.source, tmp_path / "probed", "-DINDUCTOR_REWRITER_APART")
-    beside = _seconds(exported, bodies, tmp_path / "runtime")
+    probed = _seconds(exported, result.source, tmp_path / "probed")
+    beside = _seconds(exported, recorder, tmp_path / "recorder")
     print(f"\napart: {probed:.1f} s and {beside:.1f} s against {plain:.1f} s plain")
     assert probed / plain <= 1.5
     assert beside / plain <= 0.5
 
 
-def _seconds(exported: Exported, source: bytes, folder: Path, *more: str) -> float:
+def _seconds(exported: Exported, source: bytes, folder: Path) -> float:
     """Processor time of a compile with the file's own command line; nothing is linked."""
     folder.mkdir()
     file = folder / "wrapper.cpp"
@@ -63,7 +65,6 @@ def _seconds(exported: Exported, source: bytes, folder: Path, *more: str) -> flo
     stem = str(exported.wrapper.with_suffix(""))
     command = [part.replace(stem, str(file.with_suffix(""))) for part in exported.compile_command]
     assert any(re.search(r"/wrapper\.cpp$", part) for part in command)
-    command += more
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

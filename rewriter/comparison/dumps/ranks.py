@@ -148,10 +148,8 @@ def _likenesses(
     if len(dumps) <= FEW or not (found := Reference(reference.runs, tolerances)).is_comparable:
         return [None] * len(dumps)
     calls = [dump.runs for dump in dumps]
-    shared = parallel.results(lambda runs: (found.find(runs),), calls, [_SIZE] * len(calls))
-    return [
-        found.find(runs) if one is None else one[0] for runs, one in zip(calls, shared, strict=True)
-    ]
+    keys = parallel.each(lambda runs: (found.find(runs),), calls, [_SIZE] * len(calls))
+    return [key for (key,) in keys]
 
 
 def _fresh(dump: Dump) -> Dump:

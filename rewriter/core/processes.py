@@ -160,10 +160,11 @@ def _below(number: int) -> dict[int, str]:
     """The processes that a process started, and those that these started, each with the time of its
     start; only known on Linux."""
     found: dict[int, str] = {}
-    for tasks in Path("/proc", str(number), "task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, tasks.read_text().split()):
-                found |= {child: _started(child), **_below(child)}
+    with contextlib.suppress(OSError):  # it, or one of its threads, may end meanwhile
+        for task in Path("/proc", str(number), "task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in map(int, (task / "children").read_text().split()):
+                    found |= {child: _started(child), **_below(child)}
     return found
 
 

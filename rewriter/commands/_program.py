@@ -63,7 +63,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     request = replace(
         request_of(arguments, command, selection),
         blocking=arguments.blocking,
-        quiet=arguments.quiet or not names_probes(arguments),
+        quiet=_is_quiet(arguments),
     )
     probed = run_probed(request)
     if arguments.json:
@@ -88,7 +88,7 @@ def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> in
         selection,
         _globs(arguments),
         dump_directory(Path("cache"), arguments.dump, overwrite=arguments.overwrite),
-        quiet=arguments.quiet or not names_probes(arguments),
+        quiet=_is_quiet(arguments),
         command=arguments.command_line,
     )
     for line in serve.exports(found):
@@ -110,6 +110,11 @@ def request_of(
         redirected=arguments.json,
         command=arguments.command_line,
     )
+
+
+def _is_quiet(arguments: argparse.Namespace) -> bool:
+    """Whether probes print nothing: nobody named one, nor may name one later."""
+    return arguments.quiet or not (arguments.dormant or names_probes(arguments))
 
 
 def _globs(arguments: argparse.Namespace) -> tuple[str, ...]:

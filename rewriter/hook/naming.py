@@ -32,16 +32,15 @@ def write(
     dump: Path, wrappers: Sequence[OpenWrapper], folder: Path, used: Mapping[int, Process]
 ) -> None:
     """Add the names of wrappers to a dump, from the logs in a folder and from the cache; and for
-    processes, their pieces of the model, by the files that they loaded.
+    processes, their pieces of the model, by the files that they loaded. What is there of others,
+    such as those of an earlier server, stays.
 
     Raises `OSError`.
     """
     hashes = {Path(x.name).stem: trace.digest(x.restored.source) for x in wrappers}
-    if known := pieces.of_processes(used, hashes):
-        processes.write(dump, known)
+    if found := pieces.of_processes(used, hashes):
+        processes.write(dump, {**processes.read(dump), **found})
     names = of_wrappers(wrappers, Compilations(folder.glob("*.log")))
-    if names:
-        dumped.write(
-            dump,
-            {trace.digest(x.restored.source): names[x.name] for x in wrappers if x.name in names},
-        )
+    known = {trace.digest(x.restored.source): names[x.name] for x in wrappers if x.name in names}
+    if known:
+        dumped.write(dump, {**dumped.read(dump), **known})

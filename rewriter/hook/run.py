@@ -228,7 +228,11 @@ def nothing_compiled(ran: HookedRun) -> RewriterError:
 
 def _complete(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSummary:
     try:
-        return complete(dump, ran.probed, traces, ran.processes)
+        graph_marks.keep(dump)
+        summary = summarise(dump)
+        called = [one for one in ran.probed if one.path.name in summary.calls]
+        complete(dump, called, traces, ran.processes)
+        return summary
     except RewriterError as error:
         tell(f"warning: {error.message}")
     except OSError as error:
@@ -239,17 +243,14 @@ def _complete(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSumma
 
 def complete(
     dump: Path, loaded: Sequence[Loaded], traces: Path, processes: Mapping[int, Process]
-) -> DumpSummary:
-    """Add to a dump what the programs did not write: the wrappers that were called, with their
-    probes, to be read, and their names in the model. Raises `RewriterError`, `OSError`."""
-    graph_marks.keep(dump)
-    result = summarise(dump)
-    called = [(x.wrapper, x.result) for x in loaded if x.result and x.path.name in result.calls]
-    for wrapper, made in called:
+) -> None:
+    """Add to a dump what the programs did not write: the wrappers, with their probes, to be read,
+    and their names in the model. Raises `RewriterError`, `OSError`."""
+    probed = [(x.wrapper, x.result) for x in loaded if x.result]
+    for wrapper, made in probed:
         copy = dump / wrapper.path.name
         if not copy.is_file():  # a server completes a dump several times
             # Not the text that ran: that has the runtime in it, and a label in what it prints.
             again = instrument_wrapper(wrapper, made.selection, replace=True, verified=False)
             copy.write_bytes(again.source)
-    naming.write(dump, [wrapper for wrapper, _ in called], traces, processes)
-    return result
+    naming.write(dump, [wrapper for wrapper, _ in probed], traces, processes)

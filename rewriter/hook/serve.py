@@ -1,7 +1,8 @@
 """A server of its own, for programs that somebody else starts: `rewriter run --print-env`.
 
 The variables name its socket, and the command by which the first process that needs it starts it.
-It completes the dump when nobody has asked for some seconds, and ends after some minutes.
+It completes the dump when nobody has asked for some seconds, also with wrappers that were not
+called yet: it ends after some minutes, and a program may go on for days.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from rewriter.hook.startup.sitecustomize import SOCKET, START
 from rewriter.instrumentation import selection_json
 from rewriter.instrumentation.types import Selection
 
-# Seconds without a question after which it ends, or completes the dump; and between looks.
-_IDLE, _SETTLED, _POLL = 300.0, 2.0, 0.5
+# Seconds without a question after which it ends, and between looks.
+_IDLE, _POLL = 300.0, 0.5
+# After so many it completes the dump: torch stores the names of a C++ wrapper once it is built.
+_SETTLED: tuple[float, ...] = (2.0, 60.0)
 _LOCK = "lock"
 
 
@@ -39,7 +42,8 @@ def variables(
     about = "\0".join([str(dump), asked, *globs])
     key = hashlib.sha256(os.fsencode(about)).hexdigest()[:12]
     folder = Path(place_for_sockets(), f"rewriter-hook-{os.getuid()}-{key}")
-    words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *globs]
+    # It starts in the directory of the program, whose modules are not ours: -P.
+    words = ["-P", "-m", "rewriter.hook.serve", str(folder), str(dump), asked, *globs]
     start = json_text.encode([sys.executable, *words])
     return {SOCKET: str(folder / NAME), START: start, **of_probes(dump, command, quiet=quiet)}
 
@@ -65,13 +69,15 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         (folder / NAME).unlink(missing_ok=True)
         server = Server(selection, tuple(arguments[3:]))
-        completed = 0.0
+        asked, times = server.asked, _SETTLED
         with server.listening(folder):
             while server.idle < _IDLE:
-                if server.idle > _SETTLED and server.asked > completed:
+                if server.asked != asked:
+                    asked, times = server.asked, _SETTLED
+                if times and server.idle > times[0]:
+                    times = times[1:]
                     with contextlib.suppress(RewriterError, OSError):  # the dump may be gone
                         complete(dump, server.loaded, folder, server.processes)
-                        completed = server.asked
                 time.sleep(_POLL)
         (folder / NAME).unlink(missing_ok=True)
     return 0

@@ -543,7 +543,8 @@ load()
 
 @pytest.mark.parametrize("asked", ["set print --calls 2", "show"])
 def test_probes_that_are_switched_on_later(asked: str, run: Run, tmp_path: Path) -> None:
-    """The first call is not recorded; of those that follow, what was asked for."""
+    """The first call is not recorded; of those that follow, what was asked for, which is printed as
+    where a wrapper was instrumented by hand."""
     recorded = 0 if asked == "show" else 2
     done = run(SWITCH, "--dormant", ASKED=asked)
     assert (done.returncode, done.stdout.count(LOADED)) == (0, 65), done.stderr
@@ -552,6 +553,7 @@ def test_probes_that_are_switched_on_later(asked: str, run: Run, tmp_path: Path)
     )
     assert f"{recorded} launches recorded\n" in done.stderr
     assert launches(tmp_path / "dump") == recorded
+    assert len(re.findall("#0 after .* min 2 ", done.stdout)) == recorded
     assert (tmp_path / "dump").exists() == bool(recorded)
 
 
@@ -563,8 +565,11 @@ def command_lines() -> Iterator[tuple[int, str]]:
 
 
 def test_variables_for_a_program_that_others_start(tmp_path: Path) -> None:
-    """Two processes at once, which one server answers; the dump is completed meanwhile."""
-    (tmp_path / "program.py").write_text(f"{LOAD}\nload()")
+    """Two processes at once, which one server answers; the dump is completed meanwhile, also with a
+    wrapper that is called later. Modules of the program are not those of the server."""
+    later = 'load(name="ab/cablater.py", text=OTHER, call=False)'
+    (tmp_path / "program.py").write_text(f"{LOAD}\n{later}\nload()")
+    (tmp_path / "libcst.py").write_text("raise ImportError('of the program')")
     words = [sys.executable, "-m", "rewriter", "run", "--print-env", "--probe", "save", "--quiet"]
     printed = subprocess.run(
         [*words, "-d", "x.dump"], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -582,9 +587,10 @@ def test_variables_for_a_program_that_others_start(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [LOADED, LOADED], done.stderr
     dump = tmp_path / "x.dump"
     deadline = time.monotonic() + 30
-    while not (dump / "cabwrapper.py").exists() and time.monotonic() < deadline:
+    names = ("cablater.py", "cabwrapper.py")
+    while not all((dump / name).exists() for name in names) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert "Instrumented by" in (dump / "cabwrapper.py").read_text()
+    assert all("Instrumented by" in (dump / name).read_text() for name in names)
     assert launches(dump) == 2
     assert len(reading.open_dump(dump).runs) == 2
     folder = re.search(r"REWRITER_HOOK=(\S+)/socket", printed.stdout)

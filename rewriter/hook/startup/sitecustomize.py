@@ -85,6 +85,7 @@ class Hook:
         self._here = local()  # `build`: where this thread builds C++; empty: where torch does
         self._files: dict[str, None] = {}
         self._has_asked = False
+        self._starts = True  # a server, where nobody listens
         self._failed = ""  # why nobody answers
 
     def tasks(self, module: "ModuleType") -> None:
@@ -134,6 +135,7 @@ class Hook:
         """At the end of the process: the files since the last question, such as those that a
         serving engine wrote what it had compiled to."""
         if self._files and self._has_asked and not self._failed:
+            self._starts = False  # a server that starts now knows none of the wrappers
             try:
                 self._ask("", "")
             except Exception:
@@ -202,7 +204,7 @@ class Hook:
                 connection.connect(self._socket)
                 break
             except (FileNotFoundError, ConnectionRefusedError):
-                if not command or time.monotonic() > end:
+                if not (command and self._starts) or time.monotonic() > end:
                     raise
             if not is_started:
                 _start(command)

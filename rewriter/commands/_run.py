@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,7 +35,6 @@ from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, 
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
 
-_SHORT = 60.0  # seconds; a run that takes no longer may be repeated to save values
 _LONG = 20  # launches; with fewer there is no progress bar
 
 
@@ -130,7 +128,6 @@ def _act(
     with _progress(artifact, chosen) as progress:
         ran = run_wrapper(replace(request, progress=progress))
     done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
-    done = _with_values(request, ran, done)
     if arguments.json:
         emit(run_document(ran, command, done.verdicts, done.following, done.trace))
     else:
@@ -148,48 +145,6 @@ def _act(
             say(*verdict_lines(verdict, command_line))
         text.tell(ran, command, done.trace)
     return ran.code
-
-
-def _with_values(request: RunRequest, ran: RunResult, done: Concluded) -> Concluded:
-    """The same, with one element of each NaN traced backwards. If its values were not saved and a
-    run is short, this repeats the run and saves the values of the launches in the verdicts."""
-    verdicts = [one for one in done.verdicts if one.ended is None]
-    wanted = [one for one in verdicts if one.held and not all(held.where for held in one.held)]
-    chosen = request.selection
-    is_asked = (
-        chosen is not None and "nan" in chosen.probes
-    )  # with other probes, NaN are a side result
-    if chosen is None or not is_asked or not wanted or ran.interrupted or ran.seconds > _SHORT:
-        return done
-    launches = sorted({one.launch for one in wanted if one.launch is not None})
-    selection = Selection(("save",), args="all", when="both", allow=chosen.allow)
-    if launches:
-        selection = replace(selection, launches=tuple(range(x, x + 1) for x in launches))
-        what = f"what {', '.join(f'#{x}' for x in launches)} read and wrote"
-    else:
-        names = tuple(held.name for one in wanted for held in one.held)
-        selection = replace(selection, tensors=names)
-        what = f"the inputs {', '.join(names)}"
-    message(f"one more run, to save {what}: it shows where the values are from")
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
-        dump = Path(folder) / "values.dump"
-        again = replace(
-            request,
-            selection=selection,
-            dump=dump,
-            progress=None,
-            environment={**request.environment, **SILENT},
-            output=HostOutput(quiet=True, muted=True),
-            report=lambda text: None,
-        )
-        try:
-            if run_wrapper(again).interrupted:
-                return done
-            judged = nonfinite.with_values(done.verdicts, dump)
-        except RewriterError as error:
-            message(f"warning: that run failed: {error.message}")
-            return done
-    return replace(done, verdicts=judged)
 
 
 def _path(text: str | None) -> Path | None:

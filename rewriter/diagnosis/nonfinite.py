@@ -13,8 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import structs
-
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis import loss_scaling
 from rewriter.diagnosis.element import follow
@@ -104,34 +102,6 @@ def _skipped_steps(dump: Dump) -> frozenset[str]:
         return all(origin.absorbed for origins in looks for origin in origins)
 
     return loss_scaling.skipped(dump, is_finite)
-
-
-def with_values(verdicts: Sequence[Verdict], dump: Path) -> tuple[Verdict, ...]:
-    """The same verdicts, with the places of the values and one element traced backwards.
-
-    `dump` is of another run of the same wrapper, which saved what the launches of the verdicts read
-    and wrote.
-    """
-    if not is_recorded(dump):
-        return tuple(verdicts)
-    (run, *_) = open_dump(dump).runs
-    flow = Flow(run)
-    return tuple(_with_values(verdict, run, flow) for verdict in verdicts)
-
-
-def _with_values(verdict: Verdict, run: RunDump, flow: Flow) -> Verdict:
-    which = verdict.launch, verdict.iteration
-    node = next((x for x in flow.nodes if (x.step.launch, x.step.iteration) == which), None)
-    if node is None or verdict.ended is not None or not verdict.held:
-        return verdict
-    rows = {row.arg: row for row in dataflow.tensors(dataflow.results(flow.rows(node)))}
-    same = [(x, rows[x.name]) for x in verdict.held if x.name in rows]
-    if any(row.count(held.what) != held.count for held, row in same) or not same:
-        return verdict  # the two runs differ: the wrapper draws random numbers
-    held = tuple(structs.replace(x, where=where(run.path, row, x.what)) for x, row in same)
-    first, row = same[0]
-    followed = follow(run, flow, node, row, first.what) if verdict.launch is not None else ()
-    return replace(verdict, held=held, followed=followed)
 
 
 class _OriginVerdicts:

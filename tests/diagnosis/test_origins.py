@@ -13,7 +13,7 @@ import torch
 import dumps
 from rewriter.core.documents import as_json
 from rewriter.diagnosis.documents import verdict_entry
-from rewriter.diagnosis.nonfinite import examine, with_values
+from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.summary import summarise
@@ -251,4 +251,3 @@ def test_without_saved_values_nothing_is_followed(tmp_path: Path) -> None:
     found = [launch(0, "k", [X], [value("buf0", "out", nan=1)])]
     (only,) = judged(tmp_path, found, values=True)
     assert only.followed == ()
-    assert with_values([only], tmp_path / "none") == (only,)

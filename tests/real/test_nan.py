@@ -4,6 +4,7 @@ a run."""
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,14 +38,16 @@ def test_a_nan_that_came_in_and_where_it_is(
     broken: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", *broken, "--probe", "nan", "-d", "D", "--json"]) == 1
-    printed = capfd.readouterr()
-    (verdict,) = json.loads(printed.out)["verdicts"]
+    printed = json.loads(capfd.readouterr().out)
+    (verdict,) = printed["verdicts"]
     assert (verdict["origin"], verdict["launch"]) == ("came in", None)
     (held,) = verdict["held"]
-    assert held["count"] == 1
-    assert held["where"].startswith("the first at [0, 7]")
+    assert (held["count"], held["where"]) == (1, "")
     assert verdict["passed_on"]
-    assert "one more run, to save the inputs" in printed.err
+    # The values are saved by the command that it suggests.
+    assert main([*shlex.split(printed["next"])[1:], "-d", "E", "--quiet", "--json"]) == 1
+    (saved,) = json.loads(capfd.readouterr().out)["verdicts"][0]["held"]
+    assert saved["where"].startswith("the first at [0, 7]")
     rows = [
         json.loads(x) for x in (tmp_path / "D/rank0/run0/events.jsonl").read_text().splitlines()
     ]

@@ -6,13 +6,18 @@ Backends of Dynamo's own stand for Inductor, and one that changes a graph for a 
 from __future__ import annotations
 
 import argparse
+import array as arrays
 import copy
 import itertools
 import json
 import random
-from collections import UserDict
+import threading
+from collections import ChainMap, UserDict
 from collections.abc import Callable
+from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,15 +145,21 @@ def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
         def update(self, *_: Any, **__: Any) -> None:
             raise TypeError("made otherwise")
 
-    array, buffer, own = np.zeros(2), bytearray(1), Own(n=0)
-    holders: list[Any] = [SimpleNamespace(n=0), argparse.Namespace(n=0)]
+    array, buffer, own, bytes_ = np.zeros(2), bytearray(1), Own(n=0), arrays.array("b", [0])
+    holders: list[Any] = [SimpleNamespace(n=0), argparse.Namespace(n=0), threading.local()]
+    holders[-1].n = 0
     user: UserDict[str, int] = UserDict(n=0)
+    chained: ChainMap[str, int] = ChainMap({"n": 0})
+    variable = ContextVar("variable", default=0)
 
     def function(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         array[0] += 1
         buffer[0] += 1
+        bytes_[0] += 1
         user["n"] += 1
+        chained["n"] += 1
+        variable.set(variable.get() + 1)
         own["n"] += 1
         Shared.number += 1
         Shared.new = getattr(Shared, "new", 0) + 1  # type: ignore[attr-defined]
@@ -160,7 +171,26 @@ def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
     results = [compiled(torch.ones(2)).tolist() for _ in range(4)]
     assert results == [[n, n] for n in (1, 2, 3, 4)]
     state = [array[0], buffer[0], user["n"], own["n"], Shared.number, *(one.n for one in holders)]
-    assert [*state, vars(Shared)["new"]] == [4] * 8
+    state += [bytes_[0], chained["n"], variable.get(), vars(Shared)["new"]]
+    assert state == [4] * 12
+    program.all_agree(3)
+
+
+def test_a_cache_keeps_no_result_of_a_plain_call(program: Program) -> None:
+    """Neither one for copies of tensors, nor one with the errors that show what rounding does."""
+    kept = torch.ones(2)
+
+    @lru_cache
+    def factor(scale: int) -> torch.Tensor:
+        return kept * scale
+
+    @torch.compiler.disable
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * factor(3)
+
+    compiled = program.compiled(lambda x: scaled(x) + 1, "eager")
+    assert [compiled(torch.ones(2)).tolist() for _ in range(4)] == [[4, 4]] * 4
+    assert factor.cache_info()[:2] == (3, 1)  # only of the compiled calls
     program.all_agree(3)
 
 
@@ -249,8 +279,9 @@ def test_low_precision_and_ties_are_rounding(program: Program) -> None:
     [
         (lambda x: nn.functional.dropout(x, 0.5), (torch.ones(9),), "it draws random numbers"),
         (lambda x: sum(x), (iter([torch.ones(2)]),), "x is an iterator"),
+        (lambda x, to: (to.put(1), x + 1)[1], (torch.ones(2), Queue()), "to is a queue"),
     ],
-    ids=["random", "iterator"],
+    ids=["random", "iterator", "queue"],
 )
 def test_what_is_not_compared(
     function: Any, arguments: tuple[Any, ...], reason: str, program: Program

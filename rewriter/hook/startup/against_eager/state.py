@@ -4,10 +4,13 @@ which are given back their contents after it."""
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import copy
 import functools
 import random
 import sys
 import types
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +25,12 @@ _MOST = 200_000  # objects
 _OURS = ("torch", "numpy", "triton", "builtins", "functorch")
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 # Objects of other libraries that hold what a program gives them in attributes.
-_HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList")
+_HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList", "ChainMap", "_local")
+# What other threads or processes may have taken before it could be given back.
+_QUEUES = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "JoinableQueue")
+# A function with a cache. Its results for copies are not to be kept, so that plain calls are of the
+# function inside, as those of Dynamo are.
+_Cached = functools._lru_cache_wrapper
 # Whose methods are called, not those that a user's class has in their place.
 _BASES = (OrderedDict, dict, deque, list, set, bytearray)
 
@@ -48,13 +56,13 @@ class Container:
         if self.kind == "class":
             return {name: value for name, value in vars(held).items() if not _is_special(name)}
         if self.kind == "array":
-            return held.copy()
+            return copy.copy(held)
         return {"dict": dict, "set": set, "list": list}[self.kind](held)
 
     def write(self, contents: Any) -> None:
         held = self.held
         if self.kind == "array":
-            held[...] = contents
+            held[slice(None) if isinstance(held, array) else ...] = contents
             return
         present = self.read()
         if _is_same(present, contents):
@@ -128,6 +136,8 @@ class Reached:
         elif _is_numpy(value, "ndarray"):
             if value.flags.writeable:
                 self._hold("array", value)
+        elif isinstance(value, array):
+            self._hold("array", value)
         elif isinstance(value, bytearray):
             self._hold("list", value)
         elif isinstance(value, dict):
@@ -150,6 +160,8 @@ class Reached:
             yield from ((value.__self__, "self"), (value.__func__, name))
         elif isinstance(value, functools.partial):
             yield from ((value.func, name), (value.args, name), (value.keywords, name))
+        elif isinstance(value, _Cached):
+            yield value.__wrapped__, name
         elif isinstance(value, type):
             yield from self._of_class(value, name) if _is_users(value.__module__) else ()
         elif not isinstance(value, types.ModuleType):
@@ -157,6 +169,11 @@ class Reached:
 
     def _of_object(self, value: Any, name: str) -> Iterator[tuple[Any, str]]:
         kind = type(value)
+        if (
+            kind.__name__ in _QUEUES
+            and kind.__module__.partition(".")[0] in sys.stdlib_module_names
+        ):
+            raise NotComparedError(f"{name} is a queue, from which other threads may take")
         is_known = isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or (
             kind.__name__ in _HOLDERS and kind.__module__ in sys.stdlib_module_names
         )
@@ -296,6 +313,8 @@ class Copies:
         """A value with copies in the place of tensors; containers stay the same objects."""
         if isinstance(value, torch.Tensor):
             return self._copies.get(id(value), value)
+        if isinstance(value, _Cached):
+            return value.__wrapped__
         if isinstance(value, (tuple, frozenset)):
             made = [self.of(one) for one in value]
             if all(x is y for x, y in zip(made, value, strict=True)):
@@ -313,7 +332,7 @@ class Copies:
         with self._reached.unchanged() as randomness:
             for one in held:
                 one.write(self._inside(one.before))
-            result = function()
+            result = contextvars.copy_context().run(function)
             draws = not _is_equal(randomness, _random_state(self._reached.generators))
             return result, [one.read() for one in held], draws
 

@@ -42,8 +42,7 @@ def variables(
     about = "\0".join([str(dump), asked, *globs])
     key = hashlib.sha256(os.fsencode(about)).hexdigest()[:12]
     folder = Path(place_for_sockets(), f"rewriter-hook-{os.getuid()}-{key}")
-    # It starts in the directory of the program, whose modules are not ours: -P.
-    words = ["-P", "-m", "rewriter.hook.serve", str(folder), str(dump), asked, *globs]
+    words = ["-m", "rewriter.hook.serve", str(folder), str(dump), asked, *globs]
     start = json_text.encode([sys.executable, *words])
     return {SOCKET: str(folder / NAME), START: start, **of_probes(dump, command, quiet=quiet)}
 

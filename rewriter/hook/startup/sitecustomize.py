@@ -232,6 +232,7 @@ def _start(command: str) -> None:
     rest = os.pathsep.join(path for path in paths if os.path.abspath(path) != _FOLDER)
     ours = (SOCKET, START, "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
+    environment["PYTHONSAFEPATH"] = "1"  # modules in the directory of the program are not for it
     # By a shell, which ends at once: the server is no child of the program, which may wait for all
     # that it has.
     subprocess.call(

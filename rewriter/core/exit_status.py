@@ -11,7 +11,8 @@ class ExitStatus:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
 
     `message` is the text of the exception, if it raised one, or says what the time limit was; with
-    SIGABRT it is what an allocator complained of, if that was heard.
+    SIGABRT it is what an allocator complained of, or the check that failed in a kernel, if that was
+    heard.
     `timed_out` and `interrupted` say that this command ended it: at its time limit, or because this
     command received that signal. A program that is `running` has not ended.
     """

@@ -19,6 +19,7 @@ from rewriter.diagnosis.findings import (
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.reading import Dump
+from rewriter.execution.standard_error import failed_check
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
@@ -284,7 +285,8 @@ def _of_verdict(
 ) -> Finding:
     _, *rest = describe(verdict, next_command=next(iter(following), "")).split("\n")
     certain = not verdict.asynchronous and verdict.state not in ("begun", "after", "wrote")
-    text = tuple(line.removeprefix("  ") for line in rest)
+    said = failed_check(verdict.ended.message) if verdict.ended is not None else ""
+    text = (*([said] if said else []), *(line.removeprefix("  ") for line in rest))
     certainty: Certainty = "shown" if certain else "likely"
     return Finding.of(verdict, kind, verdict.headline, shown, certainty, text=text, whole=True)
 

@@ -28,6 +28,8 @@ _COMPLAINT = re.compile(
     r"|\*\*\* stack smashing detected \*\*\*.*|Fatal glibc error: malloc.+"
     r"|Attempt to free invalid pointer.*|<jemalloc>: .+"
 )
+# How a kernel that Inductor generated ends a program: `kernel, FILE:LINE, index out of bounds: …`.
+_CHECK = re.compile(r"index out of bounds: 0 <= .+")
 _TAIL = 20  # lines
 _HEAD = "Traceback (most recent call last):"
 _LONGEST = 300  # characters of an exception's text
@@ -53,8 +55,18 @@ def exception(text: str) -> str:
 def complaint(text: str) -> str:
     """What an allocator found in damaged memory, such as `free(): invalid pointer`, the last thing
     that was written before SIGABRT; empty if there is no such line."""
-    found = (match[0] for x in text.splitlines()[-_TAIL:] if (match := _COMPLAINT.search(x)))
-    return next(found, "")[:_LONGEST]
+    return _last_words(text, _COMPLAINT)
+
+
+def failed_check(text: str) -> str:
+    """The check of an index that failed in a kernel, such as `index out of bounds: 0 <= tmp2 < 9L`,
+    the last thing that was written before SIGABRT; empty if there is none."""
+    return _last_words(text, _CHECK)
+
+
+def _last_words(text: str, pattern: re.Pattern[str]) -> str:
+    found = (match[0] for x in text.splitlines()[-_TAIL:] if (match := pattern.search(x)))
+    return next(found, "").strip()[:_LONGEST]
 
 
 class StandardError:
@@ -79,10 +91,11 @@ class StandardError:
         return self._kept.decode("utf-8", "replace")
 
     def explained(self, ended: ExitStatus) -> ExitStatus:
-        """How the process ended, after SIGABRT with the complaint of an allocator."""
+        """How the process ended, after SIGABRT with what an allocator complained of, or which check
+        failed in a kernel."""
         if ended.signal != signal.SIGABRT or ended.message:
             return ended
-        return replace(ended, message=complaint(self.text))
+        return replace(ended, message=complaint(self.text) or failed_check(self.text))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

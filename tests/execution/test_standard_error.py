@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rewriter.core.exit_status import ExitStatus
-from rewriter.execution.standard_error import StandardError, complaint, exception
+from rewriter.execution.standard_error import StandardError, complaint, exception, failed_check
 
 HEAD = "Traceback (most recent call last):\n"
 FRAME = '  File "model.py", line 3, in <module>\n    f()\n    ~^^\n'
@@ -76,6 +76,22 @@ def test_who_holds_it_open_is_not_waited_for() -> None:
 )  # fmt: skip
 def test_what_an_allocator_complained_of(text: str, found: str) -> None:
     assert complaint(text) == found
+
+
+CHECK = "  what():  kernel, /c/ab.main.cpp:50, index out of bounds: 0 <= tmp2 < 100L\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("free(): invalid pointer\n", ""),
+        ("IndexError: list index out of bounds\n", ""),
+        (CHECK + 20 * "step\n", ""),
+        (f"terminate called after …\n{CHECK}", "index out of bounds: 0 <= tmp2 < 100L"),
+    ],
+)  # fmt: skip
+def test_a_check_that_failed_in_a_kernel(text: str, found: str) -> None:
+    assert failed_check(text) == found
 
 
 def test_only_an_abort_is_explained() -> None:

@@ -532,6 +532,23 @@ def test_triage_starts_it_as_often_as_it_says(
     assert len((tmp_path / "starts").read_text()) == len(found["steps"]) + 1
 
 
+def test_after_a_check_of_an_index_failed_diagnose_starts_it_once(
+    words: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    said = "  what():  kernel, /c/ab.main.cpp:50, index out of bounds: 0 <= tmp2 < 100L"
+    program = words(f"load()\n    print({said!r}, file=sys.stderr)\n    os.abort()")[-2:]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "rewriter", "diagnose", "-d", str(tmp_path / "dump"), "--json"]
+    done = subprocess.run(
+        [*command, "--", *program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["finding"]["kind"], len(found["runs"])) == ("crash", 1)
+    assert "index out of bounds: 0 <= tmp2 < 100L" in found["finding"]["text"]
+    assert (tmp_path / "starts").read_text() == "x"
+
+
 SWITCH = """\
 load()
     import subprocess, time

@@ -18,13 +18,12 @@ from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.types import Json
+from rewriter.hook import builds
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import matches
 from rewriter.instrumentation.types import Instrumented, Selection
-from rewriter.runtime.cache_directory import cache_directory
 
 SOCKET = "socket"
-_LIMIT = 1 << 30  # bytes of all C++ with probes that is kept
 
 
 @dataclass(frozen=True)
@@ -166,14 +165,7 @@ class Server:
     @cached_property
     def _build(self) -> Path:
         """Where C++ with probes is built: in a cache of ours, or for this run alone."""
-        from rewriter.rebuild.build_cache import remove_oldest
-
-        kept = cache_directory("wrappers")
-        if kept is None:
-            return self._folder / "wrappers"
-        files = [(path, path.stat()) for path in kept.glob("??/*") if path.is_file()]
-        remove_oldest(((path, x.st_size, x.st_mtime_ns) for path, x in files), _LIMIT)
-        return kept
+        return builds.kept() or self._folder / "wrappers"
 
     def _note(self, question: Json, path: Path | None) -> None:
         pid = question["pid"]

@@ -1,16 +1,19 @@
 """Builds a C++ wrapper with probes as a library, and loads it beside the one without.
 
-torch compiles and loads it like the first one, and caches it: the same probes need no compiler the
-next time. It loads the same files of GPU kernels; CPU kernels are in the wrapper's own file, and
-are compiled again with the same flags.
+torch compiles and loads it like the first one, but in a cache of ours: the same probes need no
+compiler the next time. It loads the same files of GPU kernels; CPU kernels are in the wrapper's own
+file, and are compiled again with the same flags.
 """
 
 from __future__ import annotations
 
 import ast
 import ctypes
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from os import fsencode
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
@@ -18,6 +21,8 @@ from typing import Any
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit
+from rewriter.hook import builds
+from rewriter.hook.startup.sitecustomize import Hook
 from rewriter.instrumentation import recorder_library
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
@@ -98,17 +103,38 @@ def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: Cod
     loaded = entry.__globals__
     namespace = dict(loaded)
     statements = [one for one in ast.parse(source).body if _binds(one, (_SOURCE, _ENTRY))]
-    exec(compile(ast.Module(statements, []), str(wrapper.path), "exec"), namespace)
-    made: Callable[..., Any] = namespace[_ENTRY]
-    # For a function written in C, Python has the module as `self`.
-    path: str = made.__self__.__file__  # type: ignore[attr-defined]
+    with _apart():
+        exec(compile(ast.Module(statements, []), str(wrapper.path), "exec"), namespace)
+        made: Callable[..., Any] = namespace[_ENTRY]
+        # For a function written in C, Python has the module as `self`.
+        path: str = made.__self__.__file__  # type: ignore[attr-defined]
+        table = getattr(ctypes.CDLL(path), _TABLE)
     cells = tuple(
         CellType(made) if cell.cell_contents is loaded[_ENTRY] else cell
         for cell in entry.__closure__ or ()
     )
-    table = getattr(ctypes.CDLL(path), _TABLE)
     table.restype = ctypes.c_void_p
     return Library(like(entry, entry_code, cells), path, table(), recorder)
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Have torch build in a cache of ours, or in a folder that goes once the library is loaded."""
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as own:
+        _hook().build_in(str(builds.kept() or own))
+        try:
+            yield
+        finally:
+            _hook().build_in("")
+
+
+@cache
+def _hook() -> Hook:
+    from torch._inductor import codecache
+
+    hook = Hook("")  # asks nobody
+    hook.compiler(codecache)
+    return hook
 
 
 def _binds(statement: ast.stmt, names: tuple[str, ...]) -> bool:

@@ -368,10 +368,13 @@ def test_partitions_that_are_replayed(tmp_path: Path) -> None:
 def test_a_cpp_wrapper(
     compiled_cpp: Callable[[str], Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is compiled once more; the library of the same probes is loaded again as it is."""
+    """It is compiled once more, and not in Inductor's cache, which stays as it is; the library of
+    the same probes is loaded again."""
     graph = compiled_cpp("mlp").graphs[0]
     module = load(graph.source.encode(), tmp_path)
     plain = call_module(module, graph.args)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
     code, (cell,) = module.call.__code__, module.call.__closure__
     entry = cell.cell_contents
     with rewriter.probing() as outer:
@@ -389,6 +392,7 @@ def test_a_cpp_wrapper(
     assert len(again.runs) == 1
     assert call_module(module, graph.args) == plain
     assert (len(outer.runs), len(again.runs)) == (2, 1)
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
     assert module.call.__code__ is code
     assert cell.cell_contents is entry
 

@@ -116,6 +116,10 @@ class Hook:
 
         module.__dict__["cache_dir"] = cache_dir
 
+    def build_in(self, folder: str) -> None:
+        """Have this thread build C++ in a folder from now on; empty: where torch does."""
+        self._here.build = folder
+
     def note(self, event: str, arguments: "tuple[Any, ...]") -> None:
         """An audit hook: remembers which files were read or written, which may hold compiled code.
         Their names tell which piece of a model a wrapper is for."""
@@ -166,7 +170,7 @@ class Hook:
             raise RuntimeError(answer["error"])
         if "text" not in answer:
             return None
-        self._here.build = answer.get("build", "")
+        self.build_in(answer.get("build", ""))
         if self._here.build:
             _import_recorder()  # the text loads it
         tree = placed(answer["text"], answer["lines"], path)

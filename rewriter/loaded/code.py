@@ -56,7 +56,13 @@ def is_of(source: Source, path: str, code: CodeType) -> bool:
     with garbage.paused():
         # The whole module: imports in it affect how names are called.
         module = compile(source.data, path, "exec", dont_inherit=True)
-    return any(is_same(one, code) for one in _nested(module))
+    return _unused(code) in _nested(module)
+
+
+def _unused(code: CodeType) -> CodeType:
+    """A copy without what Python 3.11 and later learned while it ran, and compares as well."""
+    constants = (_unused(x) if isinstance(x, CodeType) else x for x in code.co_consts)
+    return code.replace(co_consts=tuple(constants))
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -90,26 +96,3 @@ def probed_functions(
     functions = functions_of(own)
     own.update(names)  # they call each other by the functions that are loaded
     return {x: y for x, y in functions.items() if recorders.keys() & {*y.__code__.co_names}}
-
-
-# Not the code objects themselves: Python 3.11 also compares what they learned while running.
-_FIELDS = (
-    *("co_name", "co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_flags"),
-    *("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_firstlineno"),
-)
-
-
-def is_same(one: CodeType, other: CodeType) -> bool:
-    """Whether two code objects were compiled from the same text at the same line."""
-    if any(getattr(one, name) != getattr(other, name) for name in _FIELDS):
-        return False
-    if len(one.co_consts) != len(other.co_consts):
-        return False
-    return all(
-        is_same(a, b) if isinstance(a, CodeType) and isinstance(b, CodeType) else _is_equal(a, b)
-        for a, b in zip(one.co_consts, other.co_consts, strict=True)
-    )
-
-
-def _is_equal(a: object, b: object) -> bool:
-    return type(a) is type(b) and repr(a) == repr(b)  # for NaN, and 0 of either sign

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact
@@ -101,9 +104,27 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if arguments.against == EAGER:
         why += "; and its compiled functions as plain Python, too"
         environment = {EAGER_CALLS: str(_COMPARED)}
-    second = runs.run("values", everything, why, environment=environment)
+    with _checks_imported_meanwhile():
+        second = runs.run("values", everything, why, environment=environment)
     pieces = [second, *_further(runs, second, everything)]
     return _conclude(arguments, runs, [first, *pieces], everything, right)
+
+
+@contextmanager
+def _checks_imported_meanwhile() -> Iterator[None]:
+    """Import what checks launches, with torch, while the program runs: it takes as long as the
+    program's own import."""
+
+    def load() -> None:
+        with suppress(ImportError):  # said where it is needed
+            import_module("rewriter.verification.verify")
+
+    thread = threading.Thread(target=load, name="imports")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[ProbedRun]:

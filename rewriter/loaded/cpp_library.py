@@ -54,20 +54,16 @@ class Library:
 
     def record(self, directory: Path, *, quiet: bool) -> CppRecording:
         """Record calls that begin from now on."""
-        if _RECORDED.get(self.path) != str(directory):
-            done = self.record_into(directory, quiet=quiet)
-            _RECORDED[self.path] = str(directory) if done else ""
-        return CppRecording(self, str(directory))
+        recording = CppRecording(self, str(directory))
+        if _RECORDED.get(self.path) != recording.directory:
+            is_recorded = self.record_into(recording.directory, quiet=quiet)
+            _RECORDED[self.path] = recording.directory if is_recorded else ""
+        return recording
 
-    def record_into(self, directory: Path | None, *, quiet: bool) -> bool:
+    def record_into(self, directory: str | None, *, quiet: bool) -> bool:
         """Record into a directory, or nowhere. Returns whether it does."""
         path = None if directory is None else fsencode(directory)
-        done = self.recorder.inductor_rewriter_record_into(self.table, path, int(quiet))
-        return bool(done)
-
-    def finish(self) -> None:
-        """Wait until all calls that ended are written."""
-        self.recorder.inductor_rewriter_finish(self.table)
+        return bool(self.recorder.inductor_rewriter_record_into(self.table, path, int(quiet)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class CppRecording:
 
     def end(self) -> None:
         """Wait until all calls that ended are written."""
-        self.probed.finish()
+        self.probed.recorder.inductor_rewriter_finish(self.probed.table)
 
     def close(self) -> None:
         """Stop recording, unless the library already records for another block."""

@@ -25,10 +25,11 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
     if not number:
         reasons = dict.fromkeys(call.reason for call in calls if call.reason)
         return Examined(notes=tuple(f"no call against eager: {x}" for x in reasons) * is_asked)
+    others = next((f"; others were not compared: {x.reason}" for x in calls if x.reason), "")
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "
-        "are what the whole graph gives from the inputs of the call",
-        outputs_agree=number == sum(len(call.outputs) for call in calls),
+        f"are what the whole graph gives from the inputs of the call{others}",
+        outputs_agree=not others and number == sum(len(call.outputs) for call in calls),
     )
 
 

@@ -185,12 +185,14 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
     if kind is not None and received.dtype_of(row) not in (None, kind.dtype):
         wants = str(kind.dtype).removeprefix("torch.")
         return OutputCheck(row.arg, statement, Comparison(0, 0), f"it is {row.dtype}, not {wants}")
-    comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
     if left.unwritten is not None:
-        bound = value_of(node, evaluator).bound()
-        unknown = left.unwritten & torch.isfinite(bound).reshape(left.unwritten.shape)
-        if bool(unknown.any()):
-            return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(unknown))
+        wanted = left.unwritten
+        if evaluator.is_undefined(node):
+            bound = value_of(node, evaluator).bound()
+            wanted = wanted & torch.isfinite(bound).reshape(wanted.shape)
+        if bool(wanted.any()):
+            return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(wanted))
+    comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
     return OutputCheck(row.arg, statement, comparison)
 
 
@@ -263,7 +265,7 @@ def _left_alone(
     wrong: Sequence[OutputCheck],
     known: Mapping[tuple[int, int], LaunchCheck],
 ) -> tuple[LaunchCheck | None, OutputCheck | None]:
-    """The launch that wrote a wrong result last, if it could not be checked, and all that it read
+    """The launch that wrote a wrong result last, if that could not be checked, and all that it read
     was checked: it computes something else, or it was given something else."""
     for output in wrong:
         node = results.writers.get(output.name)
@@ -273,7 +275,9 @@ def _left_alone(
         steps = [run.steps[x.step] for x in node.origins]
         made = [known.get((x.launch, x.iteration)) for x in steps if x.launch is not None]
         is_fed = all(one is not None and one.outcome == "agrees" for one in made)
-        if check is not None and check.outcome == "unchecked" and is_fed:
+        if check is None or not is_fed or check.outcome == "differs":
+            continue
+        if output.name not in {dataflow.variable(one.arg) for one in check.results}:
             return check, output
     return None, None
 

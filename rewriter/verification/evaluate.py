@@ -100,6 +100,19 @@ class Evaluator:
         """The statement of a node, or of the one that it is a view or a copy of."""
         return self._graph.statement(self._graph.base(name))
 
+    def is_undefined(self, name: str) -> bool:
+        """Whether a node may have values that nothing defines, as `torch.empty` returns them."""
+        seen, todo = set[str](), [name]
+        while todo:
+            node = self._graph.nodes.get(one := todo.pop())
+            if node is None or one in seen:
+                continue
+            if "empty" in node.operator:
+                return True
+            seen.add(one)
+            todo += map(self._graph.base, node.reads)
+        return False
+
     def value(self, name: str) -> Any:
         """The value of a node. Raises `UncheckedError` if it cannot be computed."""
         wanted = [name]

@@ -78,18 +78,21 @@ class CallResults:
         name = dataflow.output_variable(row.arg)
         parts = self._parts.get(name, [])
         row = renamed(row, name)
-        if kind is None or kind.numel in (None, row.size) or len(parts) < 2:
-            return Left(row, received.load(self._run, row))
-        if any(None in x for x in (kind.shape, kind.stride)) or not kind.stride:
-            raise UncheckedError(f"how {name} lies in memory is not known")
+        whole = Left(row, received.load(self._run, row))
+        if kind is None or kind.numel in (None, row.size) or not parts:
+            return whole
         shape = tuple(x or 0 for x in kind.shape)
         stride = self._stride(name, shape)
-        if not stride:
-            stride = tuple(x or 0 for x in kind.stride)
-            if any(_lies_otherwise(part, shape, stride) for part, _ in parts):
-                raise UncheckedError(f"how {name} lies in memory is not known")
-        whole = structs.replace(row, shape=shape, stride=stride, file="")
-        return self._assembled(whole, parts, None)
+        is_seen = bool(stride)  # by a launch that was given all of it
+        stride = stride or tuple(x or 0 for x in kind.stride)
+        if len(parts) == 1 and (row.size > (kind.numel or 0) or 0 in (stride or (0,))):
+            return whole  # of a larger buffer, or expanded
+        if None in kind.shape or not stride or (not is_seen and None in kind.stride):
+            raise UncheckedError(f"how {name} lies in memory is not known")
+        if not is_seen and any(_lies_otherwise(part, shape, stride) for part, _ in parts):
+            raise UncheckedError(f"how {name} lies in memory is not known")
+        row = structs.replace(row, shape=shape, stride=stride, file="")
+        return self._assembled(row, parts, None)
 
     def _stride(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """How a buffer lies in memory by what launches were given, where that is not as the graph

@@ -13,9 +13,11 @@ torch = pytest.importorskip("torch")
 import dumps  # noqa: E402
 from rewriter.dump import dataflow, graphs  # noqa: E402
 from rewriter.dump.reading import open_dump  # noqa: E402
+from rewriter.dump.rows import renamed  # noqa: E402
 from rewriter.verification import left  # noqa: E402
 from rewriter.verification.arguments import as_recorded  # noqa: E402
 from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
+from rewriter.verification.graph_types import TensorType  # noqa: E402
 from rewriter.verification.types import Checked, LaunchCheck  # noqa: E402
 
 KIND = '"f32[4, 8][8, 1]cpu"'
@@ -248,3 +250,40 @@ def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) ->
     (row, _) = results._parts["buf0"][0]
     assert left._lies_otherwise(row, shape, tuple(first))
     assert not left._lies_otherwise(row, shape, tuple(last))
+
+
+def test_a_wrong_result_that_was_not_checked_names_the_launch_that_wrote_it(tmp_path: Path) -> None:
+    """Other results of the launch may have been checked, and be right."""
+    call = _of_wrapper(tmp_path, "buf1", "", GRAPH.replace("(mul, 1)", "(mul, 2)"))
+    assert [one.name for one in call.wrong] == ["buf0"]
+    assert call.first is not None
+    assert call.first.launch == 0
+
+
+def test_a_part_that_no_launch_writes_is_found_whatever_its_graph_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package's graph has no strides, and may have weights that no launch was given."""
+    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    part = {"shape": [4, 5], "stride": [8, 1], "numel": 20, "file": "part.pt"}
+    label = ["out", "buf1", "reinterpret_tensor(buf0, (4, 5), (8, 1), 0)"]
+    facts = {"kind": "cpp", "scope": "call"}
+    launches = [
+        dumps.launch(0, "cpp_a", [], [dumps.value("buf1", "out", **part)], buffers={"buf1": "buf0"},
+                     after=[label], **facts),
+        dumps.launch(1, "cpp_b", [dumps.value("buf0", shape=[4, 8], stride=[8, 1], numel=32)],
+                     [dumps.value("buf3", "out")], **facts),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    torch.save(torch.ones(4, 5), dump / "rank0/run0/part.pt")
+    (run,) = open_dump(dump).runs
+    nodes = dataflow.trace(run)
+    results = left.CallResults(run, nodes, nodes[-1])
+    (row, _) = results._parts["buf0"][0]
+    named = renamed(row, "0: buf0")
+    found = results.returned(named, TensorType(torch.float32, (4, 8), ()))
+    assert found.unwritten is not None
+    assert found.unwritten.nonzero()[:, 1].unique().tolist() == [5, 6, 7]
+    # Of a larger buffer, or of one that the launch was given as it is, nothing is missing.
+    assert results.returned(named, TensorType(torch.float32, (4, 4), ())).unwritten is None
+    assert results.returned(named, TensorType(torch.float32, (4, 5), ())).unwritten is None

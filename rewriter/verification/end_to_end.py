@@ -249,7 +249,8 @@ def _first(
                 continue
             if comparison.agrees:
                 continue
-            wrong = _received(run, graph, evaluator, step, node)
+            own = {node_of(statement) for statement in check.computes}
+            wrong = _received(run, graph, evaluator, step, node, own)
             if wrong is not None:
                 by, output = wrong
                 for other in checks:
@@ -323,13 +324,13 @@ def _fed_unwritten(
 
 
 def _received(
-    run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str, own: set[str]
 ) -> tuple[tuple[int, int], OutputCheck] | None:
     """An input of a launch that is not the node it should be, to compute `node`; with the launch
-    and iteration that wrote it."""
+    and iteration that wrote it. `own` are nodes that the launch computes itself."""
     flow = dataflow.Flow(run)
     given = received.given(run.rows(step))
-    missing = {graph.base(name) for name in graph.nodes[node].reads} & graph.nodes.keys()
+    missing = {graph.base(name) for name in graph.nodes[node].reads} & graph.nodes.keys() - own
     wrong: list[tuple[TensorRow, str, Comparison]] = []
     for row in given.values():
         compared = []

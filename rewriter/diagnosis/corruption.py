@@ -96,7 +96,10 @@ def _finding(one: Changed) -> Finding:
     first = "the inputs" if before.step.launch is None else f"#{before.step.launch}"
     only = one.between[0] if len(one.between) == 1 else None
     certainty: Certainty = "likely"
-    if only is not None and _is_given(run, only, name):
+    index = None if only is None else only.launch
+    launch = located(run)[0].get(index)
+    memory = {name, dataflow.buffer_of(run.launch_row(index), name)}
+    if launch is not None and any({x.name, x.buffer} & memory for x in launch.args):
         certainty = "shown"
         what = f"changes {name}, which it is only given to read"
     elif only is step:
@@ -128,20 +131,7 @@ def _finding(one: Changed) -> Finding:
         others = one.between[:_NAMED]
         names = ", ".join(f"#{x.launch} {x.kernel}" for x in others)
         text.append(f"launches in between: {names or 'none'}")
-    return finding_at(
-        run,
-        only or step,
-        "corrupted",
-        what,
-        "shown by the values that were recorded on both sides",
-        certainty,
-        text=text,
-        others=tuple(x.launch for x in others if x.launch is not None),
-    )
-
-
-def _is_given(run: RunDump, step: RunStep, name: str) -> bool:
-    """Whether a launch is given the memory of a variable."""
-    launch = located(run)[0].get(step.launch)
-    buffer = dataflow.buffer_of(run.launch_row(step.launch), name)
-    return launch is not None and any({x.name, x.buffer} & {name, buffer} for x in launch.args)
+    shown = "shown by the values that were recorded on both sides"
+    indices = tuple(x.launch for x in others if x.launch is not None)
+    at = only or step
+    return finding_at(run, at, "corrupted", what, shown, certainty, text=text, others=indices)

@@ -64,7 +64,8 @@ class Evidence:
             if name not in named:
                 producer = self._producer(name, root) if role != "out" and is_tensor else None
                 model = in_model(self._run, name)
-                saved, after = self._saved(name, producer), self._after(name)
+                saved = self._saved(name, producer)
+                after = next((x for x in dataflow.results(self.rows) if x.arg == name), None)
                 yield VerdictArgument(name, role, after, producer, model=model, saved=saved)
 
     def with_results(self) -> Iterator[VerdictArgument]:
@@ -97,9 +98,6 @@ class Evidence:
             if name not in seen:
                 seen.add(name)
                 yield role, name, dataflow.buffer_of(self.facts, name), True
-
-    def _after(self, name: str) -> ValueRow | None:
-        return next((x for x in dataflow.results(self.rows) if x.arg == name), None)
 
     def _sources(self) -> dict[str, Producer]:
         """The producers by argument, as far as the recorded values show them."""

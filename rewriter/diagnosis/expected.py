@@ -59,16 +59,10 @@ class ComparedCall:
             what = f"wrong outputs: {compared} of {self.run.name} agree with what is expected"
             return Examined(ruled_out=what)
         names = ", ".join(one.label for one in self.wrong[:_LISTED])
-        finding = Finding(
-            "outputs",
-            f"{len(self.wrong)} of {compared} ({names}) are not as expected",
-            "shown by the outputs that are right",
-            artifact=self.run.artifact,
-            run=self.run.name,
-            text=tuple(one.line for one in self.wrong[:_LISTED]),
-            whole=True,
-        )
-        return Examined((finding,))
+        what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
+        text = tuple(one.line for one in self.wrong[:_LISTED])
+        shown = "shown by the outputs that are right"
+        return Examined((Finding.of_call(self.run, "outputs", what, shown, text=text),))
 
 
 def load_expected(path: Path) -> list[torch.Tensor | None]:
@@ -103,8 +97,10 @@ def compare_outputs(
         last = dataflow.outputs(nodes)
         if last is None:
             continue
-        sizes = [one.size if isinstance(one, TensorRow) else None for one in last.returned]
-        seen.append(f"{run.name}: {', '.join(map(_words, last.returned))}")
+        rows = [one if isinstance(one, TensorRow) else None for one in last.returned]
+        sizes = [one and one.size for one in rows]
+        words = (f"{one.arg} {list(one.shape)}" if one else "no tensor" for one in rows)
+        seen.append(f"{run.name}: {', '.join(words)}")
         if len(sizes) >= len(expected) and all(
             want is None or have is None or want.numel() == have
             for want, have in zip(expected, sizes, strict=False)
@@ -121,10 +117,6 @@ def compare_outputs(
         hint="Save the outputs of the call in their order, and None for one that is not to be "
         "compared: torch.save([output, None], FILE).",
     )
-
-
-def _words(row: object) -> str:
-    return f"{row.arg} {list(row.shape)}" if isinstance(row, TensorRow) else "no tensor"
 
 
 def _compared(

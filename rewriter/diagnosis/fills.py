@@ -10,6 +10,7 @@ what was not written, it is the caller who reads it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -122,13 +123,12 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
 
     Raises `RewriterError` where a dump is not as a runtime writes it.
     """
-    a, b = open_dump(first), open_dump(second)
-    pairs = list(_paired(a, b))
     differences: list[Difference] = []
     launches = calls = 0
     apart: dict[str, list[str]] = {}  # names of calls, by why they cannot be compared
-    for pair in pairs:
-        if names := _other_inputs(pair):
+    for pair in _paired(open_dump(first), open_dump(second)):
+        mine, theirs = ({x.arg: x.digest for x in dataflow.tensors(run.inputs)} for run in pair)
+        if names := [name for name, digest in mine.items() if theirs.get(name) != digest]:
             why = f"the two runs were given other inputs ({', '.join(names[:3])})"
             apart.setdefault(why, []).append(pair.first.name)
             continue
@@ -148,17 +148,11 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
             behind = "".join(f" behind launch #{launch}" for launch in last)
             why = f"the two runs did not launch the same{behind}"
             apart.setdefault(why, []).append(pair.first.name)
-    return FillComparison(
-        tuple(differences),
-        launches,
-        calls,
-        tuple(f"{_first_of(names)}: {why}" for why, names in apart.items()),
-    )
-
-
-def _first_of(names: Sequence[str]) -> str:
-    more = len(names) - 1
-    return names[0] + (f" and {counted(more, 'other call')}" if more else "")
+    reasons = []
+    for why, (name, *others) in apart.items():
+        also = f" and {counted(len(others), 'other call')}" if others else ""
+        reasons.append(f"{name}{also}: {why}")
+    return FillComparison(tuple(differences), launches, calls, tuple(reasons))
 
 
 def varying(differences: Sequence[Difference], first: Path, again: Path) -> tuple[Difference, ...]:
@@ -231,19 +225,19 @@ def judge(
     """
     found: list[UnwrittenRead | LeftUnwritten] = []
     known: dict[Place | None, Difference] = {one.place: one for one in differences}
-    flows: dict[str, list[FlowNode]] = {}  # by the call, as the next
-    returned: dict[str, dict[int, set[str]]] = {}
+    flows: dict[str, tuple[list[FlowNode], dict[int, set[str]]]] = {}  # by the call
     for again in _again(differences, first, second):
-        one, run = again.difference, again.difference.pair.first.name
+        one, run = again.difference, again.difference.pair.first
         if (read := _judged(again)) is not None:
             found.append(read)
             continue
-        if run not in returned:
-            flows[run] = dataflow.trace(one.pair.first)
-            returned[run] = _returned(one.pair.first, flows[run])
-        names = returned[run].get(one.steps[0].position, set())
-        for left in _left(again, names):
-            place = _first_writer(one.pair.first, flows[run], one.steps[0].position, left.name)
+        if run.name not in flows:
+            nodes = dataflow.trace(run)
+            flows[run.name] = nodes, _returned(run, nodes)
+        nodes, returned = flows[run.name]
+        at = one.steps[0].position
+        for left in _left(again, returned.get(at, set())):
+            place = _first_writer(run, nodes, at, left.name)
             if place in known:
                 found.append(replace(left, difference=known[place]))
     order = {place: number for number, place in enumerate(known)}
@@ -253,6 +247,9 @@ def judge(
 def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:
     """What is unwritten of the results of a launch that are `returned`, and no later launch writes:
     by this launch, or by one before that it updates in place."""
+    given = [_compare(again.pair, *rows) for rows in again.rows if rows[0].phase == "before"]
+    # What another launch computed from a filling may hold it, too: a copy of a running sum does.
+    passed = {x for one in given if one is not None and one.computed for x in one.filled}
     for row, other in again.rows:
         if not row.is_result or row.arg not in returned:
             continue
@@ -260,16 +257,9 @@ def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:
         if compared is None or compared.left is None:
             continue
         filling, index = compared.left
-        if not _passes_on(again, filling):
+        if filling not in passed:
             count = compared.filled[filling]
             yield LeftUnwritten(again.difference, row.arg, filling, count, row.size, index)
-
-
-def _passes_on(again: _Again, filling: Filling) -> bool:
-    """Whether a launch was given this filling in a value that another one computed from it, such as
-    a running sum: a copy holds it, too."""
-    given = (_compare(again.pair, *rows) for rows in again.rows if rows[0].phase == "before")
-    return any(x is not None and x.computed and filling in x.filled for x in given)
 
 
 def _first_writer(
@@ -303,14 +293,13 @@ def _returned(run: RunDump, nodes: Sequence[FlowNode]) -> dict[int, set[str]]:
 
 def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
     """The same calls: of the same wrapper, by the same rank, in the order of its calls."""
-    counts: dict[tuple[object, ...], int] = {}
 
     def keyed(dump: Dump) -> dict[tuple[object, ...], RunDump]:
-        counts.clear()
+        counts: Counter[tuple[object, ...]] = Counter()
         known: dict[tuple[object, ...], RunDump] = {}
         for run in dump.runs:
             which = (run.rank, run.sha256, run.facts.call, run.copy)
-            counts[which] = counts.get(which, -1) + 1
+            counts[which] += 1
             known[(*which, counts[which])] = run
         return known
 
@@ -318,12 +307,6 @@ def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
     for key, run in keyed(a).items():
         if key in others:
             yield Pair(run, others[key])
-
-
-def _other_inputs(pair: Pair) -> list[str]:
-    """The inputs of a call that differ between the runs."""
-    first, second = ({row.arg: row.digest for row in dataflow.tensors(run.inputs)} for run in pair)
-    return [name for name, digest in first.items() if second.get(name) != digest]
 
 
 def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
@@ -388,10 +371,10 @@ def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
     if row.shape != other.shape:
         shapes = [f"a shape of {list(one.shape)}" for one in (row, other)]
         return _Compared(max(row.size, other.size), Element(row.arg, (), shapes[0], shapes[1]), {})
-    loaded = [_load(run, one) for run, one in zip(pair, (row, other), strict=True)]
-    if loaded[0] is None or loaded[1] is None:
+    a, b = (saved.load_row(run.path, x) for run, x in zip(pair, (row, other), strict=True))
+    if a is None or b is None or max(a.nbytes, b.nbytes) > _MOST:
         return None
-    return compare_values(row.arg, loaded[0], loaded[1])
+    return compare_values(row.arg, a, b)
 
 
 def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
@@ -443,11 +426,6 @@ def _index(place: int, tensor: torch.Tensor) -> tuple[int, ...]:
     if not tensor.dim():
         return ()
     return tuple(int(x) for x in torch.unravel_index(torch.tensor(place), tensor.shape))
-
-
-def _load(run: RunDump, row: TensorRow) -> torch.Tensor | None:
-    tensor = saved.load_row(run.path, row)
-    return tensor if tensor is not None and tensor.nbytes <= _MOST else None
 
 
 def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:

@@ -15,7 +15,7 @@ from rewriter.core.labels import short
 from rewriter.core.text import counted, percent
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.names import SourceLine, listed
-from rewriter.dump.reading import label
+from rewriter.dump.reading import RunDump, label
 from rewriter.locate.types import Launch
 from rewriter.verification.types import LaunchCheck
 
@@ -95,17 +95,15 @@ class Finding:
         cls, path: Path, run: str, launch: Launch, kind: FindingKind, what: str, **more: Any
     ) -> Finding:
         """A finding about a launch that the text of the wrapper at a path shows."""
-        return cls(
-            kind,
-            what,
-            BY_TEXT,
-            artifact=path.name,
-            run=run,
-            launch=launch.index,
-            kernel=launch.kernel,
-            line=launch.line,
-            **more,
-        )
+        facts = {"launch": launch.index, "kernel": launch.kernel, "line": launch.line}
+        return cls(kind, what, BY_TEXT, artifact=path.name, run=run, **{**facts, **more})
+
+    @classmethod
+    def of_call(
+        cls, run: RunDump, kind: FindingKind, what: str, shown: str, **more: Any
+    ) -> Finding:
+        """A finding about a call as a whole: `what` is a complete sentence."""
+        return cls(kind, what, shown, artifact=run.artifact, run=run.name, whole=True, **more)
 
     @property
     def label(self) -> str:
@@ -204,13 +202,6 @@ class Diagnosis:
         )
 
 
-def _position(finding: Finding) -> int:
-    """The position in the call: inputs come before all launches, outputs after them."""
-    if finding.launch is not None:
-        return finding.launch
-    return -1 if finding.kind in ("inputs", "nan") else sys.maxsize
-
-
 # The order of findings about the same launch, from cause to effect: memory faults, then what it
 # computes, then what became of it.
 _ORDER: Sequence[FindingKind] = (
@@ -227,11 +218,13 @@ def ranked(findings: Sequence[Finding], order: Sequence[str]) -> tuple[Finding, 
     sure: Sequence[Certainty] = ("shown", "likely", "possible")
 
     def key(finding: Finding) -> tuple[bool, bool, int, int, int, int, int]:
+        # Inputs come before all launches, outputs after them.
+        outside = -1 if finding.kind in ("inputs", "nan") else sys.maxsize
         return (
             finding.symptom,
             finding.certainty == "possible",
             calls.get(finding.run, -1),
-            _position(finding),
+            outside if finding.launch is None else finding.launch,
             finding.iteration,
             _ORDER.index(finding.kind),
             sure.index(finding.certainty),

@@ -108,38 +108,22 @@ def with_watched(
     pairs = zip(end.findings, crashes, strict=True)
     crashed = (_with_suspects(*pair, dump, watched) for pair in pairs)
     clean = ", ".join(f"{x.one.title} on {x.values}" for x in watched if x.is_clean)
-    return replace(
-        end,
-        findings=(*_findings(watched), *crashed),
-        ruled_out=f"stores outside of a kernel's own array: none under AddressSanitizer, {clean}"
-        if clean
-        else end.ruled_out,
-        notes=(*end.notes, *_notes(watched)),
+    shown = "shown by AddressSanitizer, under which it ran alone, on"
+    found = (
+        finding_at(x.one.run, x.one.step, "bounds", x.found, f"{shown} {x.values}", text=x.text)
+        for x in watched
+        if x.found
     )
-
-
-def _findings(watched: Sequence[Watched]) -> Iterator[Finding]:
-    """A finding for each launch that accesses memory outside of an array of its own."""
-    for one in watched:
-        if one.found:
-            yield finding_at(
-                one.one.run,
-                one.one.step,
-                "bounds",
-                one.found,
-                f"shown by AddressSanitizer, under which it ran alone, on {one.values}",
-                text=one.text,
-            )
-
-
-def _notes(watched: Sequence[Watched]) -> Iterator[str]:
-    """Which launches could not be run alone, and why."""
-    for one in watched:
-        if one.unknown:
-            yield (
-                f"{one.one.title} has an array of its own ({one.one.array}); whether it stores "
-                f"outside of it was not shown: {one.unknown}"
-            )
+    notes = (
+        f"{x.one.title} has an array of its own ({x.one.array}); whether it stores outside of it "
+        f"was not shown: {x.unknown}"
+        for x in watched
+        if x.unknown
+    )
+    ruled_out = f"stores outside of a kernel's own array: none under AddressSanitizer, {clean}"
+    ruled_out = ruled_out if clean else end.ruled_out
+    both = (*found, *crashed)
+    return replace(end, findings=both, ruled_out=ruled_out, notes=(*end.notes, *notes))
 
 
 def _with_suspects(

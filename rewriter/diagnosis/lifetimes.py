@@ -138,7 +138,8 @@ class _Text:
             what = f"reads {name}, which is deleted before it"
         elif kind == "stale":
             what = f"reads {name} after another buffer took its memory over"
-            others = tuple(x.index for x in after if _reads_stale(x, name))
+            stale = [(x.index, y) for x in after for y in x.args if y.hazard == "stale"]
+            others = tuple(dict.fromkeys(x for x, y in stale if variable(y.name) == name))
             text.append(f"{name} lies in the memory of {argument.buffer}")
             text += [f"the call returns {name}"] if name in self.outdated else []
         elif writers:
@@ -184,17 +185,13 @@ class _Text:
                 if (copy := self._copy(name, kind)) is not None:
                     yield self._lost(*copy, f"{name}, which the call returns")
                     continue
+                path = self.wrapper.path.name
+                what = f"the wrapper {beginning(path)} returns {name}, and {_RETURNED[kind]}"
                 yield Finding(
-                    kind,
-                    f"the wrapper {beginning(self.wrapper.path.name)} returns {name}, and "
-                    f"{_RETURNED[kind]}",
-                    BY_TEXT,
-                    artifact=self.wrapper.path.name,
-                    run=self.run,
+                    kind, what, BY_TEXT, artifact=path, run=self.run, whole=True,
                     kernel="the return of the call",
                     text=() if hazard != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
-                    whole=True,
-                )
+                )  # fmt: skip
 
     def _reads_first(self, launch: Launch, position: int) -> bool:
         return reads_first(self.sources.get(launch.kernel, ""), position)
@@ -237,10 +234,6 @@ class _Text:
         lines = self.lines.get(launch.index, ())
         path, run = self.wrapper.path, self.run
         return Finding.in_text(path, run, launch, kind, what, lines=lines, **more)
-
-
-def _reads_stale(launch: Launch, name: str) -> bool:
-    return any(one.hazard == "stale" and variable(one.name) == name for one in launch.args)
 
 
 def reads_first(text: str, position: int) -> bool:

@@ -135,12 +135,16 @@ class _OriginVerdicts:
         run = self._run
         evidence = Evidence(self._dump, run, node.step, self._flow)
         arguments = tuple(self._arguments(evidence, node, rows))
+        places = [where(run.path, row, what) if self._values else "" for row in rows]
         return replace(
             Verdict.of(self._dump, run, node.place, state, arguments),
             on_gpu=evidence.on_gpu(arguments),
             call=self._calls.words(run),
             number=self._calls.number(run),
-            held=tuple(self._held(row, what) for row in rows),
+            held=tuple(
+                Held(row.arg, what, row.count(what), row.numel or 0, place)
+                for row, place in zip(rows, places, strict=True)
+            ),
             captured=any(row.captured for row in rows),
             followed=self._followed(node, rows, what),
             passed_on=tuple(self._passed_on(node)) if what == "nan" else (),
@@ -161,10 +165,6 @@ class _OriginVerdicts:
             written = dataflow.tensors(dataflow.results(self._flow.rows(later)))
             if (row := next((row for row in written if row.nan), None)) is not None:
                 yield Producer.of(later.place, row)
-
-    def _held(self, row: TensorRow, what: What) -> Held:
-        place = where(self._run.path, row, what) if self._values else ""
-        return Held(row.arg, what, row.count(what), row.numel or 0, place)
 
     def _arguments(
         self, evidence: Evidence, node: FlowNode, rows: Sequence[TensorRow]
@@ -327,25 +327,20 @@ def _zeros(
         return ""
     divides = [word for word in _DIVISIONS if word in words]
     logarithms = [word for word in _LOGARITHMS if word in words]
+    computed, why = divides, "what is divided by 0 is infinite"
     if verdict.state != "infinite":
-        computed, why = divides, "0 divided by 0 is NaN"
+        why = "0 divided by 0 is NaN"
     elif logarithms:
         computed, why = logarithms, "a logarithm of 0 is -Inf"
-    else:
-        computed, why = divides, "what is divided by 0 is infinite"
-    if not computed:
-        return ""
-    named = ", ".join(zeros[:3])
-    return f"By its name the kernel computes {computed[0]}: {why}, and there is a 0 in {named}."
+    named = f"there is a 0 in {', '.join(zeros[:3])}"
+    return f"By its name the kernel computes {computed[0]}: {why}, and {named}." if computed else ""
 
 
 def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]) -> Iterator[str]:
     """Notes about functions of the kernel that are NaN for some of the values it read."""
     if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
         return
-    words = {
-        word for name in (verdict.kernel, *verdict.origins) for word in re.split(r"[._]", name)
-    }
+    words = set(re.split(r"[._ ]", " ".join((verdict.kernel, *verdict.origins))))
     if note := _zeros(verdict, words, read):
         yield note
         # The derivative of a square root or a logarithm is a division.

@@ -83,9 +83,12 @@ def origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
         reaching = (x for x in (first, *steps) if known & _reached(flow, x))
         yield next(reaching, first) if known else first
         return
+    last = dataflow.outputs(flow.nodes)
+    given = () if last is None else last.returned  # some may be inputs of the call, as they are
     for origin in (first, *steps):
-        returned = origin.state == "given" and _returns(flow, origin.rows)
-        yield replace(origin, absorbed=origin.state != "read" and not returned)
+        returned = any(NoResult(f"the input {row.arg}", True) in given for row in origin.rows)
+        is_passed = origin.state == "given" and returned
+        yield replace(origin, absorbed=origin.state != "read" and not is_passed)
 
 
 def _steps_with_nan(run: RunDump, flow: Flow, allowed: Allowed) -> Iterator[Origin]:
@@ -149,13 +152,6 @@ def _reached(flow: Flow, origin: Origin) -> set[int]:
         if any(x.step in reached and _has_nan(flow, x) for x in node.origins):
             reached.add(node.step.position)
     return reached
-
-
-def _returns(flow: Flow, rows: Sequence[TensorRow]) -> bool:
-    """Whether a call returns one of these inputs as it is."""
-    last = dataflow.outputs(flow.nodes)
-    returned = () if last is None else last.returned
-    return any(NoResult(f"the input {row.arg}", True) in returned for row in rows)
 
 
 def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:

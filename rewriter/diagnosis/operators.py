@@ -39,13 +39,9 @@ def _findings(run: RunDump, step: RunStep) -> Iterator[Finding]:
         written = [x.name for x in own if is_written(x)]
         read = [x.name for x in own if x.name not in written]
         if written and read:
-            yield finding_at(
-                run,
-                step,
-                "aliased",
+            what = (
                 f"is given {name} as {read[0]}, which it reads, and as {written[0]}, which it "
-                "writes: where it writes before it has read all, its results are wrong",
-                "shown by its schema and its call",
-                "likely",
-                text=(row.schema,),
+                "writes: where it writes before it has read all, its results are wrong"
             )
+            shown = "shown by its schema and its call"
+            yield finding_at(run, step, "aliased", what, shown, "likely", text=(row.schema,))

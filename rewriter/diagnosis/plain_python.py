@@ -55,9 +55,7 @@ def of_calls(calls: Sequence[EagerCall], graphs: Graphs, dump: Dump) -> Examined
         )
     differing = [one for one in calls if one.problems]
     first = {(one.function, one.file, one.line, one.part): one for one in reversed(differing)}
-    findings = tuple(
-        _finding(one, _forward(one, calls), graphs, dump) for one in reversed(first.values())
-    )
+    findings = tuple(_finding(one, calls, graphs, dump) for one in reversed(first.values()))
     notes = [TWICE]
     reasons = dict.fromkeys((one.place, one.part, one.reason) for one in calls if one.reason)
     notes += [
@@ -80,18 +78,13 @@ def _ruled_out(calls: Sequence[EagerCall]) -> str:
     )
 
 
-def _forward(call: EagerCall, calls: Sequence[EagerCall]) -> list[EagerCall]:
-    """The call whose gradients these are: its backward reads what that saved."""
-    if call.part != "gradients":
-        return []
-    return [one for one in calls if one.part == "call" and one.key == call.key]
-
-
-def _finding(call: EagerCall, forward: Sequence[EagerCall], graphs: Graphs, dump: Dump) -> Finding:
-    runs = call.runs(dump)
-    step, why = graphs.step([run.name for one in (*forward, call) for run in one.runs(dump)])
+def _finding(call: EagerCall, calls: Sequence[EagerCall], graphs: Graphs, dump: Dump) -> Finding:
+    runs, is_backward = call.runs(dump), call.part == "gradients"
+    # A backward reads what the call saved whose gradients these are.
+    both = [x for x in calls if is_backward and (x.part, x.key) == ("call", call.key)] + [call]
+    step, why = graphs.step([run.name for one in both for run in one.runs(dump)])
     what = {"tracing": "tracing", "inductor": "Inductor", "unknown": "tracing or Inductor"}[step]
-    does = "the gradients of" if call.part == "gradients" else "what is returned or updated by"
+    does = "the gradients of" if is_backward else "what is returned or updated by"
     return Finding(
         "eager",
         f"{what} changes {does} {call.place}: {call.problems[0]}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.labels import beginning
 from rewriter.core.text import counted
@@ -17,12 +19,8 @@ def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     collectives = sum(map(is_collective, launches))
     races = find_races(wrapper.located, launches)
     if races:
-        found = (
-            Finding.in_text(
-                wrapper.path, run, x.launch, "race", x.sentence, others=(x.other.index,)
-            )
-            for x in races
-        )
+        text = partial(Finding.in_text, wrapper.path, run, kind="race")
+        found = (text(launch=x.launch, what=x.sentence, others=(x.other.index,)) for x in races)
         return Examined(tuple(found))
     if len(streams) < 2 and not collectives:
         return Examined()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.text import counted
-from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict_text import model_lines
 
@@ -40,19 +42,11 @@ def _finding(launch: LaunchComparison, artifact: str) -> Finding:
             text.append(
                 f"{tensor.name}: {most}{metrics.mismatched:,} of {metrics.numel:,} elements differ"
             )
-    return Finding(
-        "inputs" if place.launch is None else "differs",
-        "is where the run diverges from the reference: its inputs agree, its results do not"
-        if place.launch is not None
-        else "the inputs of the call differ from those of the reference",
-        "shown by the reference",
-        artifact=artifact,
-        run=place.run,
-        launch=place.launch,
-        iteration=place.iteration,
-        kernel=place.kernel,
-        line=place.line,
-        lines=place.lines,
-        text=tuple(text),
-        whole=place.launch is None,
-    )
+    facts = ("run", "launch", "iteration", "kernel", "line", "lines")
+    where: dict[str, Any] = {name: getattr(place, name) for name in facts} | {"artifact": artifact}
+    kind: FindingKind = "differs"
+    what = "is where the run diverges from the reference: its inputs agree, its results do not"
+    if place.launch is None:
+        kind, what = "inputs", "the inputs of the call differ from those of the reference"
+    whole = place.launch is None
+    return Finding(kind, what, "shown by the reference", text=tuple(text), whole=whole, **where)

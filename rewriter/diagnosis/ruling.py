@@ -128,17 +128,13 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     by_text = [one for one in findings if one.kind in ("freed", "order", "missing", "unwritten")]
     stale = any(one.kind == "stale" for one in findings)
     # The process may die much later, such as in an allocator whose memory was overwritten.
-    damaged = any(
-        one.kind in ("bounds", "corrupted") and one.certainty == "shown" for one in findings
-    )
+    bad = ("bounds", "corrupted")
+    damaged = any(one.kind in bad and one.certainty == "shown" for one in findings)
 
     def may_follow(crash: Finding) -> bool:
         """Whether a launch before the crash, or that one, is wrong by the text of its wrapper."""
-        return any(
-            x.launch is None or crash.launch is None or x.launch <= crash.launch
-            for x in by_text
-            if x.kind == "missing" or x.launch is not None
-        )
+        places = (x.launch for x in by_text if x.kind == "missing" or x.launch is not None)
+        return any(None in (x, crash.launch) or x <= crash.launch for x in places)  # type: ignore[operator]
 
     sized = {one.run for one in findings if one.kind == "inputs" and _SIZE in one.what}
 
@@ -190,19 +186,12 @@ def of_inputs(dump: Dump) -> Examined:
         if not rows:
             continue
         named = "; ".join(f"{row.name}: {row.unexpected}" for row in rows[:_REASONS])
-        findings.append(
-            Finding(
-                "inputs",
-                f"an input of {run.name} is not what the wrapper was compiled for: {named}",
-                "shown by the inputs of the call",
-                artifact=run.artifact,
-                run=run.name,
-                whole=True,
-            )
-        )
-    ruled_out = "inputs that the wrapper was not compiled for: none in "
-    ruled_out += counted(calls, "call")
-    return Examined(tuple(findings), ruled_out if calls and not findings else "")
+        what = f"an input of {run.name} is not what the wrapper was compiled for: {named}"
+        findings.append(Finding.of_call(run, "inputs", what, "shown by the inputs of the call"))
+    if findings or not calls:
+        return Examined(tuple(findings))
+    right = f"inputs that the wrapper was not compiled for: none in {counted(calls, 'call')}"
+    return Examined(ruled_out=right)
 
 
 def of_nonfinite(
@@ -223,11 +212,8 @@ def of_nonfinite(
     findings, notes = [], []
     for at, verdict in enumerate(verdicts):
         check = _check_of(verdict, verification)
-        shown = (
-            "shown by what it read and wrote"
-            if verdict.launch is not None
-            else "shown by the values that it was given"
-        )
+        given = verdict.launch is None
+        shown = f"shown by {'the values that it was given' if given else 'what it read and wrote'}"
         finding = _of_verdict(verdict, "nan", shown, following[at : at + 1])
         if check is not None and check.outcome == "agrees":
             does = "is given" if check.route == "arguments" else "computes"
@@ -237,13 +223,8 @@ def of_nonfinite(
             )
             finding = replace(finding, symptom=True, shown=its_own)
         elif check is not None and check.outcome == "unchecked":
-            finding = replace(
-                finding,
-                text=(
-                    *finding.text,
-                    f"note: whether it computes what it should is not known: {check.reason}",
-                ),
-            )
+            unsure = f"note: whether it computes what it should is not known: {check.reason}"
+            finding = replace(finding, text=(*finding.text, unsure))
         if is_no_fault(verdict, verification):
             notes.append(no_fault(verdict))
         elif is_random and (check is None or check.outcome != "differs"):
@@ -315,15 +296,8 @@ def of_verification(
         ruled_out += f"{len(suspects)} could not be checked: {', '.join(_reasons(verification))}"
     notes = (verification.caveat,) if verification.caveat else ()
     checked = len(checks) - verification.count("unchecked")
-    return Examined(
-        findings,
-        ruled_out,
-        suspects,
-        notes,
-        checked=checked,
-        launches=len(checks),
-        by_arguments=verification.by_arguments,
-    )
+    counts = checked, len(checks), verification.by_arguments
+    return Examined(findings, ruled_out, suspects, notes, False, *counts)
 
 
 def _reasons(verification: Verification) -> Iterator[str]:

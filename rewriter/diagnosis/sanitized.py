@@ -23,7 +23,7 @@ from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import FlowNode, NoResult
+from rewriter.dump.dataflow import NoResult
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -80,25 +80,17 @@ def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
                     key = (run.sha256, row.launch, row.probe, row.buffer, row.side)
                     stores.setdefault(key, []).append((run, row))
     if stores:
-        return Examined(
-            tuple(
-                _repeated(_of_row(*same[0]), {run.name for run, _ in same})
-                for same in stores.values()
-            )
-        )
-    compared = [run for dump in dumps[:1] for run in dump.runs if _has_compared(run)]
+        runs = [(same[0], {run.name for run, _ in same}) for same in stores.values()]
+        return Examined(tuple(_repeated(_of_row(*first), names) for first, names in runs))
+    compared = sum(
+        any(isinstance(x, CoverageRow) and x.probe == "bounds" and x.launches for x in run.memory)
+        for dump in dumps[:1]
+        for run in dump.runs
+    )
     if "bounds" not in checks or not compared:
         return Examined()
-    calls = counted(len(compared), "call")
-    return Examined(
-        ruled_out="stores outside of the buffers that the wrapper allocates: no band beside one "
-        f"changed in {calls}"
-    )
-
-
-def _has_compared(run: RunDump) -> bool:
-    rows = [row for row in run.memory if isinstance(row, CoverageRow)]
-    return any(row.probe == "bounds" and row.launches for row in rows)
+    right = "stores outside of the buffers that the wrapper allocates: no band beside one changed"
+    return Examined(ruled_out=f"{right} in {counted(compared, 'call')}")
 
 
 def of_fills(
@@ -120,8 +112,6 @@ def of_fills(
     if unsteady is not None:
         return Examined((_of_unsteady(unsteady),), notes=notes)
     if reads:
-        pairs = {one.difference.place[0]: one.difference.pair for one in reads}
-        nodes = {run: dataflow.trace(pair.first) for run, pair in pairs.items()}
         same: dict[object, list[UnwrittenRead | LeftUnwritten]] = {}
         for one in reads:
             name = "" if isinstance(one, UnwrittenRead) else one.name
@@ -129,9 +119,7 @@ def of_fills(
             same.setdefault((wrapper, launch, name), []).append(one)
         findings = (
             _repeated(
-                _of_read(first, nodes[first.difference.place[0]])
-                if isinstance(first, UnwrittenRead)
-                else _of_left(first),
+                _of_read(first) if isinstance(first, UnwrittenRead) else _of_left(first),
                 {one.difference.place for one in (first, *others)},
             )
             for first, *others in same.values()
@@ -162,22 +150,21 @@ def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
     unsure |= {key for key in common if len({one[key] for one in known}) > 1}
     unsure |= {key for key in common if not all(one[key].is_known for one in known)}
     if unsure:
-        same = len(common - unsure)
+        rest = len(common - unsure)
         note = f"not known whether outputs changed of which not all was recorded: {_named(unsure)}"
-        also = f"; the same in all runs: {counted(same, 'output')}" if same else ""
+        also = f"; the same in all runs: {counted(rest, 'output')}" if rest else ""
         return Examined(notes=(note + also,))
-    held = f"outputs unchanged: {_same(len(common))} in all runs, bit by bit"
-    return Examined(
-        notes=(f"{held}, whatever such memory holds; whether the values are right is not known",)
+    number = len(common)
+    same = "the output of the call is" if number == 1 else f"{number} outputs are"
+    note = (
+        f"outputs unchanged: {same} the same in all runs, bit by bit, whatever such memory holds; "
+        "whether the values are right is not known"
     )
+    return Examined(notes=(note,))
 
 
 def _named(keys: Iterable[_Key]) -> str:
     return some([f"{name} of call {call}" for _, call, name in sorted(keys)], _NAMED)
-
-
-def _same(count: int) -> str:
-    return "the output of the call is the same" if count == 1 else f"{count} outputs are the same"
 
 
 def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
@@ -222,11 +209,8 @@ def coverage_lines(known: Sequence[Coverage]) -> list[str]:
     """In words: a line for each check."""
     lines = []
     for one in known:
-        parts = [
-            f"{number:,} {_ONE.get(what, what) if number == 1 else what}"
-            for what, number in one.covered.items()
-            if number
-        ]
+        ones = ((n, _ONE.get(what, what) if n == 1 else what) for what, n in one.covered.items())
+        parts = [f"{number:,} {what}" for number, what in ones if number]
         rest = [f"{why} ({number:,})" for why, number in one.left_out.items() if number]
         without = f"; not: {', '.join(rest)}" if rest else ""
         lines.append(f"{one.check}: {', '.join(parts) or 'nothing'}{without}")
@@ -257,37 +241,24 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
         named = ", ".join(f"#{one}" for one in others[:_NAMED])
         text.append(f"launches between this and the last comparison: {named}")
         certainty = "likely"
-    if beside := _beside(run, row.launch):
+    streams = {one.index: one.stream for one in located(run)[0].values()}
+    own = streams.get(row.launch)
+    if beside := tuple(x for x, stream in streams.items() if own is not None and stream != own):
         # Bands are compared on the stream of the launch, and others go on meanwhile.
         others = (*others, *beside)
         named = ", ".join(f"#{one}" for one in beside[:_NAMED])
         text.append(f"launches on other streams, which may have run at the same time: {named}")
         certainty = "likely"
     return Finding(
-        "bounds",
-        what,
-        "shown by the memory beside it",
-        certainty,
-        artifact=run.artifact,
-        run=run.name,
-        launch=row.launch,
-        kernel=facts.kernel or row.kernel,
-        line=facts.line,
-        lines=run.names.lines.get(row.launch, ()),
-        text=tuple(text),
-        others=others,
-    )
+        "bounds", what, "shown by the memory beside it", certainty, run.artifact, run.name,
+        row.launch, 0, facts.kernel or row.kernel, facts.line,
+        run.names.lines.get(row.launch, ()), tuple(text), others,
+    )  # fmt: skip
 
 
-def _beside(run: RunDump, index: int) -> tuple[int, ...]:
-    """The launches of a wrapper that run on another stream than this one."""
-    streams = {one.index: one.stream for one in located(run)[0].values()}
-    return tuple(one for one, stream in streams.items() if stream != streams.get(index, stream))
-
-
-def _of_read(read: UnwrittenRead, nodes: Sequence[FlowNode]) -> Finding:
+def _of_read(read: UnwrittenRead) -> Finding:
     run, step = read.difference.pair.first, read.difference.steps[0]
-    history = _history(run)
+    history, nodes = _history(run), dataflow.trace(run)
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
     filling: Filling = next((one for one in order if one in fillings), "bounds")
@@ -330,14 +301,8 @@ def _of_left(left: LeftUnwritten) -> Finding:
     held = {"poison": "nobody wrote it", "stale": "it was given back"}[left.filling]
     text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]
     text += (f"{left.name}: {line}" for line in _life(_history(run), left.name, None))
-    return finding_at(
-        run,
-        step,
-        "unwritten",
-        f"does not write {of_all} of {left.name}, which the call returns",
-        _BY_FILLINGS,
-        text=text,
-    )
+    what = f"does not write {of_all} of {left.name}, which the call returns"
+    return finding_at(run, step, "unwritten", what, _BY_FILLINGS, text=text)
 
 
 _Key = tuple[str, int, str]  # of an output: the wrapper, the call and the name

@@ -18,7 +18,6 @@ from rewriter.dump.dataflow import Flow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
-from rewriter.locate.types import Launch
 
 
 class Forward:
@@ -58,20 +57,15 @@ class Forward:
 
     def _agrees(self, forward: RunDump) -> bool:
         """Whether no value that both recorded differs."""
-        flow = Flow(forward)
+        flow, inputs = Flow(forward), _inputs(self._backward)
         for name, variable in self._backward.names.saved.items():
-            given, made = self._given.get(name), _last(flow, variable)
+            given, made = inputs.get(name), _last(flow, variable)
             if given is None or made is None:
                 continue
             values = dataflow.fingerprint(given), dataflow.fingerprint(made)
             if None not in values and values[0] != values[1]:
                 return False
         return True
-
-    @cached_property
-    def _given(self) -> dict[str, TensorRow]:
-        """The inputs of the backward, by name."""
-        return _inputs(self._backward)
 
     @cached_property
     def _flow(self) -> Flow:
@@ -98,7 +92,8 @@ class Forward:
             return None
         if any(variable in entry.inputs for entry in located.entries):
             return Producer(None)
-        writers = [x for x in located.launches if variable in _written(x) and not x.repeats]
+        own = [x for x in located.launches if not x.repeats]
+        writers = [x for x in own if any(y.buffer == variable and y.role != "in" for y in x.args)]
         if not writers:
             return None
         last = writers[-1]
@@ -108,10 +103,6 @@ class Forward:
 def _inputs(run: RunDump) -> dict[str, TensorRow]:
     """The recorded inputs of a call."""
     return {row.arg: row for row in dataflow.tensors(run.inputs)}
-
-
-def _written(launch: Launch) -> set[str]:
-    return {argument.buffer for argument in launch.args if argument.role != "in"}
 
 
 def _last(flow: Flow, variable: str) -> TensorRow | None:

@@ -57,21 +57,22 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     marks = graph_marks.read(opened.path) if ended.signal not in _OF_THE_HOST else ()
     for process in _processes(opened):
         ends = [_stop(runs) for runs in process]
-        replays = list(_replays(process, marks))
-        stops += replays or _candidates([stop for stop in ends if stop is not None])
+        known = [stop for stop in ends if stop is not None]
+        last = max(known, key=lambda stop: stop.time, default=None)
+        # Of the threads, the one with the last event, and all that are within a call.
+        within_calls = [x for x in known if x is last or x.state not in ("over", "begun")]
+        stops += list(_replays(process, marks)) or within_calls
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
-    within = Counter((x.rank, x.pid, _AMONG[x.state]) for x in verdicts if x.state in _AMONG)
-    return tuple(_among(one, within) for one in verdicts)
-
-
-def _among(verdict: Verdict, within: Counter[tuple[int, int, str]]) -> Verdict:
-    """The verdict, with a note if several threads of its process were in a call, or several streams
-    of its graph in a launch."""
-    note = _AMONG.get(verdict.state, "")
-    number = within[verdict.rank, verdict.pid, note]
-    return replace(verdict, notes=(*verdict.notes, f"{number} {note}")) if number > 1 else verdict
+    among = [(x.rank, x.pid, _AMONG.get(x.state, "")) for x in verdicts]
+    within = Counter(among)  # threads of a process in a call, or streams of its graph in a launch
+    return tuple(
+        replace(one, notes=(*one.notes, f"{within[where]} {where[2]}"))
+        if where[2] and within[where] > 1
+        else one
+        for one, where in zip(verdicts, among, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -138,12 +139,6 @@ def _is_last(stop: _Stop) -> bool:
         return False
     launches, _ = located(stop.run)
     return not launches or stop.step.launch == max(x.index for x in launches.values())
-
-
-def _candidates(stops: Sequence[_Stop]) -> list[_Stop]:
-    """Of the threads of a process, the one with the last event, and all that are within a call."""
-    last = max(stops, key=lambda stop: stop.time, default=None)
-    return [stop for stop in stops if stop is last or stop.state not in ("over", "begun")]
 
 
 def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.types import OpenWrapper
@@ -34,17 +35,11 @@ def examine_kernels(
     # Unrecognised calls may launch any kernel, and a multi-kernel launches one of its choices.
     unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")
     unknown += " ".join(call.text for call in wrapper.unrecognised)
-    idle = [
-        kernel
-        for kernel in kernels
-        if kernel.name not in launched and not _is_chosen(kernel, kernels, unknown)
-    ]
-    if not idle:
-        if not kernels:
-            return Examined()
-        known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
-        return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched")
-    return Examined(tuple(_finding(wrapper, kernel, kernels, run, readers) for kernel in idle))
+    idle = (x for x in kernels if x.name not in launched and not _is_chosen(x, kernels, unknown))
+    if found := tuple(_finding(wrapper, kernel, kernels, run, readers) for kernel in idle):
+        return Examined(found)
+    known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
+    return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched" * bool(kernels))
 
 
 def _is_chosen(kernel: KernelSource, kernels: Sequence[KernelSource], unknown: str) -> bool:
@@ -68,18 +63,12 @@ def _finding(
     if known := [one for one in readers if one >= at]:
         at = min(known)
         where = f", before launch #{at}"
-    return Finding(
-        "missing",
+    what = (
         f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
-        f"no launch runs it: its launch is missing{where}",
-        BY_TEXT,
-        artifact=wrapper.path.name,
-        run=run,
-        launch=at,
-        kernel=kernel.name,
-        line=line,
-        whole=True,
+        f"no launch runs it: its launch is missing{where}"
     )
+    facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
+    return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
 
 
 def _launched_before(

@@ -7,7 +7,7 @@ no recorded launch in between writes to its memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rewriter.core.types import Phase
@@ -20,6 +20,7 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 
 _MOST = 1 << 26  # elements that are compared
+_ASSIGNMENT = re.compile(r"\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?(?:;|$)")
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,11 @@ class _Tracker:
         self._run = run
         self._launches, _ = located(run)
         wrapper = wrapper_of(run)
-        source = b"" if wrapper is None else wrapper.source
-        self._text = source.decode("utf-8", "replace").split("\n")
-        self._takes_over = _taken_over(self._text)
-        self._updates = [(at, x) for at, x in enumerate(self._text) if re.search(r"\w_\(", x)]
+        text = ("" if wrapper is None else wrapper.source.decode("utf-8", "replace")).split("\n")
+        # Whose whole memory a variable took over: `buf5 = buf4; del buf4  # reuse`, `buf1 = buf0`.
+        taken = (_ASSIGNMENT.match(line) for line in text)
+        self._takes_over = {x[1]: x[2] for x in taken if x is not None and x[1] != x[2]}
+        self._updates = [(at, x) for at, x in enumerate(text) if re.search(r"\w_\(", x)]
         # By scope, and the name under which the memory was allocated.
         self._last: dict[tuple[str, str], ValueRecord] = {}
         self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
@@ -121,8 +123,13 @@ class _Tracker:
                 yield last, now
             if row.phase == "before" or step.launch is None:
                 self._last[scope, key] = now
-        written = (x for x in rows if x.phase == "after" or (x.arg, x.phase) in views)
-        self._forget(facts, {roots[row.arg] for row in written if row.role != "in"})
+        shown = (x for x in rows if x.phase == "after" or (x.arg, x.phase) in views)
+        written = {roots[row.arg] for row in shown if row.role != "in"}
+        self._last = {  # without memory that was written, under whichever name
+            (scope, name): last
+            for (scope, name), last in self._last.items()
+            if not {name, last.root, dataflow.buffer_of(facts, name)} & written
+        }
         for row in rows:
             if row.phase == "after" and (row.arg, "after") not in views:
                 record = ValueRecord(step, row, roots[row.arg])
@@ -137,26 +144,12 @@ class _Tracker:
             name = before
         return name
 
-    def _forget(self, facts: LaunchRow, written: set[str]) -> None:
-        """Drop the recordings of memory that was written, under whichever name."""
-        for (scope, name), last in list(self._last.items()):
-            if {name, last.root, dataflow.buffer_of(facts, name)} & written:
-                del self._last[scope, name]
-
     def _is_updated(self, before: RunStep, step: RunStep, name: str) -> bool:
         """Whether a statement in between that is not a launch updates a buffer: `buf0.zero_()`."""
         first = self._run.launch_row(before.launch).line
         last = self._run.launch_row(step.launch).line
         updates = re.compile(rf"\b{re.escape(name)}\b.*\w_\(|\w_\(.*\b{re.escape(name)}\b")
         return any(first <= at < last and updates.search(x) for at, x in self._updates)
-
-
-def _taken_over(text: Sequence[str]) -> dict[str, str]:
-    """For each variable, the one whose whole memory it took over: `buf5 = buf4; del buf4  # reuse`,
-    or `buf1 = buf0`."""
-    assignment = re.compile(r"(?m)^\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?(?:;|$)")
-    found = assignment.findall("\n".join(text))
-    return {name: before for name, before in found if name != before}
 
 
 def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:

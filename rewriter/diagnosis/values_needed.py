@@ -9,7 +9,7 @@ from pathlib import Path
 from rewriter.core.dtypes import element_size
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
-from rewriter.dump.reading import RunDump, open_dump
+from rewriter.dump.reading import open_dump
 
 _MOST = 3  # calls of a wrapper: its first and its second one, and the last
 _FACTOR = 4  # inputs are saved before and after a launch, and results as well
@@ -39,7 +39,8 @@ def calls(dump: Path, limit: int, nonfinite: Sequence[Verdict] = ()) -> str:
             return str(number)
         also |= {number} if run.name in absorbed else set()
         if not numbers[which]:
-            size += _FACTOR * _bytes(run)
+            rows = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
+            size += _FACTOR * sum(row.size * element_size(row.dtype) for row in rows)
         numbers[which].append(number)
     known = sorted({number for of in numbers.values() for number in of})
     many = max(1, min(_MOST, limit // max(1, size)))
@@ -67,9 +68,3 @@ def is_saved(dump: Path, run: str, launch: int, iteration: int) -> bool:
         return False
     rows = dataflow.tensors(one.rows(step))
     return bool(rows) and not any(row.unsaved for row in rows)
-
-
-def _bytes(run: RunDump) -> int:
-    """The bytes of the values of a call."""
-    rows = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
-    return sum(row.size * element_size(row.dtype) for row in rows)

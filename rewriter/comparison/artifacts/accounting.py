@@ -80,11 +80,8 @@ def line_keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, st
     """
 
     def renamed(match: re.Match[str]) -> str:
-        word = match.group()
-        if word.endswith(_HANDLE):
-            stem = word.removesuffix(_HANDLE)
-            return names.get(stem, stem) + _HANDLE
-        return names.get(word, word)
+        stem = match[0].removesuffix(_HANDLE)
+        return names.get(stem, stem) + match[0][len(stem) :]
 
     result = []
     for number, line in enumerate(lines, 1):
@@ -114,10 +111,8 @@ def same(a: range, b: range, keys_a: Sequence[str], keys_b: Sequence[str]) -> bo
 
 def launch_lines(launch: Launch, source: Source) -> range:
     """The lines, from 1, of a launch's statement and of the lines that take over its results."""
-    return range(
-        source.line_of(launch.insertion_point.start),
-        source.line_of(launch.insertion_point.end - 1) + 1,
-    )
+    point = launch.insertion_point
+    return range(source.line_of(point.start), source.line_of(point.end - 1) + 1)
 
 
 def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> range:

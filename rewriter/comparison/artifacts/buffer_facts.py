@@ -75,7 +75,9 @@ def read_buffer_facts(lines: list[str]) -> BufferFacts:
             and (match := _BOUND.match(line))
             and any(view in name for name in _CALLED.findall(match[2]) for view in _VIEWS)
         ):
-            facts.views.setdefault(match[1], _statement(match[2]))
+            # The first statement of a line: Inductor adds `del buf0  # reuse` to some.
+            view = re.split(r";|(?<!\s)\s+(?:#|//)", match[2], maxsplit=1)[0].strip()
+            facts.views.setdefault(match[1], view)
         elif "constants_info_[" in line and (match := _CONSTANT.search(line)):
             if match[2]:
                 constants[match[1]] = match[2]
@@ -95,8 +97,3 @@ def plain(text: str) -> str:
                 inside = inside[:-1]
             return f"{text[: match.start()]}reinterpret_tensor({match[1]}, {inside})"
     return text
-
-
-def _statement(text: str) -> str:
-    """The first statement of a line: Inductor adds `del buf0  # reuse` to some lines."""
-    return re.split(r";|(?<!\s)\s+(?:#|//)", text, maxsplit=1)[0].strip()

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.package.model import Package
+from rewriter.artifact.types import Artifact
 from rewriter.comparison.artifacts import built, files, packages, wrappers
 from rewriter.comparison.artifacts.pairing import pair_wrappers
 from rewriter.comparison.artifacts.types import (
@@ -41,7 +42,7 @@ def diff(
             "same way, two packages.",
         )
     if left.package is not None and right.package is not None:
-        return _packages(left, right)
+        return _packages(left, right, left.package, right.package)
     return _wrappers(left, right)
 
 
@@ -57,12 +58,8 @@ def _kind(artifact: Artifact) -> str:
     """The kind of an artifact, for the error; a directory has the kind of its wrappers."""
     if artifact.package is not None:
         return "a package"
-    kinds = {_wrapper_kind(wrapper) for wrapper in artifact.wrappers}
+    kinds = {language(x.language).description(x.is_module) for x in artifact.wrappers}
     return kinds.pop() if len(kinds) == 1 else "a directory of wrappers of several kinds"
-
-
-def _wrapper_kind(wrapper: OpenWrapper) -> str:
-    return language(wrapper.language).description(wrapper.is_module)
 
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
@@ -77,42 +74,30 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
     return Difference(a.path, b.path, verdict, differences, only_a, only_b, notes=notes)
 
 
-def _packages(a: Artifact, b: Artifact) -> Difference:
-    assert a.package is not None
-    assert b.package is not None
-    others = {x.name: (x, one) for x, one in zip(b.package.models, b.wrappers, strict=True)}
-    pairs = [
-        (model, one, *others[model.name])
-        for model, one in zip(a.package.models, a.wrappers, strict=True)
-        if model.name in others
-    ]
+def _packages(a: Artifact, b: Artifact, package_a: Package, package_b: Package) -> Difference:
+    others = {x.name: (x, one) for x, one in zip(package_b.models, b.wrappers, strict=True)}
     differences = tuple(
-        wrappers.compare(one, other, extra_a=x.kernels, extra_b=y.kernels)
-        for x, one, y, other in pairs
+        wrappers.compare(one, other, extra_a=model.kernels, extra_b=theirs.kernels)
+        for model, one in zip(package_a.models, a.wrappers, strict=True)
+        if model.name in others
+        for theirs, other in [others[model.name]]
     )
-    if packages.is_same_file(a.package, b.package):
+    if packages.is_same_file(package_a, package_b):
         return Difference(a.path, b.path, "identical", differences, package=PackageDifference())
     same = all(one.verdict != "different" or one.probes_changed for one in differences)
-    if same and packages.is_same_original(a.package, b.package):
-        return _patched(a, b, differences)
-    package = packages.compare(a.package, b.package)
-    return Difference(a.path, b.path, "different", differences, package=package)
-
-
-def _patched(a: Artifact, b: Artifact, differences: tuple[WrapperDifference, ...]) -> Difference:
-    """Compare packages that are equal without their probes, if at least one has probes."""
-    assert a.package is not None
-    assert b.package is not None
-    patched = [one.manifest is not None and not one.is_sources for one in (a.package, b.package)]
+    if not (same and packages.is_same_original(package_a, package_b)):
+        package = packages.compare(package_a, package_b)
+        return Difference(a.path, b.path, "different", differences, package=package)
+    # They are equal without their probes, and at least one has probes.
+    patched = [x.manifest is not None and not x.is_sources for x in (package_a, package_b)]
     notes = []
     if any(patched):
         sides = "A and B" if all(patched) else "A" if patched[0] else "B"
         notes.append(f"the library with the probes in {sides} was built, and is not compared")
         notes.append(built.FORGEABLE)
-    package = PackageDifference(
-        built_a=built.check(a.package, a.wrappers), built_b=built.check(b.package, b.wrappers)
-    )
-    states = {one.state for one in (package.built_a, package.built_b) if one is not None}
+    checks = built.check(package_a, a.wrappers), built.check(package_b, b.wrappers)
+    package = PackageDifference(built_a=checks[0], built_b=checks[1])
+    states = {one.state for one in checks if one is not None}
     verdict = _worst(differences, differs="changed" in states)
     if verdict in ("identical", "instrumented"):
         verdict = "unverified" if "unverified" in states else "instrumented"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.artifact.containers.types import Container
 from rewriter.artifact.recognise import read
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.instrumentation import containers
@@ -41,7 +40,7 @@ def read_beside(a: OpenWrapper, b: OpenWrapper) -> PairWithKernels:
         side, kernels = ("A", kernels_a) if kernels_a else ("B", kernels_b)
         notes.append(f"{', '.join(kernels)} is beside {side} alone: its kernels are not compared")
         kernels_a = kernels_b = {}
-    there_a, there_b = _has_operators(a), _has_operators(b)
+    there_a, there_b = ((path := _operators_file(x)) and path.is_file() for x in (a, b))
     if there_a != there_b:
         # A copy of a wrapper may lack the file; its operators are the same.
         side, wrapper = ("A", a) if there_a else ("B", b)
@@ -59,17 +58,10 @@ def notes(a: Artifact, b: Artifact) -> tuple[str, ...]:
     """What else the two hold, and is not compared."""
     if a.path.is_dir() or b.path.is_dir():
         return (OTHERS,)
-    if a.container is not None and b.container is not None:
-        return _beside_wrappers(a, a.container, b, b.container)
-    return ()
-
-
-def _beside_wrappers(
-    a: Artifact, container_a: Container, b: Artifact, container_b: Container
-) -> tuple[str, ...]:
-    """Notes about the rest of two files that contain wrappers."""
-    if container_a.form != container_b.form:
-        forms = container_a.form.description, container_b.form.description
+    if a.container is None or b.container is None:
+        return ()
+    if a.container.form != b.container.form:
+        forms = a.container.form.description, b.container.form.description
         return (f"A is {forms[0]}, B {forms[1]}: the wrappers alone are compared",)
     if containers.remainder(a) == containers.remainder(b):
         return ()
@@ -84,11 +76,6 @@ def _operators_file(wrapper: OpenWrapper) -> Path | None:
     if wrapper.is_module or wrapper.inside is not None:
         return None
     return wrapper.path.with_suffix(".json")
-
-
-def _has_operators(wrapper: OpenWrapper) -> bool:
-    path = _operators_file(wrapper)
-    return path is not None and path.is_file()
 
 
 def _kernels(wrapper: OpenWrapper) -> KernelFiles:

@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from rewriter.comparison.artifacts.types import KernelChange
 from rewriter.core import text_diff
@@ -79,32 +80,15 @@ def describe_change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | No
     text_b = b.normal[name_b] if name_b is not None else ""
     diff = text_diff.unified(text_a, text_b, f"a/{name_a or ''}", f"b/{name_b or ''}")
     lines = diff.splitlines()[2:]
-    same_code = (
-        name_a is not None
-        and name_b is not None
-        and _CODE.search(text_a) is not None
-        and _code(text_a) == _code(text_b)
-    )
-    apart = [
-        kernels.sources[name].end == 0
-        for kernels, name in ((a, name_a), (b, name_b))
-        if name is not None
-    ]
-    return KernelChange(
-        name_a,
-        name_b,
-        "metadata" if same_code else "code",
-        sum(line.startswith("-") for line in lines),
-        sum(line.startswith("+") for line in lines),
-        diff,
-        all(apart),
-    )
-
-
-def _code(text: str) -> str:
-    """The kernel's function, without the decorators and imports above it."""
-    decorator = _CODE.search(text)
-    return text[decorator.start() :] if decorator else text
+    # The functions, without the decorators and imports above them.
+    found = ((text, _CODE.search(text)) for text in (text_a, text_b))
+    code_a, code_b = (None if match is None else text[match.start() :] for text, match in found)
+    same_code = None not in (name_a, name_b, code_a) and code_a == code_b
+    sides = ((a, name_a), (b, name_b))
+    apart = all(x.sources[name].end == 0 for x, name in sides if name is not None)
+    removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
+    part: Literal["code", "metadata"] = "metadata" if same_code else "code"
+    return KernelChange(name_a, name_b, part, removed, added, diff, apart)
 
 
 def _normal(kernel: KernelSource) -> str:

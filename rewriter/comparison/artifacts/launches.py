@@ -33,10 +33,9 @@ class Launches:
         self._a, self._b = a, b
         self._matcher = Matcher(a.operands, b.operands, partner)
         self._kernels = NameMapping()
-        pairs = ((a.launches[i].kernel, b.launches[j].kernel) for i, j in partner.items())
-        for one, other in pairs:
-            if one == other:
-                self._kernels.match(one, other)
+        for i, j in partner.items():
+            if a.launches[i].kernel == b.launches[j].kernel:
+                self._kernels.match(a.launches[i].kernel, b.launches[j].kernel)
         self._variables = {
             name.removesuffix(_HANDLE)
             for side in (a, b)

@@ -29,7 +29,9 @@ def compare(a: Package, b: Package) -> PackageDifference:
     models_b = {model.name: model for model in b.models}
     values: list[ValueChange] = []
     for name in [name for name in models_a if name in models_b]:
-        values += _metadata(models_a[name], models_b[name])
+        x, y = models_a[name].metadata, models_b[name].metadata
+        keys = (key for key in sorted(x.keys() | y.keys()) if x.get(key) != y.get(key))
+        values += (ValueChange(name, key, x.get(key), y.get(key)) for key in keys)
         values += _constants(a, b, models_a[name], models_b[name], hashes_a, hashes_b)
     return PackageDifference(
         tuple(_members(hashes_a, hashes_b)),
@@ -88,12 +90,10 @@ def _original_members(package: Package) -> dict[str, str] | None:
         if moved := about.get("original_library"):
             inside, before = (x.removeprefix(package.root) for x in (moved, about["library"]))
             hashes[before] = hashes.pop(inside)
-    recorded = package.manifest["original"] if package.is_folder else None
-    if recorded is not None and hashes != {
-        x.removeprefix(package.root): y for x, y in recorded.items()
-    }:
-        return None
-    return hashes
+    recorded = package.manifest["original"].items() if package.is_folder else None
+    if recorded is None or hashes == {x.removeprefix(package.root): y for x, y in recorded}:
+        return hashes
+    return None
 
 
 def member_hashes(package: Package) -> dict[str, str]:
@@ -171,12 +171,6 @@ def _kind(name: str) -> tuple[str, str]:
     return folder, "".join(file.partition(".")[1:]) or file
 
 
-def _metadata(a: Model, b: Model) -> Iterator[ValueChange]:
-    for key in sorted(a.metadata.keys() | b.metadata.keys()):
-        if a.metadata.get(key) != b.metadata.get(key):
-            yield ValueChange(a.name, key, a.metadata.get(key), b.metadata.get(key))
-
-
 def _constants(
     a: Package,
     b: Package,
@@ -186,14 +180,12 @@ def _constants(
     hashes_b: dict[str, str],
 ) -> Iterator[ValueChange]:
     """Whether the constants in two libraries differ; constants in files are members."""
-    digests = []
     library_a, library_b = _original_library(a, model_a), _original_library(b, model_b)
     if library_a is None or library_b is None:
         return
     if hashes_a.get(library_a.removeprefix(a.root)) == hashes_b.get(library_b.removeprefix(b.root)):
         return
-    for package, name in ((a, library_a), (b, library_b)):
-        digests.append(_constants_hash(package, name))
+    digests = _constants_hash(a, library_a), _constants_hash(b, library_b)
     if digests[0] != digests[1]:
         yield ValueChange(model_a.name, "constants", *digests)
 

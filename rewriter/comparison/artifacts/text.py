@@ -11,7 +11,6 @@ from rewriter.comparison.artifacts.types import (
     LaunchChange,
     MemberChange,
     PackageDifference,
-    Probing,
     WrapperDifference,
 )
 from rewriter.core.text import counted
@@ -51,7 +50,9 @@ def lines(difference: Difference, *, everything: bool = False) -> Iterator[Style
 def _verdict(difference: Difference) -> Styled:
     wrappers = difference.wrappers
     if difference.verdict == "identical":
-        return Styled(f"identical: {_count(wrappers)}", "bold green")
+        launches = counted(sum(wrapper.count_a for wrapper in wrappers), "launch")
+        several = "" if len(wrappers) == 1 else f"{len(wrappers)} wrappers, "
+        return Styled(f"identical: {several}{launches}", "bold green")
     if difference.verdict == "instrumented":
         return Styled("instrumented: the same without the probes", "bold green")
     if difference.verdict == "unverified":
@@ -83,39 +84,32 @@ def _verdict(difference: Difference) -> Styled:
     return Styled(f"different: {', '.join(counts)}", "bold yellow")
 
 
-def _count(wrappers: Sequence[WrapperDifference]) -> str:
-    launches = counted(sum(wrapper.count_a for wrapper in wrappers), "launch")
-    return launches if len(wrappers) == 1 else f"{len(wrappers)} wrappers, {launches}"
-
-
 def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
     for side, probing, count in (
         ("A", wrapper.probing_a, wrapper.count_a),
         ("B", wrapper.probing_b, wrapper.count_b),
     ):
         if probing is not None:
-            yield Styled(f"  {side} has {_probes(probing, count)}")
+            edited = "" if probing.exact else "; it was edited since"
+            around = f"around {probing.launches} of {count} launches{edited}"
+            yield Styled(f"  {side} has {', '.join(probing.probes)} {around}")
+            reason = probing.check.reason
             if probing.check.state == "changed" and probing.exact:
-                reason = probing.check.reason
                 yield Styled(f"  {side}: not what instrument writes: {reason}", "yellow")
             elif probing.check.state == "unverified":
-                yield Styled(
-                    f"  note: the probes of {side} are not checked: {probing.check.reason}"
-                )
+                yield Styled(f"  note: the probes of {side} are not checked: {reason}")
     for note in wrapper.notes:
         yield Styled(f"  note: {note}")
     yield from _cut([_launch(c) for c in _differing(wrapper)], everything, "launches")
     if rewritten := _rewritten(wrapper):
         shown = " ".join(f"#{change.launch.index}" for change in rewritten)
         yield Styled(f"  only written in another way: {shown}", "yellow")
-    yield from _cut([_renamed(*pair) for pair in wrapper.renamed], everything, "renamed launches")
+    renamed = (
+        f"#{a.index} -> #{b.index}  renamed {a.kernel} -> {b.kernel}" for a, b in wrapper.renamed
+    )
+    yield from _cut([Styled(f"  = {x}", "dim") for x in renamed], everything, "renamed launches")
     yield from _cut([_kernel(change) for change in wrapper.kernels], everything, "kernels")
     yield from _other(wrapper, everything)
-
-
-def _probes(probing: Probing, count: int) -> str:
-    text = f"{', '.join(probing.probes)} around {probing.launches} of {count} launches"
-    return text if probing.exact else f"{text}; it was edited since"
 
 
 def _differing(wrapper: WrapperDifference) -> list[LaunchChange]:
@@ -145,10 +139,6 @@ def _nodes(launch: Launch) -> str:
     return f"  [{' '.join(launch.source_nodes)}]" if launch.source_nodes else ""
 
 
-def _renamed(a: Launch, b: Launch) -> Styled:
-    return Styled(f"  = #{a.index} -> #{b.index}  renamed {a.kernel} -> {b.kernel}", "dim")
-
-
 def _kernel(change: KernelChange) -> Styled:
     if change.b is None:
         return Styled(f"  - source of {change.a}", "red")
@@ -163,15 +153,14 @@ def _other(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
     if wrapper.lines:
         removed = sum(line.side == "a" for line in wrapper.lines)
         yield Styled(f"  other lines: -{removed} +{len(wrapper.lines) - removed}")
-        shown = [
-            Styled(
-                f"    {'-' if line.side == 'a' else '+'} {line.number}: {_short(line.text)}",
-                "red" if line.side == "a" else "green",
-            )
-            # In order of line numbers, so that related lines of both sides are close together.
-            for line in sorted(wrapper.lines, key=lambda line: line.number)
-            if everything or line.text.strip()
-        ]
+        shown = []
+        # In order of line numbers, so that related lines of both sides are close together.
+        for line in sorted(wrapper.lines, key=lambda line: line.number):
+            text = line.text.strip()
+            short = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+            sign, style = ("-", "red") if line.side == "a" else ("+", "green")
+            if everything or text:
+                shown.append(Styled(f"    {sign} {line.number}: {short}", style))
         yield from _cut(shown, everything, "lines", _SHOWN_LINES)
         if blank := len(wrapper.lines) - len(shown):
             yield Styled(f"    {counted(blank, 'blank line')}", "dim")
@@ -180,11 +169,6 @@ def _other(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
         few = numbers if everything else numbers[:_SHOWN]
         more = f" and {len(numbers) - len(few)} more" if len(few) < len(numbers) else ""
         yield Styled(f"  lines that differ by names and hashes alone: {' '.join(few)}{more}", "dim")
-
-
-def _short(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _package(package: PackageDifference) -> Iterator[Styled]:

@@ -111,13 +111,8 @@ class _Follow:
         self._writers: dict[tuple[str, str], OperandValue] = {}
 
     def launch(self, launch: Launch) -> tuple[Operand, ...]:
-        operands = self._allocated(
-            [
-                self._operand(argument, launch)
-                for argument in launch.args
-                if not _is_stream(argument)
-            ]
-        )
+        args = (x for x in launch.args if x.type != "other" or not _STREAM.match(x.name))
+        operands = self._allocated([self._operand(argument, launch) for argument in args])
         slots: dict[str, int] = {}
         for argument in launch.args:
             if _is_result(argument):
@@ -157,22 +152,18 @@ class _Follow:
             if name == root or name not in self._buffers.views:
                 break
             view = plain(self._buffers.expand(self._buffers.views[name], line))
-            base = next(
-                (x for x in _IDENTIFIER.findall(view) if x in (root, *self._bases(view))), ""
-            )
             form = _replace(form, name, view)
-            name = base or name
+            words = _IDENTIFIER.findall(view)
+            name = next((x for x in words if x == root or self._is_known(x)), name)
         replaced = _replace(form, name, "@")
         if replaced == form and (first := _IDENTIFIER.match(form)):
             # The variable `buf8` is a name for `buf7[0]`.
             return "@" + form[first.end() :]
         return replaced
 
-    def _bases(self, view: str) -> Iterator[str]:
-        """Yield the variables in a view that are views themselves, or were written."""
-        for name in _IDENTIFIER.findall(view):
-            if name in self._buffers.views or ("", name) in self._writers:
-                yield name
+    def _is_known(self, name: str) -> bool:
+        """Whether a variable is a view itself, or was written."""
+        return name in self._buffers.views or ("", name) in self._writers
 
     def _value(self, scope: str, argument: Argument) -> OperandValue:
         for name in (variable(argument), argument.buffer):
@@ -204,18 +195,12 @@ def _is_grid(operand: Operand) -> bool:
     return operand.type == "other" and operand.form.startswith("grid(")
 
 
-def _is_stream(argument: Argument) -> bool:
-    return argument.type == "other" and bool(_STREAM.match(argument.name))
-
-
 def _replace(text: str, name: str, by: str) -> str:
     return re.sub(rf"\b{re.escape(name)}\b", lambda _: by, text)
 
 
 def _shape(operand: Operand, buffers: BufferFacts) -> str:
-    if operand.type == "scalar":
-        return operand.form
-    if "(" in operand.form:
+    if operand.type == "scalar" or "(" in operand.form:
         return operand.form
     argument = operand.argument
     return buffers.sizes.get(variable(argument)) or buffers.sizes.get(argument.buffer, "")

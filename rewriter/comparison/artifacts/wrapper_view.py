@@ -89,14 +89,8 @@ class WrapperView:
             for name, text in self.kernels.normal.items()
             if not by_name
         }
+        each = zip(self.launches, self.operands.shapes, strict=True)
         return [
-            launch_keys(
-                launch.kernel,
-                launch.kind,
-                shapes,
-                launch.source_nodes,
-                launch.origins,
-                digests.get(launch.kernel),
-            )
-            for launch, shapes in zip(self.launches, self.operands.shapes, strict=True)
+            launch_keys(x.kernel, x.kind, shapes, x.source_nodes, x.origins, digests.get(x.kernel))
+            for x, shapes in each
         ]

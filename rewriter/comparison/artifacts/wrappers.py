@@ -50,17 +50,10 @@ def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
         verdict = "different"
     elif "unverified" in states:
         verdict = "unverified"
-    return WrapperDifference(
-        a.name,
-        b.name,
-        verdict,
-        *sides,
-        count,
-        count,
-        notes=(*_foreign("A", a), *_foreign("B", b)),
-        plain_a=a.restored.source,
-        plain_b=b.restored.source,
-    )
+    notes = (*_foreign("A", a), *_foreign("B", b))
+    plain = a.restored.source, b.restored.source
+    facts = a.name, b.name, verdict, *sides, count, count
+    return WrapperDifference(*facts, (), (), (), (), (), notes, *plain)
 
 
 def describe_probing(wrapper: OpenWrapper, count: int) -> Probing | None:

@@ -92,24 +92,18 @@ def without_false_pairs(
             for source in nodes[launch.a.step].given.get(tensor.a.arg, ()):
                 read_as.setdefault(source, set()).add(tensor.state)
     for launch, pair in zip(launches, pairs, strict=True):
-        if launch.a and launch.b and _is_loose(launch.a, launch.b, pair):
+        a, b = launch.a, launch.b
+        # The strictest key includes everything that led to a launch.
+        is_moved = pair.moved and pair.level > 0
+        if a and b and (is_moved or canonical(a.kernel) != canonical(b.kernel)):
             wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
-            slots = [nodes[launch.a.step].slots.get(tensor.a.arg, -1) for tensor in wrong]
-            read = [read_as.get(ValueOrigin(launch.a.step, slot)) for slot in slots]
+            slots = [nodes[a.step].slots.get(tensor.a.arg, -1) for tensor in wrong]
+            read = [read_as.get(ValueOrigin(a.step, slot)) for slot in slots]
             unfit = bool(launch.unmatched) and not launch.results
             if unfit or (wrong and all(states == {"equal"} for states in read)):
-                yield alone(launch.a, None)
-                yield alone(None, launch.b)
+                yield from (alone(a, None), alone(None, b))
                 continue
         yield launch
-
-
-def _is_loose(a: RecordedLaunch, b: RecordedLaunch, pair: Pair) -> bool:
-    """Whether two paired launches may be different ones.
-
-    They are not if the strictest key matches, which includes everything that led to a launch.
-    """
-    return canonical(a.kernel) != canonical(b.kernel) or (pair.moved and pair.level > 0)
 
 
 def judge(
@@ -176,13 +170,10 @@ def _as_read(
             theirs = b[launch.b.step].given.get(other, ())
             if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
                 continue
-            x = ours[0] if ours[0] not in known_a and ("a", ours[0], name) not in seen else None
-            y = (
-                theirs[0]
-                if theirs[0] not in known_b and ("b", theirs[0], other) not in seen
-                else None
-            )
-            seen |= {("a", ours[0], name), ("b", theirs[0], other)}
+            one, two = ("a", ours[0], name), ("b", theirs[0], other)
+            x = None if ours[0] in known_a or one in seen else ours[0]
+            y = None if theirs[0] in known_b or two in seen else theirs[0]
+            seen |= {one, two}
             if x or y:
                 values.append((x, y, tensor.state, launch.a))
     return values
@@ -282,11 +273,8 @@ def _reasons(
         reasons.append(
             "its inputs were not recorded in both; the launches that wrote them are equal"
         )
-    if (
-        compared
-        and not differing
-        and (a.nodes[launch.a.step].unread or b.nodes[launch.b.step].unread)
-    ):
+    unread = a.nodes[launch.a.step].unread or b.nodes[launch.b.step].unread
+    if compared and not differing and unread:
         reasons.append(
             "its inputs were recorded where they were written: `--args all` also records them "
             "here, and shows whether anything overwrote them in between"

@@ -6,6 +6,7 @@ tensors may be larger than memory. The rows of the events are kept.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,30 +71,18 @@ def compare(
     tolerances = tolerances or Tolerances()
     patterns = None if kernels is None else tuple(kernels)
     pairs = _pair_runs(a.runs, b.runs)
-    total = _count(pairs)
-    done = 0
+    total, done = _count(pairs), itertools.count(1)
 
     def report() -> None:
-        nonlocal done
-        done += 1
         if progress:
-            progress(done, total)
+            progress(next(done), total)
 
-    comparison = Comparison(
-        a.path,
-        b.path,
-        a.manifest,
-        b.manifest,
-        tuple(compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y),
-        (
-            *(f"A {x.name}" for x, y in pairs if x and not y),
-            *(f"B {y.name}" for x, y in pairs if y and not x),
-        ),
-        (
-            *(f"A {run.name}" for run in a.runs if run.cut),
-            *(f"B {run.name}" for run in b.runs if run.cut),
-        ),
-    )
+    unpaired = [f"A {x.name}" for x, y in pairs if x and not y]
+    unpaired += [f"B {y.name}" for x, y in pairs if y and not x]
+    cut = [f"{side} {run.name}" for side, of in (("A", a), ("B", b)) for run in of.runs if run.cut]
+    runs = tuple(compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y)
+    paths, manifests = (a.path, b.path), (a.manifest, b.manifest)
+    comparison = Comparison(*paths, *manifests, runs, tuple(unpaired), tuple(cut))
     _require_common(comparison)
     return comparison
 
@@ -118,10 +107,8 @@ def _pair_runs(
     # Wrappers for another device have other names, but the same order.
     names = [list(dict.fromkeys(run.artifact for run in runs)) for runs in (a, b)]
     by_order = set(names[0]) != set(names[1])
-    starts = [
-        _starts(runs, ranked, known if by_order else sorted(known))
-        for runs, known in zip((a, b), names, strict=True)
-    ]
+    sides = [(a, names[0]), (b, names[1])]
+    starts = [_starts(x, ranked, known if by_order else sorted(known)) for x, known in sides]
     # The first process of a program does not correspond to its second one.
     same = set(starts[0].values()) == set(starts[1].values())
     keys = [
@@ -246,7 +233,7 @@ def compare_runs(
 def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Metrics]:
     """The metrics of all values of these launches that both dumps saved, in order. Files are read
     ahead of the value that is next."""
-    saved = [tensor for launch in launches for tensor in launch.tensors if _is_saved(tensor)]
+    saved = [x for launch in launches for x in launch.tensors if x.basis == "tensors"]
     if not saved:  # then torch is not needed
         return iter(())
     from rewriter.comparison.dumps.tensors import compare_many
@@ -260,10 +247,6 @@ def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Met
     return compare_many(map(files, saved))
 
 
-def _is_saved(tensor: TensorComparison) -> bool:
-    return tensor.basis == "tensors"
-
-
 def _finished(
     both: _Both, launch: LaunchComparison, measured: Iterator[Metrics]
 ) -> LaunchComparison:
@@ -273,10 +256,8 @@ def _finished(
 
     def finished(tensors: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
         return tuple(
-            values.finish(tensor, both.checked(tensor, next(measured)))
-            if _is_saved(tensor)
-            else tensor
-            for tensor in tensors
+            values.finish(x, both.checked(x, next(measured))) if x.basis == "tensors" else x
+            for x in tensors
         )
 
     reads, results = finished(launch.reads), finished(launch.results)
@@ -328,16 +309,10 @@ def _compare(
     unmatched = tuple(
         f"{side} {row.arg}" for side, rest in zip("AB", left, strict=True) for row in rest
     )
-    return replace(
-        result,
-        reads=compared(
-            with_views(pair_reads(rows_a, rows_b, carried=carried), x.views, y.views)
-            if same
-            else ()
-        ),
-        results=compared([*written, *pair_untouched(rows_a, rows_b)]),
-        unmatched=unmatched,
-    )
+    read = with_views(pair_reads(rows_a, rows_b, carried=carried), x.views, y.views)
+    reads = compared(read) if same else ()
+    results = compared([*written, *pair_untouched(rows_a, rows_b)])
+    return replace(result, reads=reads, results=results, unmatched=unmatched)
 
 
 def _require_common(comparison: Comparison) -> None:
@@ -349,12 +324,8 @@ def _require_common(comparison: Comparison) -> None:
             hint="Expected dumps of one model; `rewriter diff` of their two artifacts shows what "
             "they launch.",
         )
-    if not any(
-        tensor.state != "unknown"
-        for launch in launches
-        if launch.a and not launch.a.is_inputs
-        for tensor in launch.tensors
-    ):
+    behind = (x for x in launches if x.a and not x.a.is_inputs)
+    if not any(tensor.state != "unknown" for launch in behind for tensor in launch.tensors):
         raise RewriterError(
             "nothing-to-compare",
             f"{comparison.a} and {comparison.b} hold no values that could be compared",

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from rewriter.comparison.dumps import precision, values
-from rewriter.comparison.dumps.types import (
-    DIFFERS,
-    Comparison,
-    Outcome,
-    Tolerance,
-)
+from rewriter.comparison.dumps.types import DIFFERS, Comparison, Outcome, Tolerance
 from rewriter.core.text import counted
 
 _CUT = 4  # calls named in a sentence
@@ -45,17 +41,17 @@ def count(comparison: Comparison) -> Counts:
     launches = [x for x in comparison.launches if x.place.launch is not None]
     matched = [launch for launch in launches if launch.matched]
     values = [tensor for launch in matched for tensor in launch.tensors]
+    states = Counter(launch.state for launch in matched)
+    blame = Counter(launch.blame for launch in launches)
+    equal = (launch for launch in matched if launch.state == "equal")
     return Counts(
         matched=len(matched),
-        equal=sum(launch.state == "equal" for launch in matched),
-        identical=sum(
-            launch.state == "equal" and all(tensor.identical for tensor in launch.results)
-            for launch in matched
-        ),
-        rounding=sum(launch.state == "rounding" for launch in matched),
-        culprits=sum(launch.blame == "culprit" for launch in launches),
-        downstream=sum(launch.blame == "downstream" for launch in launches),
-        unknown=sum(launch.state == "unknown" for launch in matched),
+        equal=states["equal"],
+        identical=sum(all(tensor.identical for tensor in launch.results) for launch in equal),
+        rounding=states["rounding"],
+        culprits=blame["culprit"],
+        downstream=blame["downstream"],
+        unknown=states["unknown"],
         moved=sum(launch.moved for launch in matched),
         only_a=sum(launch.b is None for launch in launches),
         only_b=sum(launch.a is None for launch in launches),
@@ -77,11 +73,9 @@ def needed(comparison: Comparison) -> Tolerance | None:
     ]
     if not metrics:
         return None
-    hopeless = any(x.nan_a or x.nan_b or x.inf for x in metrics)
-    return Tolerance(
-        math.inf if hopeless else max(x.rtol_needed for x in metrics),
-        math.inf if hopeless else max(x.atol_needed for x in metrics),
-    )
+    if any(x.nan_a or x.nan_b or x.inf for x in metrics):
+        return Tolerance(math.inf, math.inf)
+    return Tolerance(max(x.rtol_needed for x in metrics), max(x.atol_needed for x in metrics))
 
 
 def verdict(comparison: Comparison) -> str:
@@ -92,9 +86,8 @@ def verdict(comparison: Comparison) -> str:
         at = "the inputs of the call" if first.place.launch is None else first.place
         return f"different: the runs diverge at {at}{where}"
     if not comparison.equal:
-        first = next(
-            x for x in comparison.launches if x.matched and {x.state, x.inputs} & set(DIFFERS)
-        )
+        differing = (x for x in comparison.launches if {x.state, x.inputs} & {*DIFFERS})
+        first = next(x for x in differing if x.matched)
         return f"different: first seen at {first.place}; what produced it was not compared"
     counts = count(comparison)
     if comparison.rounded:
@@ -138,8 +131,7 @@ def limits(comparison: Comparison) -> list[str]:
     if counts.by_hash:
         sentences.append(f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}")
     if cut := comparison.cut:
-        named = ", ".join(cut[:_CUT]) + (
-            f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""
-        )
+        more = f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""
+        named = ", ".join(cut[:_CUT]) + more
         sentences.append(f"the record of {named} is cut short: what followed is lost")
     return sentences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 from rewriter.comparison.dumps import describe
@@ -17,18 +18,16 @@ _NAMED = 4  # inputs named in a sentence
 def verdict(result: Ranks) -> str:
     """The answer in one line."""
     if (first := result.first) is not None:
-        others = [rank for rank in result.ranks if rank != first.rank]
-        if result.odd:
-            apart, others = result.odd, [rank for rank in result.ranks if rank not in result.odd]
-        else:
-            apart = (first.rank,)
-            others = [result.reference] if first.rank != result.reference else others
+        apart = result.odd or (first.rank,)
+        others = [rank for rank in result.ranks if rank not in apart]
+        if not result.odd and first.rank != result.reference:
+            others = [result.reference]
         verb = "diverges" if len(apart) == 1 else "diverge"
         return f"different: {named(apart)} {verb} from {named(others)} {_where(first)}"
     if result.given:
-        return "no rank diverges, but not all were given the same inputs: " + "; ".join(
-            f"rank {divergence.rank} {_given(divergence)}" for divergence in _one_each(result.given)
-        )
+        firsts = {x.rank: x for x in reversed(result.given)}
+        given = (f"rank {x.rank} {_given(x)}" for x in reversed(firsts.values()))
+        return f"no rank diverges, but not all were given the same inputs: {'; '.join(given)}"
     compared = [replica for replica in result.replicas if replica.comparison]
     known = {id(x): describe.count(x) for x in result.comparisons}  # many share one
     counts = [known[id(replica.comparison)] for replica in compared]
@@ -62,12 +61,9 @@ def outcome(result: Ranks) -> RanksOutcome:
 
 def lines(result: Ranks) -> Iterator[str]:
     """A line about each rank except the reference."""
-    verdicts: dict[int, str] = {}  # of comparisons, which many ranks share
+    verdicts = {id(x): describe.verdict(x) for x in result.comparisons}  # many ranks share one
     for replica in result.replicas:
-        which = id(replica.comparison)
-        if replica.comparison and which not in verdicts:
-            verdicts[which] = describe.verdict(replica.comparison)
-        yield line(replica, verdicts.get(which))
+        yield line(replica, verdicts.get(id(replica.comparison)))
 
 
 def line(replica: Replica, verdict: str | None = None) -> str:
@@ -89,10 +85,9 @@ def line(replica: Replica, verdict: str | None = None) -> str:
         parts.append("launches whose inputs agree do not differ")
     else:
         parts.append(verdict or describe.verdict(replica.comparison))
-    fewer = [name[2:] for name in replica.comparison.unpaired]
-    if fewer:
-        shown = ", ".join(fewer[:_NAMED]) + (" and others" if len(fewer) > _NAMED else "")
-        parts.append(f"{shown} has no counterpart")
+    if fewer := [name[2:] for name in replica.comparison.unpaired]:
+        others = " and others" if len(fewer) > _NAMED else ""
+        parts.append(f"{', '.join(fewer[:_NAMED])}{others} has no counterpart")
     return f"rank {replica.rank}: {'; '.join(parts)}"
 
 
@@ -126,12 +121,8 @@ def named(ranks: Iterable[int]) -> str:
     ordered = sorted(ranks)
     if len(ordered) == 1:
         return f"rank {ordered[0]}"
-    spans: list[list[int]] = []
-    for rank in ordered:
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
+    runs = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
+    spans = [[rank for _, rank in run] for _, run in runs]
     return "ranks " + ", ".join(
         f"{span[0]}-{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
     )
@@ -202,10 +193,3 @@ def _inputs(divergence: Divergence) -> str:
 def _place(divergence: Divergence) -> str:
     place = divergence.launch.place
     return f"{place}" + (f" (line {place.line})" if place.line else "")
-
-
-def _one_each(divergences: Iterable[Divergence]) -> list[Divergence]:
-    """The first divergence of each rank."""
-    return list(
-        {divergence.rank: divergence for divergence in reversed(tuple(divergences))}.values()
-    )[::-1]

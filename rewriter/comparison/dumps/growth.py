@@ -22,6 +22,7 @@ _CLEARLY = 2.0
 # A launch that multiplies the error of its inputs by at most this is taken to pass it on.
 _CARRIED = 10.0
 _NAMED = 3
+_DOUBLE = 2.0**-53
 
 
 def trace_back(
@@ -37,10 +38,9 @@ def trace_back(
     for node in nodes:
         led: set[int] = set()
         for source in node.origins:
-            position = at.get(source.step)
-            if position is not None and made[position]:
-                led.add(position)
-                led |= {origins[source.step]} if source.step in origins else set()
+            place = at.get(source.step)
+            if place is not None and made[place]:
+                led |= {place, origins.get(source.step, place)}
         if led:
             origins[node.step.position] = max(sorted(led), key=lambda one: grown[one] or 0.0)
     began: dict[int, list[int]] = {}  # positions of launches over the tolerance, by origin
@@ -56,10 +56,8 @@ def trace_back(
     result = list(launches)
     for origin, carried in began.items():
         start = launches[origin]
-        for position in carried:
-            result[position] = replace(
-                launches[position], blame="downstream", producers=(start.place,)
-            )
+        for one in carried:
+            result[one] = replace(launches[one], blame="downstream", producers=(start.place,))
         reasons = (*start.reasons, _reason(start, [launches[one] for one in carried]))
         result[origin] = replace(start, blame="culprit", reasons=reasons)
     return result
@@ -78,7 +76,8 @@ def _growth(launch: LaunchComparison, before: float | None, after: float | None)
     """How many times larger the error of a launch's results is than that of its inputs."""
     if after is None or (before is None and launch.reads):
         return None
-    rounding = max((_rounding(tensor) for tensor in launch.results), default=1.0)
+    units = [[ROUNDING.get(dtype, _DOUBLE) for dtype in x.dtypes] for x in launch.results]
+    rounding = max((max(one, default=_DOUBLE) for one in units), default=1.0)
     return after / max(before or 0.0, rounding)
 
 
@@ -92,7 +91,3 @@ def _error(tensors: Iterable[TensorComparison]) -> float | None:
             return None
         errors.append(10 ** (-tensor.metrics.snr / 20))
     return max(errors, default=0.0)
-
-
-def _rounding(tensor: TensorComparison) -> float:
-    return max((ROUNDING.get(dtype, 2.0**-53) for dtype in tensor.dtypes), default=2.0**-53)

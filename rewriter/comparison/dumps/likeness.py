@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from msgspec import UNSET, structs
 
 from rewriter.comparison.dumps.tolerance import Tolerances
-from rewriter.comparison.dumps.types import Tolerance
 from rewriter.comparison.dumps.values import statistics_state
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
@@ -51,17 +50,16 @@ class _Call:
             return None
         # For a rank with several devices, it matters which values are on the same device.
         is_one = len({row.device for row in values}) == 1
+
+        def form(row: EventRow) -> EventRow:
+            if not isinstance(row, TensorRow):
+                return row
+            device = row.device.partition(":")[0] if is_one else row.device
+            return structs.replace(row, device=device, **_VALUES)
+
         facts = run.facts
-        form = (
-            *(facts.artifact, facts.sha256, facts.outputs, facts.launches),
-            [_form(row, is_one) if isinstance(row, TensorRow) else row for row in rows],
-        )
-        return cls(form, _places(map(dataflow.fingerprint, values)), values)
-
-
-def _form(row: TensorRow, is_one: bool) -> EventRow:
-    device = row.device.partition(":")[0] if is_one else row.device
-    return structs.replace(row, device=device, **_VALUES)
+        known = facts.artifact, facts.sha256, facts.outputs, facts.launches, list(map(form, rows))
+        return cls(known, _places(map(dataflow.fingerprint, values)), values)
 
 
 def _places(values: Iterable[Hashable]) -> list[int]:
@@ -92,20 +90,17 @@ class Reference:
             if one is None or known is None or (one.form, one.same) != (known.form, known.same):
                 return None
             pairs = zip(one.values, known.values, strict=True)
-            found.append(bytes(_difference(x, y, self._tolerance(x)) for x, y in pairs))
+            found.append(bytes(self._difference(x, y) for x, y in pairs))
         return tuple(found)
 
-    def _tolerance(self, row: TensorRow) -> Tolerance:
-        return self._tolerances.of(row.kernel, row.dtype, row.dtype)
+    def _difference(self, row: TensorRow, other: TensorRow) -> int:
+        """The result of comparing a value, as bits: do digests, counts and statistics agree?"""
+        tolerance = self._tolerances.of(row.kernel, row.dtype, row.dtype)
+        counts = (row.nan, row.inf) == (other.nan, other.inf)
+        is_equal = not row.is_measured or statistics_state(row, other, tolerance) == "equal"
+        return 4 * (row.digest == other.digest) + 2 * counts + is_equal
 
 
 def _starts(runs: Iterable[RunDump]) -> list[int]:
     """The process of a rank that made each call, as a number."""
     return _places([run.facts.pid for run in runs])
-
-
-def _difference(row: TensorRow, other: TensorRow, tolerance: Tolerance) -> int:
-    """The result of comparing a value, as bits: whether digests, counts and statistics agree."""
-    counts = (row.nan, row.inf) == (other.nan, other.inf)
-    is_equal = not row.is_measured or statistics_state(row, other, tolerance) == "equal"
-    return 4 * (row.digest == other.digest) + 2 * counts + is_equal

@@ -213,7 +213,8 @@ def _exact_maximum(
 
 def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance) -> Totals:
     """Measure a block of any types in float64, or in 64-bit integers if both are integers."""
-    found = Totals(a.numel(), differ=int(not _same_bits(a, b)))
+    is_same = a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+    found = Totals(a.numel(), differ=int(not is_same))
     a, b = (t.byte() if t.dtype == torch.bool else t for t in (a, b))
     is_complex = a.is_complex() or b.is_complex()
     wide = torch.complex128 if is_complex else torch.float64
@@ -280,12 +281,9 @@ def _integer_error(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _halves(integers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    low_bits = 2**32 - 1
-    if integers.dtype == torch.uint64:
-        bits = integers.view(torch.int64)
-        return bits >> 32 & low_bits, bits & low_bits
-    bits = integers.to(torch.int64)
-    return bits >> 32, bits & low_bits
+    low_bits, is_unsigned = 2**32 - 1, integers.dtype == torch.uint64
+    bits = integers.view(torch.int64) if is_unsigned else integers.to(torch.int64)
+    return bits >> 32 & low_bits if is_unsigned else bits >> 32, bits & low_bits
 
 
 def _count_nonfinite(
@@ -298,16 +296,9 @@ def _count_nonfinite(
     totals.inf = totals.mismatched - totals.nan_a - totals.nan_b
     if totals.mismatched:
         place = int(differ.to(torch.uint8).argmax())
-        a, b = (_real(tensor[place].item()) for tensor in (x, y))
+        ends = (tensor[place].item() for tensor in (x, y))
+        a, b = (abs(one) if isinstance(one, complex) else one for one in ends)
         totals.nonfinite = ElementError(abs(a - b), first + place, a, b)
-
-
-def _real(value: complex) -> float:
-    return abs(value) if isinstance(value, complex) else value
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
 @cache

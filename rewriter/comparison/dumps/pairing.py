@@ -115,14 +115,11 @@ def left_out(a: Sequence[Output], b: Sequence[Output], pairs: Sequence[Tensors])
     paired = {id(one) for one, _ in pairs}
     missing = []
     for position, (one, other) in enumerate(zip_longest(a, b)):
-        if (one and id(one) in paired) or (one and other and _is_no_result(one, other)):
+        is_known = isinstance(one, NoResult) and one == other and one.is_known
+        if (one and id(one) in paired) or is_known:
             continue
         missing.append(f"output {position} ({_what(one)} in A, {_what(other)} in B)")
     return missing
-
-
-def _is_no_result(one: Output, other: Output) -> bool:
-    return isinstance(one, NoResult) and one == other and one.is_known
 
 
 def _what(output: Output | None) -> str:
@@ -171,22 +168,17 @@ def unchanged(rows: Sequence[EventRow], row: TensorRow) -> bool:
 def pair_untouched(a: Sequence[EventRow], b: Sequence[EventRow]) -> list[Tensors]:
     """Pair arguments that launches only read and that changed in either dump: a kernel wrote out of
     bounds, or the wrapper does not declare what it updates."""
-    left, right = (_only_read(rows) for rows in (a, b))
+
+    def only_read(rows: Sequence[EventRow]) -> list[TensorRow]:
+        before = {row.name for row in rows if row.phase == "before"}  # else they count as inputs
+        after = (row for row in tensors(rows) if row.phase == "after" and row.role == "in")
+        return [row for row in after if row.arg in before]
+
+    left, right = only_read(a), only_read(b)
     if [_form(row) for row in left] != [_form(row) for row in right]:
         return []
-    return [
-        (x, y)
-        for x, y in zip(left, right, strict=True)
-        if not (unchanged(a, x) and unchanged(b, y))
-    ]
-
-
-def _only_read(rows: Sequence[EventRow]) -> list[TensorRow]:
-    """The arguments that a launch only reads, as they were afterwards; without rows from before the
-    launch, they count as its inputs."""
-    before = {row.name for row in rows if row.phase == "before"}
-    after = (row for row in tensors(rows) if row.phase == "after" and row.role == "in")
-    return [row for row in after if row.arg in before]
+    pairs = zip(left, right, strict=True)
+    return [(x, y) for x, y in pairs if not (unchanged(a, x) and unchanged(b, y))]
 
 
 def _form(row: ValueRow) -> tuple[object, ...]:
@@ -209,8 +201,5 @@ def _by_name(left: list[TensorRow], right: list[TensorRow]) -> Paired:
 
 def _with_rest(pairs: list[Tensors], left: list[TensorRow], right: list[TensorRow]) -> Paired:
     gone = {id(row) for pair in pairs for row in pair}
-    return (
-        pairs,
-        [row for row in left if id(row) not in gone],
-        [row for row in right if id(row) not in gone],
-    )
+    rest_a, rest_b = ([row for row in side if id(row) not in gone] for side in (left, right))
+    return pairs, rest_a, rest_b

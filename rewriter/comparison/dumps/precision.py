@@ -169,14 +169,11 @@ class _Judge:
             return tensor, ""
         if error.size == 0:
             return replace(tensor, state="equal"), ""
-        text = _text(places)
+        text = " ".join(word for place in places for word in (place.kernel, *place.origins))
         allowed = _allowed(error, operands, unit, text)
         if error.size > allowed:
-            why = (
-                f"an error of {error.size:.2g}, where what it read and rounding explain "
-                f"{allowed:.2g}"
-            )
-            return replace(tensor, state="numeric", allowed=allowed), why
+            why = f"an error of {error.size:.2g}, where what it read and rounding explain"
+            return replace(tensor, state="numeric", allowed=allowed), f"{why} {allowed:.2g}"
         if why := _directed(error, operands, unit):
             return replace(tensor, state="numeric"), why
         # A wrong value does not become right because this launch did not make it worse.
@@ -198,9 +195,8 @@ class _Judge:
             if made in DIFFERS or not was:
                 return replace(tensor, state=made) if made != "unknown" else tensor
             # It may have been overwritten since, or be from a different launch in the other run.
-            if error.size > _allowed(error, was, _unit(tensor), ""):
-                return replace(tensor, state="numeric")
-            return replace(tensor, state="rounding")
+            is_wrong = error.size > _allowed(error, was, _unit(tensor), "")
+            return replace(tensor, state="numeric" if is_wrong else "rounding")
         origin = self._behind(sources)
         if not origin.errors:
             return tensor
@@ -260,10 +256,6 @@ def _directed(error: Error, operands: Sequence[Error], unit: float) -> str:
                 f"{least - part:.2%} to {most + part:.2%}"
             )
     return ""
-
-
-def _text(places: Iterable[RecordedLaunch]) -> str:
-    return " ".join(word for place in places for word in (place.kernel, *place.origins))
 
 
 def _condition(operand: Error, result: Error, text: str) -> float:

@@ -15,9 +15,8 @@ from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
 from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
-from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
-from rewriter.dump.reading import Dump, RunDump, open_dump
+from rewriter.dump.reading import Dump, open_dump
 
 _SIZE = 1 << 18  # the assumed work per rank, for `parallel`
 FEW = 8  # ranks beside the reference that are all shown in full
@@ -47,10 +46,8 @@ class Ranks:
     @property
     def parted(self) -> Replica | None:
         """The replica that diverges first."""
-        firsts = [
-            (divergence.at, replica) for replica in self.replicas if (divergence := replica.first)
-        ]
-        return min(firsts, key=lambda each: each[0])[1] if firsts else None
+        firsts = [(x.first.at, n) for n, x in enumerate(self.replicas) if x.first]
+        return self.replicas[min(firsts)[1]] if firsts else None
 
     @property
     def first(self) -> Divergence | None:
@@ -104,13 +101,10 @@ def compare_ranks(
         others = [rank for rank in dumps if rank != reference]
         likenesses = _likenesses([dumps[rank] for rank in others], dumps[reference], tolerances)
         if progress:
-            one_each = {
-                likeness or rank: rank
-                for rank, likeness in zip(reversed(others), reversed(likenesses), strict=True)
-            }
-            counted.expect(
-                count_launches(_fresh(dumps[rank]), dumps[reference]) for rank in one_each.values()
-            )
+            pairs = zip(reversed(others), reversed(likenesses), strict=True)
+            one_each = {likeness or rank: rank for rank, likeness in pairs}
+            fresh = (_fresh(dumps[rank]) for rank in one_each.values())
+            counted.expect(count_launches(one, dumps[reference]) for one in fresh)
         known: dict[Likeness, Replica] = {}
         replicas = []
         for rank, likeness in zip(others, likenesses, strict=True):
@@ -190,14 +184,8 @@ def _chosen(dump: Dump, ranks: Sequence[int]) -> dict[int, Dump]:
             hint=f"Its ranks: {', '.join(map(str, known))}. A program of several processes writes "
             "one for each if RANK or LOCAL_RANK is set, as torchrun does.",
         )
-    return {
-        rank: replace(
-            dump,
-            path=dump.path / f"rank{rank}",
-            runs=tuple(run for run in dump.runs if run.rank == rank),
-        )
-        for rank in chosen
-    }
+    runs = {rank: tuple(run for run in dump.runs if run.rank == rank) for rank in chosen}
+    return {rank: replace(dump, path=dump.path / f"rank{rank}", runs=x) for rank, x in runs.items()}
 
 
 def _replica(
@@ -264,10 +252,12 @@ def _largest(groups: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
     """The reference, and the ranks with equal values at this place."""
+    there = first.launch.b and (first.launch.b.run, first.launch.b.step)
     times = {
         id(comparison): sum(
-            _is_at(launch.b, first) and _state(launch, first) == "equal"
-            for launch in comparison.launches
+            (x.b.run, x.b.step) == there and _state(x, first) == "equal"
+            for x in comparison.launches
+            if x.b is not None
         )
         for comparison in result.comparisons
     }
@@ -275,19 +265,14 @@ def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
     return (result.reference, *chain.from_iterable(agreeing))
 
 
-def _is_at(place: RecordedLaunch | None, first: Divergence) -> bool:
-    there = first.launch.b
-    if place is None or there is None:
-        return False
-    return (place.run, place.step) == (there.run, there.step)
-
-
 def _is_equal(a: Dump, of_a: Divergence, b: Dump, of_b: Divergence, tolerances: Tolerances) -> bool:
     """Whether two ranks that diverge from the reference at one place are equal there."""
     if of_a.launch.a is None or of_b.launch.a is None:
         return False
     steps = of_a.launch.a.step, of_b.launch.a.step
-    for launch in compare_runs(_run(a, of_a.run), _run(b, of_b.run), tolerances).launches:
+    sides = ((a, of_a.run), (b, of_b.run))
+    (x,), (y,) = ([run for run in dump.runs if run.name == name] for dump, name in sides)
+    for launch in compare_runs(x, y, tolerances).launches:
         if launch.a and launch.b and (launch.a.step, launch.b.step) == steps:
             return _state(launch, of_a) not in DIFFERS
     return False
@@ -298,7 +283,3 @@ def _state(launch: LaunchComparison, first: Divergence) -> State:
     if first.reason not in ("inputs", "parameters"):
         return launch.state
     return worst([tensor.state for tensor in launch.results if tensor.name in first.names])
-
-
-def _run(dump: Dump, name: str) -> RunDump:
-    return next(run for run in dump.runs if run.name == name)

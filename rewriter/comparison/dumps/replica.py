@@ -32,8 +32,6 @@ Reason = Literal[
 ]  # fmt: skip
 At = tuple[int, int, int]
 
-_SIDES = ("a", "b")
-
 # Collectives that leave equal values on all ranks of their group; scatter and exchange do not.
 _AGREEING = re.compile(r"all_reduce|all_gather|broadcast")
 _WAIT = re.compile(r"wait_tensor")
@@ -98,18 +96,11 @@ def like(other: Replica, rank: int, names: Mapping[str, str]) -> Replica:
     """A rank whose values differ from the reference just as those of `other` do; `names` maps the
     calls of the other rank to those of this one."""
 
-    def own(divergences: Sequence[Divergence]) -> tuple[Divergence, ...]:
-        return tuple(
-            replace(divergence, rank=rank, run=names[divergence.run]) for divergence in divergences
-        )
-
-    return replace(
-        other,
-        rank=rank,
-        divergences=own(other.divergences),
-        given=own(other.given),
-        alike=other.rank,
+    divergences, given = (
+        tuple(replace(one, rank=rank, run=names[one.run]) for one in several)
+        for several in (other.divergences, other.given)
     )
+    return Replica(rank, other.comparison, divergences, given, other.why, other.rank)
 
 
 def examine(
@@ -154,9 +145,8 @@ class _Search:
             if launch.place.is_inputs:
                 self._read_inputs(launch, run, at)
             elif wrong is not None:
-                self.divergences.append(
-                    Divergence("collective", self._rank, run.a, at, launch, (wrong,))
-                )
+                found = Divergence("collective", self._rank, run.a, at, launch, (wrong,))
+                self.divergences.append(found)
             elif launch.blame == "culprit":
                 self._read_culprit(launch, run, at, near, recorded=recorded)
             written = (x for x in launch.results if x.state != "unknown")
@@ -194,7 +184,8 @@ class _Search:
             shards |= {x for x, is_own in zip(kept, firsts, strict=True) if is_own}
         # What a function is given is data if it also has a model; else it may be its weights.
         data = {x for x, kind in kinds.items() if kind == "data" and (kept or shards)}
-        updated = _updated(inside)
+        after = (x for row in inside.table.values() for x in row.after or ())
+        updated = {name for role, name, *_ in after if role != "in"}  # as a running mean is
         # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
         own, inputs, parted, unknown = [], [], [], set()
@@ -243,7 +234,8 @@ class _Search:
         recorded: bool,
     ) -> None:
         kernel = launch.place.kernel
-        if kernel == OUTPUTS and self._is_short(run):
+        ends = (_tail(run, side) or _is_stopped(run, side, self._runs) for side in "ab")
+        if kernel == OUTPUTS and any(ends):
             return  # the record ended before all outputs of the call were written
         if launch.place.kind == "collective":
             if not _AGREEING.search(kernel):
@@ -259,16 +251,10 @@ class _Search:
         if wrong or (not recorded and launch.inputs != "equal"):
             # The inputs of the call were not recorded, and the launch may have read one; or what it
             # read is equal within tolerance only, of which its results make more.
-            names = tuple(dict.fromkeys(wrong))
-            is_known = recorded and bool(self.given)
-            given = Divergence("data", self._rank, run.a, at, launch, names, is_known=is_known)
-            self._give(given)
+            names, is_known = tuple(dict.fromkeys(wrong)), recorded and bool(self.given)
+            self._give(Divergence("data", self._rank, run.a, at, launch, names, None, (), is_known))
         else:
             self.divergences.append(Divergence("launch", self._rank, run.a, at, launch))
-
-    def _is_short(self, run: RunComparison) -> bool:
-        """Whether one side of a call lacks the last launches of the other."""
-        return any(_tail(run, side) or _is_stopped(run, side, self._runs) for side in _SIDES)
 
     def _part_once(self, divergence: Divergence) -> None:
         if divergence.names and all(x.reason != divergence.reason for x in self.divergences):
@@ -278,13 +264,6 @@ class _Search:
         first = self.given.setdefault(divergence.reason, divergence)
         if first.is_known and not divergence.is_known:
             self.given[divergence.reason] = replace(first, is_known=False)
-
-
-def _updated(run: RunDump) -> frozenset[str]:
-    """The inputs that a call writes, as a running mean is written: by its launches."""
-    rows = run.table.values()
-    after = (x for row in rows for x in row.after or ())
-    return frozenset(name for role, name, *_ in after if role != "in")
 
 
 def _label(name: str, known: Input | None) -> str:

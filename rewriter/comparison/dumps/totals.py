@@ -57,12 +57,10 @@ class Totals:
         """The metrics of a tensor with its dimensions in this memory order."""
         count = self.finite or math.nan
 
-        def extreme(element: ElementError | None) -> Extreme | None:
-            if element is None:
+        def extreme(one: ElementError | None) -> Extreme | None:
+            if one is None:
                 return None
-            return Extreme(
-                element.error, _index(element.position, shape, order), element.a, element.b
-            )
+            return Extreme(one.error, _index(one.position, shape, order), one.a, one.b)
 
         return Metrics(
             numel=self.numel,
@@ -84,13 +82,8 @@ class Totals:
             inf=self.inf,
             nonfinite=extreme(self.nonfinite),
             atol_needed=self.max_abs.error if self.max_abs else 0.0,
-            rtol_needed=self._rtol_needed(),
+            rtol_needed=math.inf if self.unscaled else self.max_rel.error if self.max_rel else 0.0,
         )
-
-    def _rtol_needed(self) -> float:
-        if self.unscaled:
-            return math.inf
-        return self.max_rel.error if self.max_rel else 0.0
 
     def _cosine(self) -> float:
         if self.mismatched and not self.finite:

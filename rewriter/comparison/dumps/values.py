@@ -93,7 +93,11 @@ def compare(
     if (both := blank.tensors) is None:
         return _scalars(blank)
     x, y = both
-    if why := unwritten or _uninitialised(kernel, x) or _unfinished(kernel, x):
+    if x.phase == "before" and x.role == "out":
+        unwritten = unwritten or "a pure output holds nothing before its launch"
+    elif x.role != "in":
+        unwritten = unwritten or left_unwritten(kernel, x)
+    if why := unwritten or _unfinished(kernel, x):
         return replace(blank, note=f"not compared: {why}")
     if why := _not_alike(x, y):
         return replace(blank, state="structural", note=why)
@@ -223,13 +227,6 @@ def _family(dtype: str) -> str:
     if dtype.startswith(("float", "bfloat")):
         return "real"
     return "complex" if dtype.startswith("complex") else "whole"
-
-
-def _uninitialised(kernel: str, row: TensorRow) -> str:
-    """Why a value is known never to have been written; empty if it is not."""
-    if row.phase == "before" and row.role == "out":
-        return "a pure output holds nothing before its launch"
-    return "" if row.role == "in" else left_unwritten(kernel, row)
 
 
 def left_unwritten(kernel: str, row: TensorRow) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 
 from rewriter.artifact.naming.graph import FxNode
+from rewriter.dump.rows import TensorRow
 from rewriter.locate.operators import is_torchs
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.evaluate import Evaluator, UnregisteredError, operator_named
@@ -40,10 +42,8 @@ def is_unregistered(path: str) -> bool:
         return False
     try:
         operator_named(path.split("."))
-    except UnregisteredError:
-        return True
-    except UncheckedError:
-        pass
+    except UncheckedError as error:
+        return isinstance(error, UnregisteredError)
     return False
 
 
@@ -85,10 +85,8 @@ def check(
     values. Raises `UncheckedError` if an argument cannot be told."""
     wanted, given = (_bound(text, schema) for text in (node.call, values.text))
     call = _Call(node, values, evaluator, sizes)
-    each = (
-        x for name, want in wanted.items() for x in _members(name, want, given.get(name, _MISSING))
-    )
-    return [call.compared(pair) for pair in each]
+    pairs = (_members(name, want, given.get(name, _MISSING)) for name, want in wanted.items())
+    return [call.compared(pair) for pair in chain.from_iterable(pairs)]
 
 
 def _members(name: str, want: ast.expr, got: ast.expr) -> Iterator[_Pair]:
@@ -108,17 +106,13 @@ class _Call:
         self, node: FxNode, values: LaunchValues, evaluator: Evaluator, sizes: Mapping[str, int]
     ) -> None:
         self._node, self._values, self._evaluator, self._sizes = node, values, evaluator, sizes
-        args = {_plain(x.expr): x for x in values.launch.args}
-        self._tensors = {
-            text: values.given.get(x.name) if x.role != "out" else None
-            for text, x in args.items()
-            if x.type == "tensor"
-        }
-        numbers = {
-            text: values.numbers[x.name]
-            for text, x in args.items()
-            if x.type != "tensor" and x.name in values.numbers
-        }
+        self._tensors: dict[str, TensorRow | None] = {}
+        numbers: dict[str, int] = {}
+        for text, x in {_plain(x.expr): x for x in values.launch.args}.items():
+            if x.type == "tensor":
+                self._tensors[text] = values.given.get(x.name) if x.role != "out" else None
+            elif x.name in values.numbers:
+                numbers[text] = values.numbers[x.name]
         # Two expressions may have been recorded under one name.
         self._numbers = {**sizes, **(numbers if len(numbers) == len(values.numbers) else {})}
 

@@ -69,14 +69,10 @@ def overload(operator: Any, kwargs: Mapping[str, Any]) -> Any:
     """The overload of an operator that takes these keyword arguments."""
     if isinstance(operator, str):
         return operator
-    names = {one.name for one in operator._schema.arguments}
-    if set(kwargs) <= names:
-        return operator
     packet = operator.overloadpacket
-    for name in packet.overloads():
-        other = getattr(packet, name)
-        if set(kwargs) <= {one.name for one in other._schema.arguments}:
-            return other
+    for one in (operator, *(getattr(packet, name) for name in packet.overloads())):
+        if set(kwargs) <= {x.name for x in one._schema.arguments}:
+            return one
     return operator
 
 
@@ -91,9 +87,8 @@ class _Arguments(Literals):
         text = ast.unparse(one)
         if text in self._known:
             return self._known[text]
-        if isinstance(one, ast.Call) and ast.unparse(one.func).endswith("reinterpret_tensor"):
-            raise UncheckedError(f"{text} was not recorded")
-        if isinstance(one, ast.Name):
+        is_view = isinstance(one, ast.Call) and ast.unparse(one.func).endswith("reinterpret_tensor")
+        if is_view or isinstance(one, ast.Name):
             raise UncheckedError(f"{text} was not recorded")
         return super().of(one)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,6 +68,10 @@ class CallCheck:
         return tuple(one for one in self.outputs if not one.agrees)
 
 
+# The launch, and what of it, or of what it is given, is wrong.
+_Culprit = tuple[LaunchCheck, OutputCheck]
+
+
 def check_outputs(
     dump: Path, checks: Sequence[LaunchCheck] = (), given: GivenGraphs | None = None
 ) -> tuple[CallCheck, ...]:
@@ -85,7 +90,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     sizes = graph_sizes(graph, rows)
     if graph.updates:
         return replace(found, reason="its graph updates values in place")
-    if _elements(graph, sizes) > _MOST:
+    kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
+    if sum(kind.numel or 0 for kind in kinds if kind is not None) > _MOST:
         return replace(found, reason="its graph is too large to be evaluated whole")
     try:
         known: dict[str, Bounded] = {
@@ -101,17 +107,15 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     found = replace(found, outputs=tuple(outputs), reason=reason)
     if not found.wrong:
         return found
-    first, of = _first(run, graph, evaluator, checks)
+    first = _first(run, graph, evaluator, checks)
     if results is not None:
         of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
-        if first is None:
-            first, of = _left_alone(run, results, found.wrong, of_call)
-        if first is None:
-            first, of = _lost(run, found.wrong, of_call)
+        first = first or _left_alone(run, results, found.wrong, of_call)
+        first = first or _lost(run, found.wrong, of_call)
         fed = _fed_unwritten(results, of_call)
-        if fed is not None and (first is None or fed[0].launch <= first.launch):
-            first, of = fed
-    return replace(found, first=first, of=of)
+        if fed is not None and (first is None or fed[0].launch <= first[0].launch):
+            first = fed
+    return found if first is None else replace(found, first=first[0], of=first[1])
 
 
 def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
@@ -147,11 +151,6 @@ def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) ->
     return found
 
 
-def _elements(graph: FxGraph, sizes: Mapping[str, int]) -> int:
-    kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
-    return sum(kind.numel or 0 for kind in kinds if kind is not None)
-
-
 def _outputs(
     run: RunDump, graph: FxGraph, evaluator: Evaluator
 ) -> tuple[list[OutputCheck], str, CallResults | None]:
@@ -165,11 +164,12 @@ def _outputs(
     found, reasons = [], []
     for what, node in pairs:
         try:
+            left: Left | None = None
             if isinstance(what, TensorRow) and node in graph.nodes:
-                found.append(
-                    _left(results.returned(what, evaluator.type_of(node)), node, evaluator)
-                )
-            elif isinstance(what, str) and (left := results.of_input(what)) is not None:
+                left = results.returned(what, evaluator.type_of(node))
+            elif isinstance(what, str):
+                left = results.of_input(what)
+            if left is not None:
                 found.append(_left(left, node, evaluator))
             elif isinstance(what, NoResult) and node in graph.nodes:
                 found += _never_written(run, what, node, evaluator)
@@ -180,20 +180,18 @@ def _outputs(
 
 def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
     """Compare a tensor that a call leaves with the node that it should be."""
-    row, kind = left.row, evaluator.type_of(node)
-    statement = evaluator.statement(node)
+    row, kind, problem = left.row, evaluator.type_of(node), ""
     if kind is not None and received.dtype_of(row) not in (None, kind.dtype):
-        wants = str(kind.dtype).removeprefix("torch.")
-        return OutputCheck(row.arg, statement, Comparison(0, 0), f"it is {row.dtype}, not {wants}")
-    if left.unwritten is not None:
-        wanted = left.unwritten
+        problem = f"it is {row.dtype}, not {str(kind.dtype).removeprefix('torch.')}"
+    elif (wanted := left.unwritten) is not None:
         if evaluator.is_undefined(node):
             bound = value_of(node, evaluator).bound()
             wanted = wanted & torch.isfinite(bound).reshape(wanted.shape)
-        if bool(wanted.any()):
-            return OutputCheck(row.arg, statement, Comparison(0, 0), _unwritten(wanted))
-    comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
-    return OutputCheck(row.arg, statement, comparison)
+        problem = _unwritten(wanted) if bool(wanted.any()) else ""
+    comparison = Comparison(0, 0)
+    if not problem:
+        comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
+    return OutputCheck(row.arg, evaluator.statement(node), comparison, problem)
 
 
 def _never_written(
@@ -219,15 +217,17 @@ def _unwritten(marked: torch.Tensor) -> str:
     return f"{some} {first} to {final} of {marked.numel():,} are written by no launch"
 
 
-def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
-    """Compare a recorded tensor with a node, in whichever layout they agree."""
-    got = received.load(run, row)
-    return compare_node(got, row, node, evaluator, viewed=True)
+def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison | None:
+    """Compare a recorded tensor with a node, in whichever layout they agree; `None` if the node
+    cannot be computed."""
+    with suppress(UncheckedError, RuntimeError):
+        return compare_node(received.load(run, row), row, node, evaluator, viewed=True)
+    return None
 
 
 def _first(
     run: RunDump, graph: FxGraph, evaluator: Evaluator, checks: Sequence[LaunchCheck]
-) -> tuple[LaunchCheck | None, OutputCheck | None]:
+) -> _Culprit | None:
     """The first launch whose result is not the node that its check took it for."""
     steps = {(step.launch, step.iteration): step for step in run.steps}
     launched = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in run.steps})
@@ -243,11 +243,8 @@ def _first(
             row = written.get(checked.arg)
             if row is None or node not in graph.nodes:
                 continue
-            try:
-                comparison = _compared(run, row, node, evaluator)
-            except (UncheckedError, RuntimeError):
-                continue
-            if comparison.agrees:
+            comparison = _compared(run, row, node, evaluator)
+            if comparison is None or comparison.agrees:
                 continue
             own = {node_of(statement) for statement in check.computes}
             wrong = _received(run, graph, evaluator, step, node, own)
@@ -257,7 +254,7 @@ def _first(
                     if (other.run, other.launch, other.iteration) == (run.name, *by):
                         return other, output
             return check, OutputCheck(checked.arg, checked.claim, comparison)
-    return None, None
+    return None
 
 
 def _left_alone(
@@ -265,7 +262,7 @@ def _left_alone(
     results: CallResults,
     wrong: Sequence[OutputCheck],
     known: Mapping[tuple[int, int], LaunchCheck],
-) -> tuple[LaunchCheck | None, OutputCheck | None]:
+) -> _Culprit | None:
     """The launch that wrote a wrong result last, if that could not be checked, and all that it read
     was checked: it computes something else, or it was given something else."""
     for output in wrong:
@@ -280,12 +277,12 @@ def _left_alone(
             continue
         if output.name not in {dataflow.variable(one.arg) for one in check.results}:
             return check, output
-    return None, None
+    return None
 
 
 def _lost(
     run: RunDump, wrong: Sequence[OutputCheck], known: Mapping[tuple[int, int], LaunchCheck]
-) -> tuple[LaunchCheck | None, OutputCheck | None]:
+) -> _Culprit | None:
     """The launch that has to write a wrong result, and does not: it is given a copy of it, or it
     computes what the graph copies into an input."""
     wrapper = wrapper_of(run)
@@ -296,21 +293,17 @@ def _lost(
             return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
         copied = f" = aten.copy_.default({output.name}, "
         for check in known.values():
-            if any(copied in x for x in check.computes) and not _writes(run, check, output.name):
+            step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
+            written = () if step is None else received.written(run.rows(step))
+            is_written = output.name in {dataflow.buffer_of(facts, name) for name in written}
+            if not is_written and any(copied in x for x in check.computes):
                 return check, output
-    return None, None
-
-
-def _writes(run: RunDump, check: LaunchCheck, buffer: str) -> bool:
-    """Whether a launch wrote to a buffer."""
-    step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
-    written = () if step is None else received.written(run.rows(step))
-    return any(dataflow.buffer_of(facts, name) == buffer for name in written)
+    return None
 
 
 def _fed_unwritten(
     results: CallResults, known: Mapping[tuple[int, int], LaunchCheck]
-) -> tuple[LaunchCheck, OutputCheck] | None:
+) -> _Culprit | None:
     """The first launch that is given a buffer of which no launch wrote a part. It need not read
     that part, so this is only asked of a call that leaves something wrong."""
     for node in results.nodes:
@@ -333,12 +326,8 @@ def _received(
     missing = {graph.base(name) for name in graph.nodes[node].reads} & graph.nodes.keys() - own
     wrong: list[tuple[TensorRow, str, Comparison]] = []
     for row in given.values():
-        compared = []
-        for name in sorted(missing):
-            try:
-                compared.append((name, _compared(run, row, name, evaluator)))
-            except (UncheckedError, RuntimeError):
-                continue
+        found = ((name, _compared(run, row, name, evaluator)) for name in sorted(missing))
+        compared = [(name, one) for name, one in found if one is not None]
         agreeing = [name for name, one in compared if one.agrees]
         missing -= set(agreeing)
         if not agreeing and compared:

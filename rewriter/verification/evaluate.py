@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,17 +116,15 @@ class Evaluator:
 
     def value(self, name: str) -> Any:
         """The value of a node. Raises `UncheckedError` if it cannot be computed."""
-        wanted = [name]
-        needed: set[str] = set()
+        wanted, needed = [name], set[str]()
         while wanted:
             one = wanted.pop()
             if one in self._values or one in needed or one in self._sizes:
                 continue
-            node = self._graph.nodes.get(one)
-            if node is None:
+            if one not in self._graph.nodes:
                 raise UncheckedError(f"{one} is not known")
             needed.add(one)
-            wanted += node.reads
+            wanted += self._graph.nodes[one].reads
         for node in self._graph.nodes.values():
             if node.name in needed:
                 self._values[node.name] = self._as_declared(node.name, self._compute(node))
@@ -175,10 +174,8 @@ class Evaluator:
             args = (self._laid_out(node.reads[0], args[0]), *args[1:])
         kwargs = {one.arg: literals.of(one.value) for one in call.keywords if one.arg}
         if node.operator in random.NAMES:
-            on_gpu = self._is_on_gpu(node)
-            return attempt(
-                operator, lambda: random.drawn(node.operator, args, kwargs, on_gpu=on_gpu)
-            )
+            drawn = partial(random.drawn, node.operator, args, kwargs)
+            return attempt(operator, lambda: drawn(on_gpu=self._is_on_gpu(node)))
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
 
     def _written_through(self, base: str, value: str, view: str) -> Bounded:
@@ -192,14 +189,10 @@ class Evaluator:
             return flat.reshape(old.shape)
 
         is_exact = whole.error is None and part.error is None
-        return Bounded(
-            put(whole.value, part.value),
-            None if is_exact else put(whole.bound(), part.bound()),
-            whole.dtype,
-            max(whole.terms, part.terms),
-            max(whole.steps, part.steps),
-            whole.through | part.through,
-        )
+        error = None if is_exact else put(whole.bound(), part.bound())
+        terms, steps = max(whole.terms, part.terms), max(whole.steps, part.steps)
+        through = whole.through | part.through
+        return Bounded(put(whole.value, part.value), error, whole.dtype, terms, steps, through)
 
     def _mean(self, node: FxNode) -> Any:
         (total,) = node.reads
@@ -207,9 +200,7 @@ class Evaluator:
         if kind is None or whole is None or not kind.numel or whole.numel is None:
             raise UncheckedError(f"of how many elements {node.name} is the mean is not known")
         many = whole.numel // kind.numel
-        return run(
-            operator_named(["aten", "div", "Tensor"]), (self._values[total], many), {}, kind.dtype
-        )
+        return run(torch.ops.aten.div.Tensor, (self._values[total], many), {}, kind.dtype)
 
     def _laid_out(self, name: str, value: Bounded) -> Bounded:
         """A value in the memory layout that the graph says, which `as_strided` goes by."""

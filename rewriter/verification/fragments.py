@@ -52,7 +52,7 @@ class NoneAgreesError(UncheckedError):
 def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
     """Check what a launch wrote. Raises `UncheckedError` if the fragment does not say enough."""
     fragment = _Fragment(_with_items(_updated_in_place(graph)), values)
-    best: list[Checked] | None = None
+    tried: list[tuple[int, list[Checked]]] = []
     problem = UncheckedError("its arguments do not fit what the fragment reads")
     for pairs in itertools.islice(fragment.matchings(), _MOST):
         try:
@@ -60,14 +60,12 @@ def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
         except UncheckedError as error:
             problem = error
             continue
-        wrong = sum(not one.comparison.agrees for one in found)
-        if not wrong:
-            return found
-        if best is None or wrong < sum(not one.comparison.agrees for one in best):
-            best = found
-    if best is None:
+        tried.append((sum(not one.comparison.agrees for one in found), found))
+        if not tried[-1][0]:
+            break
+    if not tried:
         raise problem
-    return best
+    return min(tried, key=lambda one: one[0])[1]
 
 
 class _Fragment:
@@ -123,8 +121,7 @@ class _Fragment:
 
     def _fits(self, name: str, argument: Argument) -> bool:
         kind = tensor_type(self._graph.types.get(name, ""), {})
-        row = self._given[argument.name]
-        return kind is None or kind.fits(row)
+        return kind is None or kind.fits(self._given[argument.name])
 
     def results(self, pairs: _Pairs) -> list[Checked]:
         """Compare what the launch wrote with what the fragment computes, for one matching."""
@@ -173,7 +170,10 @@ class _Fragment:
             yield {}
 
     def _results_of(self, evaluator: Evaluator, known: Mapping[str, Bounded]) -> list[Checked]:
-        names = list(dict.fromkeys(self._graph.outputs)) or self._last()
+        # Without outputs, all nodes: first those that no other node reads.
+        read = {x for node in self._graph.nodes.values() for x in node.reads}
+        names = list(dict.fromkeys(self._graph.outputs))
+        names = names or sorted(self._graph.nodes, key=lambda name: name in read)
         ordered = self._in_order(evaluator, names)
         if ordered and all(one.comparison.agrees for one in ordered):
             return ordered
@@ -257,8 +257,11 @@ class _Fragment:
         last: tuple[str, Comparison] | None = None
         tried: list[tuple[str, Comparison]] = []
         problem = UncheckedError(f"{argument.name} is no result of the fragment")
+        # The name of a buffer, or of a node that several kernels compute together, may be any node
+        # that this kernel can compute.
+        every = [*(x for x in self._graph.nodes if x in computable), *known]
         for name in names:
-            for one in self._meant(name, known, computable):
+            for one in [name] if name in self._graph.nodes and name in computable else every:
                 try:
                     comparison = self._compare(evaluator, one, got, row)
                 except UncheckedError as error:
@@ -273,23 +276,11 @@ class _Fragment:
         if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
             return tried[0][0], *tried[0]  # a kernel that only copies its input
         if last is None or self._is_bare:
+            if not tried:
+                raise problem
             names = list(dict.fromkeys(name for name, _ in tried))
-            raise (
-                NoneAgreesError(f"{argument.name} is not {', '.join(names)}") if names else problem
-            )
+            raise NoneAgreesError(f"{argument.name} is not {', '.join(names)}")
         return last[0], *last
-
-    def _last(self) -> list[str]:
-        """The nodes, first those that no other node reads."""
-        read = {x for node in self._graph.nodes.values() for x in node.reads}
-        return sorted(self._graph.nodes, key=lambda name: name in read)
-
-    def _meant(self, name: str, known: Mapping[str, Bounded], computable: set[str]) -> list[str]:
-        """The nodes that a result may be. The name of a buffer, or of a node that several kernels
-        compute together, may be any node that this kernel can compute."""
-        if name in self._graph.nodes and name in computable:
-            return [name]
-        return [*(x for x in self._graph.nodes if x in computable), *known]
 
     def _compare(
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow

@@ -54,8 +54,7 @@ def _schemas(run: RunDump) -> dict[str, str]:
 
 def schema_of(run: RunDump, path: str) -> Any:
     """The recorded schema of `namespace.op.overload`; `None` if it was not recorded."""
-    text = _schemas(run).get(path)
-    return None if text is None else _parsed(text)
+    return (text := _schemas(run).get(path)) and _parsed(text)
 
 
 class _Functional:
@@ -75,7 +74,10 @@ class _Functional:
         """Raises nothing: what cannot be read stays as it is."""
         for number, node in enumerate(self._graph.nodes.values()):
             schema = self._schema(node.call.partition("(")[0])
-            targets = self._perhaps(node) if schema is None else list(_written(node.call, schema))
+            targets = [] if schema is None else list(_written(node.call, schema))
+            is_own = node.name in self._graph.updates and not node.call.startswith(_OF_TORCH)
+            if schema is None and is_own:  # it is called for what it writes, whatever that is
+                targets = [x for x in node.reads if _SHAPE.match(self._type(x))]
             node = self._renamed(node)
             if (base := self._base(node.name)) != node.name:
                 self._views.setdefault(base, []).append(node.name)
@@ -89,12 +91,6 @@ class _Functional:
         finals = {x: self._now[x] for x in given if x in self._now}
         outputs = tuple(map(self._named, self._graph.outputs))
         return replace(self._graph, nodes=self._nodes, outputs=outputs, finals=finals)
-
-    def _perhaps(self, node: FxNode) -> list[str]:
-        """What an operator of an unknown schema may write, if it is called for what it writes."""
-        if node.name not in self._graph.updates or node.call.startswith(_OF_TORCH):
-            return []
-        return [x for x in node.reads if _SHAPE.match(self._type(x))]
 
     def _named(self, name: str) -> str:
         name = self._same.get(name, name)
@@ -121,7 +117,8 @@ class _Functional:
             # It is evaluated as the operator without `_`, which returns what this one writes.
             kind = self._type(targets[0])
             copied = _COPIED.match(node.call)
-            if copied and kind and _shape(kind) == _shape(self._type(copied[1])):
+            shape = _SHAPE.match(kind)
+            if copied and shape and self._type(copied[1]).startswith(shape[0]):
                 node = FxNode(node.name, "alias", (copied[1],), node.place)
             self._nodes[node.name] = replace(node, type=kind)
             self._same[node.name] = targets[0]
@@ -181,11 +178,6 @@ def _with_sum(node: FxNode) -> tuple[FxNode, ...]:
     kind = _HALF.sub("f32[", node.type)
     total = FxNode(f"{node.name}_sum", "sum", node.reads, node.place, None, call, kind)
     return total, replace(node, operator=MEAN, reads=(total.name,))
-
-
-def _shape(kind: str) -> str:
-    match = _SHAPE.match(kind)
-    return match[0] if match else kind
 
 
 @cache

@@ -49,7 +49,8 @@ class GivenGraphs:
         if same or len({one.text for one in self._given}) == 1:
             return (same or self._given)[0].text
         lines = set(code.split("\n"))
-        near = [one for one in self._given if _share(lines, set(one.code.split("\n"))) >= _NEAR]
+        least = _NEAR * len(lines)
+        near = [one for one in self._given if len(lines & {*one.code.split("\n")}) >= least]
         return near[0].text if len(near) == 1 else ""
 
 
@@ -59,10 +60,6 @@ def graph_text(run: RunDump, wrapper: OpenWrapper | None, given: GivenGraphs | N
     if run.graph or given is None or wrapper is None:
         return run.graph
     return given.of(wrapper.plain.data)
-
-
-def _share(lines: set[str], others: set[str]) -> float:
-    return len(lines & others) / max(1, len(lines))
 
 
 def _of_folders(folders: list[Path]) -> Iterator[_Given]:

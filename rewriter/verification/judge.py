@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import torch
 
@@ -51,12 +52,9 @@ def value_of(name: str, evaluator: Evaluator) -> Bounded:
 
 
 def _first_agreeing(comparisons: Iterable[Comparison]) -> Comparison:
-    compared = []
-    for one in comparisons:
-        if one.agrees:
-            return one
-        compared.append(one)
-    return compared[0]
+    several = iter(comparisons)
+    first = next(several)
+    return next((one for one in chain([first], several) if one.agrees), first)
 
 
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:

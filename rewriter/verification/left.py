@@ -126,7 +126,8 @@ class CallResults:
         before: torch.Tensor | None,
     ) -> Left:
         """Put a tensor together from what launches wrote into its memory, in their order."""
-        self._require_known(whole.arg)
+        if not are_writes_recorded(self._run, (whole.arg,)):
+            raise UncheckedError(f"what else writes {whole.arg} was not recorded")
         shape, stride = whole.shape, tuple(whole.stride or ())
         dtype = received.load(self._run, parts[0][0]).dtype
         tensor = torch.empty_strided(shape, stride, dtype=dtype).zero_()
@@ -161,11 +162,6 @@ class CallResults:
         """The variables that are views, and where they begin in their buffers."""
         text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
         return {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
-
-    def _require_known(self, name: str) -> None:
-        """Raises `UncheckedError` if what writes a buffer may not have been recorded."""
-        if not are_writes_recorded(self._run, (name,)):
-            raise UncheckedError(f"what else writes {name} was not recorded")
 
 
 def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

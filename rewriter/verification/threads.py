@@ -38,13 +38,9 @@ def for_each(
         finally:
             torch.set_num_threads(before)
 
-    small = [run for run in runs if _is_small(run)]
+    rows = ((run, dataflow.tensors(run.rows(step))) for run in runs for step in run.steps)
+    is_large = {id(run) for run, tensors in rows if any(row.size > _SMALL for row in tensors)}
+    small = [run for run in runs if id(run) not in is_large]
     shared = parallel.each(alone, small, [_SIZE] * len(small))
-    is_small = set(map(id, small))
     for run in runs:
-        yield next(shared) if id(run) in is_small else (large or work)(run)
-
-
-def _is_small(run: RunDump) -> bool:
-    tensors = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
-    return all(row.size <= _SMALL for row in tensors)
+        yield (large or work)(run) if id(run) in is_large else next(shared)

@@ -150,7 +150,10 @@ class _Call:
         launch = self._launches.get(step.launch)
         if launch is None or launch.kernel != step.kernel:
             return replace(base, reason="the dump has no copy of the wrapper")
-        token = products.TF32.set(self._tf32 if self._is_on_gpu(step) else frozenset())
+        rows = (row for row in self._run.rows(step) if isinstance(row, TensorRow))
+        devices = {(row.device or "cpu").partition(":")[0] for row in rows}
+        is_on_gpu = bool(devices - {"cpu", "meta"})
+        token = products.TF32.set(self._tf32 if is_on_gpu else frozenset())
         try:
             return self._judged(base, step, launch)
         except UncheckedError as error:
@@ -159,10 +162,6 @@ class _Call:
             return replace(base, reason=f"it could not be evaluated: {in_short(error)}")
         finally:
             products.TF32.reset(token)
-
-    def _is_on_gpu(self, step: RunStep) -> bool:
-        rows = (row for row in self._run.rows(step) if isinstance(row, TensorRow))
-        return any((row.device or "cpu").partition(":")[0] not in ("cpu", "meta") for row in rows)
 
     def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
         values = LaunchValues.of(self._run, step, launch, self._source)
@@ -216,7 +215,9 @@ class _Call:
         found = self._by(base, outcome.route, outcome.results)
         if found.outcome == "unchecked":
             return found
-        return replace(found, together=outcome.group, reason=_partly(outcome.unknown))
+        unknown = ", ".join(outcome.unknown)
+        reason = f"not of {unknown}: no node of the graph" if unknown else ""
+        return replace(found, together=outcome.group, reason=reason)
 
     def _by_fragment(self, base: LaunchCheck, values: LaunchValues) -> LaunchCheck | None:
         fragment = self._fragments.get(values.launch.kernel)
@@ -245,11 +246,8 @@ class _Call:
                 row = values.given.get(argument.name)
                 if row is not None and argument.role != "out":
                     known[argument.expr] = exact(values.load(row))
-            given = (
-                calls.evaluate(values.text, known)
-                if is_python
-                else calls.evaluate_shim(launch, known)
-            )
+            shim = partial(calls.evaluate_shim, launch)
+            given = (partial(calls.evaluate, values.text) if is_python else shim)(known)
             if not values.results:
                 return UncheckedError("what it wrote was not saved")
             found = []
@@ -294,7 +292,3 @@ def _as_recorded(launch: Launch, run: RunDump) -> Launch:
     roles = {row.arg: row.role for row in run.rows(step) if isinstance(row, TensorRow)}
     args = (replace(one, role=roles.get(one.name, one.role)) for one in launch.args)
     return replace(launch, kernel=step.kernel, kind=kind or launch.kind, args=tuple(args))
-
-
-def _partly(unknown: list[str]) -> str:
-    return f"not of {', '.join(unknown)}: no node of the graph" if unknown else ""

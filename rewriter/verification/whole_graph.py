@@ -115,7 +115,10 @@ class WholeGraph:
                 problem, nodes = problem or error, (claim,) if claim else ()
             if not nodes and is_call:
                 nodes = self._called(argument, candidates)
-            if is_call and any(self._lacks_bias(launch, x) for x in nodes):
+            # A library may convolve without the bias of the node, which a kernel adds later.
+            read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+            text = (self._graph.nodes[x].call for x in nodes if x in self._graph.nodes)
+            if is_call and len(read) == 2 and any(map(bias_of_convolution, text)):
                 nodes, checked = (), None
             found[name] = nodes
             if checked is not None:
@@ -145,10 +148,10 @@ class WholeGraph:
         claims = {self._claim(x, launch) for x in values.results.values()}
         waiting = self._own.keys() - self._taken  # their launches come later
         called = [x for x in self._graph.nodes.values() if self._own.get(x.name) == path]
-        nodes = [
-            x for x in called if x.name in waiting and not waiting & self._ancestors(x.name)
-        ]  # fmt: skip
-        nodes.sort(key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()})
+        free = (x for x in called if x.name in waiting and not waiting & self._ancestors(x.name))
+        nodes = sorted(
+            free, key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()}
+        )
         problem = None if nodes else UncheckedError(f"no node of the graph is a call of {path}")
         found: list[tuple[FxNode, list[Checked]]] = []
         for node in nodes:
@@ -221,12 +224,6 @@ class WholeGraph:
             if name not in known and name in self._graph.nodes:
                 waiting += self._graph.nodes[name].reads
         return Evaluator(self._graph, known, self._sizes)
-
-    def _lacks_bias(self, launch: Launch, name: str) -> bool:
-        """Whether a library convolves without the bias of the node, which a kernel adds later."""
-        node = self._graph.nodes.get(name)
-        read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
-        return node is not None and bool(bias_of_convolution(node.call)) and len(read) == 2
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
         """Which view of a node a result is; empty if that is not known."""
@@ -331,13 +328,11 @@ class WholeGraph:
 
     def _calls(self, name: str, operators: frozenset[str]) -> bool:
         """Whether a node is a result of the operator that a launch calls."""
-        node = self._graph.nodes.get(name)
-        if node is not None and node.item is not None:
+        if (node := self._graph.nodes.get(name)) is not None and node.item is not None:
             node = self._graph.nodes.get(node.reads[0])
-        if node is None:
-            return False
         # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
-        return any(one.startswith(node.operator.rstrip("_")) for one in operators)
+        start = "" if node is None else node.operator.rstrip("_")
+        return node is not None and any(one.startswith(start) for one in operators)
 
     def _fits(self, name: str, row: TensorRow) -> bool:
         kind = self._types.type_of(name)

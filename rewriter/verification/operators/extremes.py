@@ -20,12 +20,12 @@ def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
 
     def made(value: torch.Tensor, _: Any) -> Bounded:
         last = max(given, key=lambda one: one.steps)
-        if value.is_floating_point():
-            error = torch.full((), largest, dtype=torch.float64) if largest else None
-            return Bounded(value, error, kind, last.terms, last.steps, last.through)
+        is_real = value.is_floating_point()
         # Which of two it is, where they are closer than the bound, is for rounding to decide.
-        unsure = torch.full((), torch.inf, dtype=torch.float64) if largest else None
-        return Bounded(value, unsure, value.dtype, last.terms, last.steps, last.through)
+        far = largest if is_real else torch.inf
+        error = torch.full((), far, dtype=torch.float64) if largest else None
+        dtype = kind if is_real else value.dtype
+        return Bounded(value, error, dtype, last.terms, last.steps, last.through)
 
     return each_result(call(value_of), None, made)
 

@@ -91,17 +91,15 @@ def _units(kind: torch.dtype) -> float:
 def _narrowed(args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
     """The arguments with one constant as float32 has it, for each that float32 does not have."""
     found = []
-    for index, one in enumerate(args):
-        if isinstance(one, float) and math.isfinite(one) and _single(one) != one:
-            found.append(((*args[:index], _single(one), *args[index + 1 :]), kwargs))
-    for name, one in kwargs.items():
-        if isinstance(one, float) and math.isfinite(one) and _single(one) != one:
-            found.append((args, {**kwargs, name: _single(one)}))
+    for name, one in (*enumerate(args), *kwargs.items()):
+        if not isinstance(one, float) or not math.isfinite(one):
+            continue
+        single = float(torch.tensor(one, dtype=torch.float32))
+        if single != one and isinstance(name, int):
+            found.append(((*args[:name], single, *args[name + 1 :]), kwargs))
+        elif single != one:
+            found.append((args, {**kwargs, name: single}))
     return found
-
-
-def _single(number: float) -> float:
-    return float(torch.tensor(number, dtype=torch.float32))
 
 
 def converted(x: Bounded, kind: torch.dtype) -> Bounded:

@@ -47,9 +47,7 @@ def _philox(seed: int, places: torch.Tensor, *, on_gpu: bool) -> list[torch.Tens
     words = [places, *(torch.zeros_like(places) for _ in range(3))]
     keys = [seed & _LOW, (seed >> 32) & _LOW if on_gpu else 0]
     for _ in range(_ROUNDS):
-        products = [
-            words[index] * factor for index, factor in zip((0, 2), _MULTIPLIERS, strict=True)
-        ]
+        products = [x * factor for x, factor in zip(words[::2], _MULTIPLIERS, strict=True)]
         high, low = [(x >> 32) & _LOW for x in products], [x & _LOW for x in products]
         words = [high[1] ^ words[1] ^ keys[0], low[1], high[0] ^ words[3] ^ keys[1], low[0]]
         keys = [(key + step) & _LOW for key, step in zip(keys, _WEYL, strict=True)]

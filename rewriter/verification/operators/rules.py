@@ -99,17 +99,14 @@ def _copied(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
     return spread if source.dtype == to.dtype else converted(spread, to.dtype)
 
 
-def _filled(args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
-    value = torch.full(args[0], args[1], dtype=wide_type(kind))
-    return constant(lambda _: value, kind)
-
-
 _COMPOSED: dict[str, Callable[[Any, dict[str, Any], torch.dtype], Any]] = {
     "prepare_softmax_online": _softmax_online,
     "iota": _iota,
     "fma": _fma,
     "copy": _copied,
-    "full": _filled,
+    "full": lambda args, kwargs, kind: constant(
+        lambda _: torch.full(args[0], args[1], dtype=wide_type(kind)), kind
+    ),
     "device_put": lambda args, kwargs, kind: args[0],
     "inductor_force_stride_order": lambda args, kwargs, kind: args[0],
 }

@@ -53,10 +53,8 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
             return rounded(one, None, one.dtype, given)
         dtype = kind
         if one.is_complex() != kind.is_complex:
-            single = narrow is torch.float32
-            dtype = (
-                (torch.complex64 if single else torch.complex128) if one.is_complex() else narrow
-            )
+            complex_ = torch.complex64 if narrow is torch.float32 else torch.complex128
+            dtype = complex_ if one.is_complex() else narrow
         far = torch.stack([apart(one, other) for other in rest]).amax(0)
         # How far one element moves is chance: each may move as far as several do on average.
         several = 8 * math.sqrt(terms)

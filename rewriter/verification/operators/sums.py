@@ -63,8 +63,9 @@ def variance(name: str, call: Any, args: Any, kwargs: Any, x: Bounded, kind: tor
     narrow = torch.finfo(precision([kind])).eps
     mean = x.value.mean(dims, keepdim=True)
     factor = roundings_of(terms) * narrow
+    total, squares = (one.sum(dims, keepdim=True) for one in (x.value.abs(), x.value.square()))
     off = x.bound().mean(dims, keepdim=True)
-    off = off + _mean_error(x.value, mean, dims, terms) * narrow
+    off = off + of_sum(terms, total, mean * terms, squares) / terms * narrow
     away = (x.value - mean).abs()
     # Each difference is off by what it is made of; the error of the mean counts squared, too.
     each = 2 * away * (x.bound() + away * narrow + narrow * x.value.abs()) + off**2
@@ -78,10 +79,3 @@ def variance(name: str, call: Any, args: Any, kwargs: Any, x: Bounded, kind: tor
         return variance
     middle = rounded(value[1], off.reshape(value[1].shape), kind, [x], terms=terms, roundings=2.0)
     return variance, middle
-
-
-def _mean_error(x: torch.Tensor, mean: torch.Tensor, dims: list[int], terms: int) -> torch.Tensor:
-    """How many units of rounding a mean may be off by."""
-    total = x.abs().sum(dims, keepdim=True)
-    squares = x.square().sum(dims, keepdim=True)
-    return of_sum(terms, total, mean * terms, squares) / terms

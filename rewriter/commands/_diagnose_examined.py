@@ -17,13 +17,11 @@ from rewriter.diagnosis import heap, loss_scaling, plain_python, ruling, sanitiz
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
-from rewriter.diagnosis.lifetimes import examine_lifetimes
 from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls
-from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.unlaunched import examine_kernels
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, examine_races
 from rewriter.dump import dataflow, eager_calls
 from rewriter.dump.reading import open_dump
 from rewriter.execution.dumped_wrappers import wrapper_of

@@ -35,10 +35,9 @@ from rewriter.diagnosis import diagnosis_text, failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.diagnosis.fills import FILLINGS
 from rewriter.diagnosis.findings import Diagnosis
-from rewriter.diagnosis.lifetimes import examine_lifetimes
-from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
+from rewriter.diagnosis.wrapper_text import examine_lifetimes, examine_races
 from rewriter.dump import dataflow
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
 from rewriter.dump.reading import Dump, open_dump

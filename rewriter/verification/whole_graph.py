@@ -20,7 +20,7 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch, by_item
-from rewriter.verification import arguments, functional, received
+from rewriter.verification import calls, functional, received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType, bias_of_convolution
@@ -86,12 +86,12 @@ class WholeGraph:
         self._types = Evaluator(self._graph, {}, self._sizes)
         # The nodes that call operators which are not registered here, with these.
         paths = ((x.name, x.call.partition("(")[0]) for x in self._graph.nodes.values())
-        self._own = {x: path for x, path in paths if arguments.is_unregistered(path)}
+        self._own = {x: path for x, path in paths if calls.is_unregistered(path)}
 
     def check(self, values: LaunchValues) -> GraphOutcome:
         """Check a launch, and remember which nodes its results are."""
         launch = values.launch
-        if arguments.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
+        if calls.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
             return self._check_given(values)
         known, group = self._known(launch, values.given)
         is_call = launch.kind not in FUSED
@@ -182,7 +182,7 @@ class WholeGraph:
             held = _Held((name,) if name else (), name, row, values.launch.index, {})
             self._hold(argument, held, is_checked=is_checked)
             if name and self._fits(name, row):
-                recorded = arguments.as_recorded(row.size)
+                recorded = calls.as_recorded(row.size)
                 found.append(Checked(row.arg, self._graph.statement(name), recorded))
         return found
 
@@ -192,14 +192,14 @@ class WholeGraph:
         if schema is None:
             raise UncheckedError(f"the schema of {values.launch.kernel} was not recorded")
         known = self._established(node, values)
-        found = arguments.check(node, schema, values, known, self._sizes)
+        found = calls.check(node, schema, values, known, self._sizes)
         if all(x.comparison.agrees for x in found):
             return found
         # Another kernel may have computed the same once more, and rounded it otherwise.
         own = frozenset(one for x in node.reads for one in (x, self._graph.base(x)))
         try:
             known = self._established(node, values, own)
-            again = arguments.check(node, schema, values, known, self._sizes)
+            again = calls.check(node, schema, values, known, self._sizes)
         except UncheckedError:
             return found
         return again if all(x.comparison.agrees for x in again) else found

@@ -12,8 +12,7 @@ import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
 from rewriter.artifact.opening import open_artifact
 from rewriter.diagnosis.findings import Finding
-from rewriter.diagnosis.lifetimes import examine_lifetimes, reads_first
-from rewriter.diagnosis.unlaunched import examine_kernels
+from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, reads_first
 from rewriter.dump.names import SourceLine
 from sampling import one_in
 

@@ -15,7 +15,7 @@ import pytest
 from artifacts import Fixture, get
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
-from rewriter.diagnosis.races import examine_races
+from rewriter.diagnosis.wrapper_text import examine_races
 from rewriter.locate.races import find_races
 
 STREAMS = get("cuda-torch2.15/streams")

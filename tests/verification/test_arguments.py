@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Argument, Launch  # noqa: E402
-from rewriter.verification import arguments, functional, text  # noqa: E402
+from rewriter.verification import calls, functional, text  # noqa: E402
 from rewriter.verification.bounded import UncheckedError  # noqa: E402
 from rewriter.verification.received import LaunchValues  # noqa: E402
 from rewriter.verification.types import LaunchCheck, Verification  # noqa: E402
@@ -201,7 +201,7 @@ def test_they_are_counted_apart(tmp_path: Path) -> None:
 
 
 def test_operators_of_torch_are_registered() -> None:
-    assert not arguments.is_unregistered("aten.add.Tensor")
-    assert not arguments.is_unregistered("aten.no_such_operator.default")
-    assert not arguments.is_unregistered("sym_size")
-    assert arguments.is_unregistered("nobody.mix.default")
+    assert not calls.is_unregistered("aten.add.Tensor")
+    assert not calls.is_unregistered("aten.no_such_operator.default")
+    assert not calls.is_unregistered("sym_size")
+    assert calls.is_unregistered("nobody.mix.default")

@@ -15,7 +15,7 @@ from rewriter.dump import dataflow, graphs  # noqa: E402
 from rewriter.dump.reading import open_dump  # noqa: E402
 from rewriter.dump.rows import renamed  # noqa: E402
 from rewriter.verification import left  # noqa: E402
-from rewriter.verification.arguments import as_recorded  # noqa: E402
+from rewriter.verification.calls import as_recorded  # noqa: E402
 from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
 from rewriter.verification.graph_types import TensorType  # noqa: E402
 from rewriter.verification.types import Checked, LaunchCheck  # noqa: E402

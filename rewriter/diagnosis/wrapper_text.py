@@ -1,9 +1,10 @@
-"""Checks, in the text of a wrapper, that each launch reads memory that holds its value.
+"""What the text of a wrapper shows to be wrong, without running it.
 
-The text says when a buffer is allocated, when another one takes over its memory, and when it is
-deleted. A launch that reads a buffer before it is written, or after it was taken over or deleted,
-is wrong whatever it computes: a launch is missing, two are in the wrong order, or memory is reused
-or freed too early. Inductor generates none of these, and finding them runs nothing.
+It says when a buffer is allocated, when another one takes over its memory, and when it is deleted.
+A launch that reads a buffer before it is written, or after it was taken over or deleted, is wrong
+whatever it computes: a launch is missing, two are in the wrong order, or memory is reused or freed
+too early. Inductor generates none of these. It launches every kernel that it defines, except for
+the choices of a multi-kernel; so if a kernel has no launch, that is missing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from rewriter.artifact.given_copies import given_copy, signatures
-from rewriter.artifact.kernel_sources import kernel_sources
+from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
@@ -26,8 +27,11 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.dataflow import variable
 from rewriter.dump.names import SourceLine
 from rewriter.locate.operators import takes_shape
-from rewriter.locate.types import Argument, Hazard, Launch
+from rewriter.locate.races import find_races, is_collective
+from rewriter.locate.types import Argument, Hazard, KernelSource, Launch
 
+# `async_compile.multi_kernel('multi_kernel_0', [` and its kernels, a line each.
+_CHOICES = re.compile(rb"multi_kernel\([^\]]*\]")
 _UNKNOWN_GRAPH = "the graph of the model is not known: one that returns torch.empty does so too"
 _KINDS: Mapping[Hazard, FindingKind] = {
     "unwritten": "unwritten",
@@ -264,3 +268,83 @@ def _reads_first(body: str, name: str) -> bool:
         rf"|\batomic_\w+\(&?{any_of}"
     )
     return not re.search(stores, first[0]) and bool(re.search(loads, first[0]))
+
+
+def examine_kernels(
+    wrapper: OpenWrapper, *, run: str = "", readers: Sequence[int] = ()
+) -> Examined:
+    """Findings for the kernels of a wrapper that no launch runs. `readers` are launches that read
+    unwritten memory: the missing launch belongs before the first of them."""
+    try:
+        kernels = find_kernels(wrapper)
+    except RewriterError:  # locating launches does not need the kernels
+        return Examined()
+    launched = {launch.kernel for launch in wrapper.located.launches}
+    # Unrecognised calls may launch any kernel, and a multi-kernel launches one of its choices.
+    unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")
+    unknown += " ".join(call.text for call in wrapper.unrecognised)
+    idle = (x for x in kernels if x.name not in launched and not _is_chosen(x, kernels, unknown))
+    if found := tuple(_unlaunched(wrapper, kernel, kernels, run, readers) for kernel in idle):
+        return Examined(found)
+    known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
+    return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched" * bool(kernels))
+
+
+def _is_chosen(kernel: KernelSource, kernels: Sequence[KernelSource], unknown: str) -> bool:
+    """Whether another kernel, a multi-kernel, or an unrecognised call names it."""
+    name = re.compile(rf"\b{re.escape(kernel.name)}\b")
+    others = (one.text for one in kernels if one.name != kernel.name)
+    return bool(name.search(unknown)) or any(name.search(text) for text in others)
+
+
+def _unlaunched(
+    wrapper: OpenWrapper,
+    kernel: KernelSource,
+    kernels: Sequence[KernelSource],
+    run: str,
+    readers: Sequence[int],
+) -> Finding:
+    line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
+    before = _launched_before(kernel, kernels, wrapper.located.launches)
+    at = 0 if before is None else before.index + 1
+    where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
+    if known := [one for one in readers if one >= at]:
+        at = min(known)
+        where = f", before launch #{at}"
+    what = (
+        f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
+        f"no launch runs it: its launch is missing{where}"
+    )
+    facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
+    return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
+
+
+def _launched_before(
+    kernel: KernelSource, kernels: Sequence[KernelSource], launches: Sequence[Launch]
+) -> Launch | None:
+    """The last launch of a kernel that is defined earlier: kernels are defined in launch order."""
+    above = {one.name for one in kernels if one.start < kernel.start}
+    below = {one.name for one in kernels if one.start > kernel.start}
+    first = next((one.index for one in launches if one.kernel in below), len(launches))
+    found = [one for one in launches if one.kernel in above and one.index < first]
+    return found[-1] if found else None
+
+
+def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
+    """Findings for the races of a wrapper."""
+    streams = {one.stream for one in wrapper.located.stream_actions}
+    launches = wrapper.located.launches  # by lines of the wrapper without probes
+    collectives = sum(map(is_collective, launches))
+    races = find_races(wrapper.located, launches)
+    if races:
+        text = partial(Finding.in_text, wrapper.path, run, kind="race")
+        found = (text(launch=x.launch, what=x.sentence, others=(x.other.index,)) for x in races)
+        return Examined(tuple(found))
+    if len(streams) < 2 and not collectives:
+        return Examined()
+    what = counted(len(streams), "stream") if len(streams) > 1 else ""
+    beside = counted(collectives, "collective") if collectives else ""
+    return Examined(
+        ruled_out=f"a race: in the text of {beginning(wrapper.path.name)}, "
+        f"{' and '.join(filter(None, (what, beside)))} wait for what they read"
+    )

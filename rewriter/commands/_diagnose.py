@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact
-from rewriter.commands import _program
+from rewriter.commands import _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
 from rewriter.commands._output import emit, from_here
@@ -32,7 +32,7 @@ from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
-from rewriter.diagnosis import diagnosis_text, heap, ruling, values_needed
+from rewriter.diagnosis import heap, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
@@ -317,5 +317,5 @@ def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    first, *rest = diagnosis_text.page(diagnosis)
+    first, *rest = _diagnosis_text.page(diagnosis)
     say([(first, level_style(diagnosis.level))], *rest)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
-from rewriter.commands import _program
+from rewriter.commands import _diagnosis_text, _program
 from rewriter.commands._output import emit, from_here
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -31,7 +31,7 @@ from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.types import ArgsMode
-from rewriter.diagnosis import diagnosis_text, failing, fills, ruling, sanitized
+from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.diagnosis.fills import FILLINGS
 from rewriter.diagnosis.findings import Diagnosis
@@ -316,7 +316,7 @@ def _report(
 
 
 def _show(diagnosis: Diagnosis, coverage: Sequence[str]) -> None:
-    first, *rest = diagnosis_text.page(diagnosis, title="sanitize")
+    first, *rest = _diagnosis_text.page(diagnosis, title="sanitize")
     say([(first, level_style(diagnosis.level))], *rest)
     if coverage:
         say("looked at:", *(f"  {line}" for line in coverage))

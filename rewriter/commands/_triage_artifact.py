@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
 from rewriter.commands._documents.triage import ArtifactTriageDocument
+from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, judge, open_plain, request_of
 from rewriter.commands._triage import Steps
@@ -14,7 +15,6 @@ from rewriter.core.errors import DIFFERS, INTERRUPTED
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
-from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.run_result import RunResult

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
+from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.commands._options import refuse_idle
 from rewriter.commands._output import emit, from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, OK
@@ -18,7 +19,6 @@ from rewriter.diagnosis.conclusion import (
     read_conclusion,
     without_conclusion,
 )
-from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, open_dump
 

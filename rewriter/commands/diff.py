@@ -36,8 +36,8 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
+    from rewriter.commands._diff_text import lines
     from rewriter.comparison.artifacts.compare import diff
-    from rewriter.comparison.artifacts.text import lines
 
     difference = diff(arguments.a, arguments.b, models=arguments.models)
     if arguments.json:

@@ -1,6 +1,6 @@
 """The result of a diagnosis: findings, the runs that were made, and what is ruled out.
 
-No I/O. `ruling.py` makes these values, `diagnosis_text.py` prints them.
+No I/O. `ruling.py` makes these values, `commands/_diagnosis_text.py` prints them.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch
 
 import dumps
 from artifacts import get
+from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import (
@@ -19,7 +20,6 @@ from rewriter.diagnosis.conclusion import (
     read_conclusion,
     write_conclusion,
 )
-from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe, statistics

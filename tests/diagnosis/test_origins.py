@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import dumps
+from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
-from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe

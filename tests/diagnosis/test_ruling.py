@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from rewriter.commands._diagnosis_text import page
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.diagnosis_text import page
 from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import (
     Examined,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import dumps
+from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.diagnosis import nonfinite
-from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import names as dumped

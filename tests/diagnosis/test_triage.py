@@ -14,11 +14,11 @@ import pytest
 import dumps
 import rewriter
 from rewriter.cli import main
+from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
-from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import timing

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from rewriter.commands._documents.verdicts import SourceLineEntry
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.types import (
     Basis,
@@ -20,7 +21,6 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.core.documents import Count, Entry, Number, entry
 from rewriter.core.types import Json
-from rewriter.diagnosis.documents import SourceLineEntry
 from rewriter.dump import rows
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import RowPhase, ValueRow

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from rewriter.commands._documents.verdicts import SourceLineEntry
 from rewriter.core.documents import Count, Document, Entry, entry
-from rewriter.diagnosis.documents import SourceLineEntry
 from rewriter.diagnosis.findings import Certainty, Diagnosis, FindingKind
 
 

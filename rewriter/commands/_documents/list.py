@@ -11,9 +11,9 @@ from msgspec import Meta
 from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._documents.fields import WrapperName
+from rewriter.commands._documents.verdicts import SourceLineEntry, source_lines
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
 from rewriter.core.types import Role, Type
-from rewriter.diagnosis.documents import SourceLineEntry, source_lines
 from rewriter.dump.names import Names
 from rewriter.locate.races import find_races
 from rewriter.locate.types import Launch

@@ -8,10 +8,10 @@ from msgspec import Meta
 
 from rewriter.artifact.graph_kind import GraphKind
 from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_time
+from rewriter.commands._documents.verdicts import VerdictEntry, verdict_entry
 from rewriter.commands._program_report import ProgramRun
 from rewriter.core.documents import Count, Document, Entry, Row
 from rewriter.diagnosis.conclusion import ended_status
-from rewriter.diagnosis.documents import VerdictEntry, verdict_entry
 from rewriter.dump.documents import EndedStatus
 from rewriter.dump.rows import to_json
 

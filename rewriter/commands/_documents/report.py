@@ -6,9 +6,14 @@ from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, structs
 
+from rewriter.commands._documents.verdicts import (
+    SourceLineEntry,
+    VerdictEntry,
+    source_lines,
+    verdict_entry,
+)
 from rewriter.core.documents import Count, Document, Entry, Number
 from rewriter.core.types import Role, TrendStatistic
-from rewriter.diagnosis.documents import SourceLineEntry, VerdictEntry, source_lines, verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.rows import RowPhase
 from rewriter.report import trends

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_time
+from rewriter.commands._documents.verdicts import VerdictEntry, verdict_entry
 from rewriter.commands._run_text import by_launch
 from rewriter.core.documents import Count, Document, Entry, LineIfKnown, Row
-from rewriter.diagnosis.documents import VerdictEntry, verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
 from rewriter.execution.run_result import RunResult

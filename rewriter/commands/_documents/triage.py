@@ -8,8 +8,8 @@ from msgspec import Meta
 
 from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.commands._documents.run import First, Next
+from rewriter.commands._documents.verdicts import VerdictEntry
 from rewriter.core.documents import Document, Entry, Row
-from rewriter.diagnosis.documents import VerdictEntry
 
 
 class StepEntry(Entry, frozen=True, kw_only=True):

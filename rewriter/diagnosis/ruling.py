@@ -225,6 +225,9 @@ def of_nonfinite(
         elif check is not None and check.outcome == "unchecked":
             unsure = f"note: whether it computes what it should is not known: {check.reason}"
             finding = replace(finding, text=(*finding.text, unsure))
+        follows = at > 0 and verdicts[at - 1].state == "overflowed"
+        if follows and (check is None or check.outcome != "differs"):
+            finding = replace(finding, symptom=True)
         if is_no_fault(verdict, verification):
             notes.append(no_fault(verdict))
         elif is_random and (check is None or check.outcome != "differs"):

@@ -18,7 +18,7 @@ from rewriter.diagnosis.ruling import (
     rule,
     without_effect,
 )
-from rewriter.diagnosis.verdict import Verdict, VerdictState
+from rewriter.diagnosis.verdict import Producer, Verdict, VerdictState
 from rewriter.dump.names import SourceLine
 from rewriter.verification.text import AGAINST
 from rewriter.verification.types import (
@@ -135,6 +135,16 @@ def test_a_nan_of_a_launch_that_computes_what_it_should_is_the_models() -> None:
     later = Verification((check(2, "agrees"), check(7, "differs")))
     nan = of_nonfinite((verdict("made"),), later, launches=2, is_random=False)
     assert rule([nan, of_verification(later)]).findings[0].kind == "wrong"
+
+
+@pytest.mark.parametrize(("outcome", "first"), [("unchecked", 0), ("agrees", 0), ("differs", 2)])
+def test_who_makes_infinities_comes_before_who_makes_nan_of_them(
+    outcome: Outcome, first: int
+) -> None:
+    both = verdict("overflowed", 0), replace(verdict("made"), cause=Producer(0))
+    checks = Verification((check(0, "agrees"), check(2, outcome, "no node")))
+    found = of_nonfinite(both, checks, launches=2, is_random=False)
+    assert rule([found]).findings[0].launch == first
 
 
 def test_a_nan_of_random_inputs_is_no_finding_unless_its_launch_differs() -> None:

@@ -18,7 +18,7 @@ from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
 from rewriter.diagnosis.operators import examine_operators
-from rewriter.diagnosis.outputs import of_calls
+from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, examine_races
@@ -69,6 +69,7 @@ def examined(
     crashes = first.crashes
     end = ruling.of_end(first.ended, crashes, first.following(crashes, selection))
     if first.dump is not None and len(end.findings) == len(crashes):
+        end = with_types(end, crashes, open_dump(first.dump))
         end = heap.with_watched(end, crashes, open_dump(first.dump), watched)
     yield end
     if guarded is not None and guarded.dump is not None:

@@ -1,17 +1,55 @@
-"""Findings about the outputs of calls that differ from what the whole graph computes."""
+"""Findings about the outputs of calls that are not what the whole graph computes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from rewriter.artifact.naming.graph import parse
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump import dataflow
+from rewriter.dump.reading import Dump, RunDump
+from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
+from rewriter.verification.graph_types import tensor_type
 from rewriter.verification.text import values
 from rewriter.verification.types import node_of
 
 _LISTED = 4
+_ALLOCATED = re.compile(r"^\s*(\w+) = empty_strided_\w+\(.*torch\.(\w+)\)$", re.MULTILINE)
+
+
+def with_types(end: Examined, crashes: Sequence[Verdict], dump: Dump) -> Examined:
+    """How a program ended, with the results of the call that the launch where it did is given, and
+    that are allocated as another type than the graph has. `end` has a finding for each crash."""
+    runs = {run.name: run for run in dump.runs}
+    findings = []
+    for finding, verdict in zip(end.findings, crashes, strict=True):
+        given = {dataflow.variable(one.name) for one in verdict.arguments}
+        own = [] if verdict.run not in runs else list(_mistyped(runs[verdict.run]))
+        wrong = [what for name, what in own if name in given]
+        findings.append(replace(finding, what="; ".join([finding.what, *wrong])))
+    return replace(end, findings=tuple(findings))
+
+
+def _mistyped(run: RunDump) -> Iterator[tuple[str, str]]:
+    """The results of a call that its wrapper allocates as another type than the graph has."""
+    wrapper, graph = wrapper_of(run), parse(run.graph)
+    if wrapper is None or graph is None or not wrapper.located.entries:
+        return
+    entry = wrapper.located.entries[0]
+    names = entry.returned or entry.outputs
+    allocated = dict(_ALLOCATED.findall(wrapper.plain.data.decode("utf-8", "replace")))
+    for name, node in zip(names, graph.outputs, strict=False):
+        dtype = allocated.get(name, "")
+        kind = tensor_type(graph.nodes[node].type, {}) if node in graph.nodes else None
+        wants = "" if kind is None else str(kind.dtype).removeprefix("torch.")
+        if len(names) == len(graph.outputs) and dtype and wants and dtype != wants:
+            yield name, f"{name} is allocated as {dtype}, and the graph has {wants}"
 
 
 def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool = True) -> Examined:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
 
-from rewriter.diagnosis.outputs import of_calls
+from rewriter.artifact.opening import open_artifact
+from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis import outputs
+from rewriter.diagnosis.outputs import of_calls, with_types
+from rewriter.diagnosis.ruling import of_end
+from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
 from rewriter.verification.types import Comparison
 
@@ -20,3 +29,41 @@ def test_an_output_of_which_nothing_is_known_is_not_ruled_out() -> None:
     assert not both.outputs_agree
     assert of_calls([CallCheck("rank0/run0", "c.py", (RIGHT,))]).outputs_agree
     assert of_calls([CallCheck("rank0/run0", "c.py", (UNKNOWN,))]).ruled_out == ""
+
+
+@pytest.mark.parametrize(
+    ("allocated", "given", "said"),
+    [
+        ("float32", "buf0", ""),
+        ("int32", "arg1_1", ""),
+        ("int32", "buf0", "; buf0 is allocated as int32, and the graph has float32"),
+    ],
+)
+def test_a_crash_in_a_launch_that_is_given_a_result_of_another_type(
+    allocated: str, given: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w.py").write_text(f"""\
+from torch._inductor.select_algorithm import extern_kernels
+def call(args):
+    arg0_1, arg1_1 = args
+    buf0 = empty_strided_cpu((4, 4), (4, 1), torch.{allocated})
+    extern_kernels.mm(arg0_1, arg1_1, out=buf0)
+    return (buf0, )
+""")
+    graph = (
+        'def forward(self, arg0_1: "f32[4, 4]", arg1_1: "f32[4, 4]"):\n'
+        '    mm: "f32[4, 4]" = torch.ops.aten.mm.default(arg0_1, arg1_1)\n'
+        "    return (mm,)\n"
+    )
+    wrapper = open_artifact(tmp_path / "w.py").only
+    monkeypatch.setattr(outputs, "wrapper_of", lambda _: wrapper)
+    dump: Any = SimpleNamespace(runs=[SimpleNamespace(name="rank0/run0", graph=graph)])
+    crash = Verdict(
+        rank=0, run="rank0/run0", pid=1, artifact="w.py", state="running", launch=0, step=1,
+        iteration=0, kernel="extern_kernels.mm", kind="extern_out", scope="call", line=5,
+        source_nodes=(), origins=(), ended=ExitStatus(1, message="RuntimeError: no"),
+        arguments=(VerdictArgument(given, "out", None),),
+    )  # fmt: skip
+    end = of_end(crash.ended, [crash])
+    (found,) = with_types(end, [crash], dump).findings
+    assert found.what == end.findings[0].what + said

@@ -16,9 +16,9 @@ import torch
 from rewriter.core.exit_status import first_line
 
 # Storage types: values are converted to them, but kernels compute in float32.
+HALVES = (torch.float16, torch.bfloat16)
 NARROW = (
-    torch.float16,
-    torch.bfloat16,
+    *HALVES,
     torch.float8_e4m3fn,
     torch.float8_e4m3fnuz,
     torch.float8_e5m2,
@@ -44,7 +44,9 @@ class Bounded:
 
     `value` is of float64, complex128, or of the integer type that it has in the program. `dtype` is
     the program's. `terms` is the length of the longest sum in it, `steps` the number of operations
-    that round, `through` the narrow types that it was converted to, which may be TF32.
+    that round, `through` the narrow types that it was converted to, which may be TF32. `unrounded`
+    is the bound before a conversion to a half type, which its readers may see, or not; where it is
+    stored, it was made, and once.
     """
 
     value: torch.Tensor
@@ -53,6 +55,7 @@ class Bounded:
     terms: int = 0
     steps: int = 0
     through: frozenset[torch.dtype | str] = field(default_factory=frozenset)
+    unrounded: torch.Tensor | None = None
 
     @property
     def is_real(self) -> bool:
@@ -68,7 +71,7 @@ class Bounded:
     def moved(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Bounded:
         """The same elements at other places, with their bounds."""
         error = None if self.error is None else change(self.bound())
-        return replace(self, value=change(self.value), error=error)
+        return replace(self, value=change(self.value), error=error, unrounded=None)
 
 
 def exact(tensor: torch.Tensor) -> Bounded:

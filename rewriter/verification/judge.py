@@ -9,7 +9,7 @@ import torch
 
 from rewriter.dump.rows import TensorRow
 from rewriter.verification import received
-from rewriter.verification.bounded import Bounded, UncheckedError, precision, wide
+from rewriter.verification.bounded import HALVES, Bounded, UncheckedError, precision, wide
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType
 from rewriter.verification.types import Comparison
@@ -67,6 +67,10 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     facts = torch.finfo(dtype)
     bound = expected.bound()
     allowed = bound + value.abs() * facts.eps + facts.tiny
+    if expected.unrounded is not None and expected.dtype == dtype in HALVES:
+        # Half a step, and a little, as it may be rounded to float32 before.
+        once = expected.unrounded + (value.abs() + expected.unrounded) * facts.eps * 0.51
+        allowed = torch.minimum(allowed, once + facts.smallest_normal * facts.eps)
     if not value.is_complex():
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
     # Of a NaN, too: `0 / sum(a == b)` is one where rounding decides the comparison.

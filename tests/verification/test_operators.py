@@ -112,6 +112,20 @@ def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
     found = compare(x.bfloat16().float(), back)
     assert found.agrees
     assert "conversion to bfloat16" in found.why
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_is_stored_in_a_half_type_was_rounded_once(dtype: torch.dtype) -> None:
+    step = torch.finfo(dtype).eps
+    x = 1 + torch.arange(8) * step / 4
+    convert = operator_named(["prims", "convert_element_type", "default"])
+    half = run(convert, (exact(x), dtype), {}, dtype)
+    assert compare(x.to(dtype), half).agrees
+    assert compare(x.to(dtype) + step, half).wrong == 7  # half a step may be rounded up as well
+    # Of what is read inside of a kernel this is not known.
+    back = run(convert, (half, torch.float32), {}, torch.float32)
+    assert compare(x, back).agrees
+    assert compare(x.to(dtype).float(), back).agrees
     assert not compare(x * 1.02, back).agrees
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -113,7 +114,8 @@ def converted(x: Bounded, kind: torch.dtype) -> Bounded:
         facts = torch.finfo(kind)
         error = x.bound() + value.abs() * facts.eps + facts.smallest_normal * facts.eps
         error = torch.where(value.abs() > facts.max, torch.inf, error)
-        return rounded(value, error, kind, [x], through=frozenset([kind]), roundings=0.0)
+        made = rounded(value, error, kind, [x], through=frozenset([kind]), roundings=0.0)
+        return replace(made, unrounded=x.bound())
     if x.is_real and (precision([x.dtype]) is precision([kind])):
         return Bounded(value, x.error, kind, x.terms, x.steps, x.through)
     return rounded(value, x.error if x.is_real else None, kind, [x])

@@ -303,7 +303,9 @@ def add_old_spelling(parser: Parser) -> None:
 
 def add_strict_option(parser: Parser) -> None:
     parser.group("output").add_argument(
-        "--strict", action="store_true", help="exit 1 also if a launch could not be checked"
+        "--strict",
+        action="store_true",
+        help="exit 1 also if a launch could not be checked, or an output of diagnose not compared",
     )
 
 

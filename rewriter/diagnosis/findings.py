@@ -155,7 +155,7 @@ class Diagnosis:
     """A complete diagnosis. The first of `findings` is the headline. `ruled_out` has a sentence for
     each suspicion that was examined and dropped, `next` is the command that finds out more.
     `checked` of `launches` were compared with what they have to do, and `by_arguments` of these
-    with what they have to be given."""
+    with what they have to be given; `compared` of `outputs` of calls with the whole graph."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[str, ...]
@@ -166,6 +166,8 @@ class Diagnosis:
     checked: int = 0
     launches: int = 0
     by_arguments: int = 0
+    outputs: int = 0
+    compared: int = 0
 
     @property
     def finding(self) -> Finding | None:
@@ -173,10 +175,11 @@ class Diagnosis:
 
     @property
     def is_all_checked(self) -> bool:
-        return 0 < self.launches == self.checked
+        return 0 < self.launches == self.checked and self.outputs == self.compared
 
     def fails(self, *, strict: bool) -> bool:
-        """Whether there is a finding or, if that is `strict`, a launch that was not checked."""
+        """Whether there is a finding or, if that is `strict`, a launch that was not checked, or an
+        output that was not compared."""
         return bool(self.findings) or (strict and not self.is_all_checked)
 
     @property
@@ -191,14 +194,19 @@ class Diagnosis:
             return self.finding.headline
         if not self.checked:
             return "no launch was checked; nothing wrong was found in what was looked at"
-        if self.is_all_checked:
+        left = self.outputs - self.compared
+        share = percent(left, self.outputs)
+        verb = "was" if left == 1 else "were"
+        also = f"; {left} of {counted(self.outputs, 'output')} ({share}) {verb} not compared"
+        also *= bool(left)
+        if self.launches == self.checked:
             launches = "all launches were" if self.launches > 1 else "the launch was"
             own = f", {self.by_arguments} by what they are given" if self.by_arguments else ""
-            return f"nothing wrong was found; {launches} checked{own}"
+            return f"nothing wrong was found; {launches} checked{own}{also}"
         share = percent(self.checked, self.launches)
         return (
             f"only {self.checked} of {counted(self.launches, 'launch')} ({share}) could be "
-            "checked; nothing wrong was found in what was"
+            f"checked; nothing wrong was found in what was{also}"
         )
 
 

@@ -60,14 +60,18 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
         return Examined(tuple(findings))
     known = [[x for x in call.outputs if not x.comparison.is_unknown] for call in calls]
     number, checked = sum(map(len, known)), [one for one in known if one]
+    outputs = number + sum(call.missing for call in calls)
     if not number:
         reasons = dict.fromkeys(call.reason for call in calls if call.reason)
-        return Examined(notes=tuple(f"no call against eager: {x}" for x in reasons) * is_asked)
+        notes = tuple(f"no call against eager: {x}" for x in reasons) * is_asked
+        return Examined(notes=notes, outputs=outputs)
     others = next((f"; others were not compared: {x.reason}" for x in calls if x.reason), "")
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "
         f"are what the whole graph gives from the inputs of the call{others}",
         outputs_agree=not others and number == sum(len(call.outputs) for call in calls),
+        outputs=outputs,
+        compared=number,
     )
 
 

@@ -33,7 +33,8 @@ _REASONS = 6  # reasons for unchecked launches that are listed
 class Examined:
     """The result of one examination. `ruled_out` is a sentence about what it found to be right;
     empty if there is nothing to say. `checked` of `launches` were compared with what they have to
-    do, and `by_arguments` of these with what they have to be given."""
+    do, and `by_arguments` of these with what they have to be given; `compared` of `outputs` of
+    calls with what the whole graph gives."""
 
     findings: tuple[Finding, ...] = ()
     ruled_out: str = ""
@@ -43,6 +44,8 @@ class Examined:
     checked: int = 0
     launches: int = 0
     by_arguments: int = 0
+    outputs: int = 0
+    compared: int = 0
 
 
 def without_effect(
@@ -105,6 +108,8 @@ def rule(
         sum(part.checked for part in parts),
         sum(part.launches for part in parts),
         sum(part.by_arguments for part in parts),
+        sum(part.outputs for part in parts),
+        sum(part.compared for part in parts),
     )
 
 

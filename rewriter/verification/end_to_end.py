@@ -19,7 +19,7 @@ import torch
 from rewriter.artifact.given_copies import given_copy
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import NoResult
+from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -53,8 +53,9 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class CallCheck:
-    """The outputs of one call. `reason` says why some or all were not checked. `first` is the first
-    launch whose result is not the node that it claims to be, and `of` that result."""
+    """The outputs of one call. `reason` says why some or all were not checked, `missing` how many.
+    `first` is the first launch whose result is not the node that it claims to be, and `of` that
+    result."""
 
     run: str
     artifact: str
@@ -62,6 +63,15 @@ class CallCheck:
     reason: str = ""
     first: LaunchCheck | None = None
     of: OutputCheck | None = None
+    missing: int = 0
+
+    @classmethod
+    def without(cls, run: RunDump, reason: str) -> CallCheck:
+        """Of a call of which no output was checked."""
+        last = dataflow.outputs(dataflow.trace(run))
+        returned = () if last is None else last.returned
+        missing = sum(isinstance(one, TensorRow) for one in returned)
+        return cls(run.name, run.artifact, reason=reason, missing=missing)
 
     @property
     def wrong(self) -> tuple[OutputCheck, ...]:
@@ -83,16 +93,15 @@ def check_outputs(
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
     graph = functional.read(run, graph_text(run, wrapper_of(run), given))
-    found = CallCheck(run.name, run.artifact)
     if graph is None:
-        return replace(found, reason="its graph is not known")
+        return CallCheck.without(run, "its graph is not known")
     rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
     sizes = graph_sizes(graph, rows)
     if graph.updates:
-        return replace(found, reason="its graph updates values in place")
+        return CallCheck.without(run, "its graph updates values in place")
     kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
     if sum(kind.numel or 0 for kind in kinds if kind is not None) > _MOST:
-        return replace(found, reason="its graph is too large to be evaluated whole")
+        return CallCheck.without(run, "its graph is too large to be evaluated whole")
     try:
         known: dict[str, Bounded] = {
             row.arg: exact(received.load(run, row))
@@ -101,20 +110,23 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         }
         known |= _attributes(run, graph) | _own_results(run, graph, checks)
     except UncheckedError as error:
-        return replace(found, reason=str(error))
+        return CallCheck.without(run, str(error))
     evaluator = Evaluator(graph, known, sizes)
-    outputs, reason, results = _outputs(run, graph, evaluator)
-    found = replace(found, outputs=tuple(outputs), reason=reason)
+    nodes = dataflow.trace(run)
+    last = dataflow.outputs(nodes)
+    if last is None or len(last.returned) != len(graph.outputs):
+        return CallCheck.without(run, "what it returned was not recorded")
+    results = CallResults(run, nodes, last)
+    found = _outputs(results, last, graph, evaluator)
     if not found.wrong:
         return found
+    of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
     first = _first(run, graph, evaluator, checks)
-    if results is not None:
-        of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
-        first = first or _left_alone(run, results, found.wrong, of_call)
-        first = first or _lost(run, found.wrong, of_call)
-        fed = _fed_unwritten(results, of_call)
-        if fed is not None and (first is None or fed[0].launch <= first[0].launch):
-            first = fed
+    first = first or _left_alone(run, results, found.wrong, of_call)
+    first = first or _lost(run, found.wrong, of_call)
+    fed = _fed_unwritten(results, of_call)
+    if fed is not None and (first is None or fed[0].launch <= first[0].launch):
+        first = fed
     return found if first is None else replace(found, first=first[0], of=first[1])
 
 
@@ -152,17 +164,11 @@ def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) ->
 
 
 def _outputs(
-    run: RunDump, graph: FxGraph, evaluator: Evaluator
-) -> tuple[list[OutputCheck], str, CallResults | None]:
+    results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator
+) -> CallCheck:
     """Check what the call returns, and what it leaves in inputs that the graph updates."""
-    nodes = dataflow.trace(run)
-    last = dataflow.outputs(nodes)
-    if last is None or len(last.returned) != len(graph.outputs):
-        return [], "what it returned was not recorded", None
-    results = CallResults(run, nodes, last)
-    pairs = [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]
-    found, reasons = [], []
-    for what, node in pairs:
+    run, found, reasons, missing = results.run, list[OutputCheck](), list[str](), 0
+    for what, node in [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]:
         try:
             left: Left | None = None
             if isinstance(what, TensorRow) and node in graph.nodes:
@@ -171,11 +177,14 @@ def _outputs(
                 left = results.of_input(what)
             if left is not None:
                 found.append(_left(left, node, evaluator))
+                is_known = not found[-1].comparison.is_unknown or evaluator.is_undefined(node)
+                missing += not is_known
             elif isinstance(what, NoResult) and node in graph.nodes:
                 found += _never_written(run, what, node, evaluator)
         except UncheckedError as error:
             reasons.append(str(error))
-    return found, next(iter(reasons), ""), results
+    why, missing = next(iter(reasons), ""), missing + len(reasons)
+    return CallCheck(run.name, run.artifact, tuple(found), why, missing=missing)
 
 
 def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:

@@ -47,7 +47,7 @@ class CallResults:
     """The results of one recorded call. `last` is the node of what it returns."""
 
     def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
-        self._run, self.nodes, self._last = run, nodes, last
+        self.run, self.nodes, self._last = run, nodes, last
         self._inputs = {row.arg: row for row in run.inputs if isinstance(row, TensorRow)}
         self._wrapper = wrapper_of(run)
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
@@ -70,15 +70,15 @@ class CallResults:
         whole = [row for row, _ in parts if row.size == given.size]
         if not parts or (whole and parts[-1][0] is whole[-1]):
             row = renamed(whole[-1], name) if parts else given
-            return Left(row, received.load(self._run, row))
-        return self._assembled(given, parts, received.load(self._run, given))
+            return Left(row, received.load(self.run, row))
+        return self._assembled(given, parts, received.load(self.run, given))
 
     def returned(self, row: TensorRow, kind: TensorType | None) -> Left:
         """A returned tensor, of which a row is the result of its last writer."""
         name = dataflow.output_variable(row.arg)
         parts = self._parts.get(name, [])
         row = renamed(row, name)
-        whole = Left(row, received.load(self._run, row))
+        whole = Left(row, received.load(self.run, row))
         if kind is None or kind.numel in (None, row.size) or not parts:
             return whole
         shape = tuple(x or 0 for x in kind.shape)
@@ -98,7 +98,7 @@ class CallResults:
         """How a buffer lies in memory by what launches were given, where that is not as the graph
         says: a convolution may want it channels-last. Empty if no launch was given all of it."""
         for node in self.nodes:
-            for row in received.given(self._run.rows(node.step)).values():
+            for row in received.given(self.run.rows(node.step)).values():
                 if row.arg == name and row.shape == shape and row.stride:
                     return tuple(row.stride)
         return ()
@@ -106,8 +106,8 @@ class CallResults:
     def unwritten_inputs(self, node: FlowNode, launch: int) -> Iterator[tuple[str, torch.Tensor]]:
         """The inputs of a launch that are buffers of the call, of which no launch wrote a part, and
         where that is."""
-        facts = self._run.launch_row(launch)
-        for name, row in received.given(self._run.rows(node.step)).items():
+        facts = self.run.launch_row(launch)
+        for name, row in received.given(self.run.rows(node.step)).items():
             parts = self._parts.get(dataflow.buffer_of(facts, name), [])
             is_whole = any(part.size >= row.size for part, _ in parts)
             if not parts or is_whole or name in self._inputs:
@@ -126,16 +126,16 @@ class CallResults:
         before: torch.Tensor | None,
     ) -> Left:
         """Put a tensor together from what launches wrote into its memory, in their order."""
-        if not are_writes_recorded(self._run, (whole.arg,)):
+        if not are_writes_recorded(self.run, (whole.arg,)):
             raise UncheckedError(f"what else writes {whole.arg} was not recorded")
         shape, stride = whole.shape, tuple(whole.stride or ())
-        dtype = received.load(self._run, parts[0][0]).dtype
+        dtype = received.load(self.run, parts[0][0]).dtype
         tensor = torch.empty_strided(shape, stride, dtype=dtype).zero_()
         unwritten = torch.empty_strided(shape, stride, dtype=torch.bool).fill_(before is None)
         if before is not None:
             tensor.copy_(before)
         for row, facts in parts:
-            part = received.load(self._run, row)
+            part = received.load(self.run, row)
             start = self._offset(row, facts, whole)
             where = (row.shape, tuple(row.stride or part.stride()), start)
             try:

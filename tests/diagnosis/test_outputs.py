@@ -14,7 +14,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import outputs
 from rewriter.diagnosis.outputs import of_calls, with_types
-from rewriter.diagnosis.ruling import of_end
+from rewriter.diagnosis.ruling import Examined, of_end, rule
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
 from rewriter.verification.types import Comparison
@@ -29,6 +29,17 @@ def test_an_output_of_which_nothing_is_known_is_not_ruled_out() -> None:
     assert not both.outputs_agree
     assert of_calls([CallCheck("rank0/run0", "c.py", (RIGHT,))]).outputs_agree
     assert of_calls([CallCheck("rank0/run0", "c.py", (UNKNOWN,))]).ruled_out == ""
+
+
+def test_outputs_that_were_not_compared_are_in_the_headline() -> None:
+    checked = Examined(checked=2, launches=2)
+    calls = [CallCheck("rank0/run0", "c.py", (RIGHT,)), CallCheck("rank0/run1", "c.py", missing=3)]
+    whole, part = rule([checked, of_calls(calls[:1])]), rule([checked, of_calls(calls)])
+    assert whole.headline == "nothing wrong was found; all launches were checked"
+    assert part.headline == f"{whole.headline}; 3 of 4 outputs (75%) were not compared"
+    assert (part.compared, part.outputs) == (1, 4)
+    assert [one.fails(strict=True) for one in (whole, part)] == [False, True]
+    assert not part.fails(strict=False)
 
 
 @pytest.mark.parametrize(

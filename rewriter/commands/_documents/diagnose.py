@@ -83,6 +83,12 @@ class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagno
         ),
     ]
     launches: Annotated[Count, Meta(description="Launches that ran")]
+    compared: Annotated[
+        Count, Meta(description="Outputs of calls compared with what the whole graph gives")
+    ]
+    outputs: Annotated[
+        Count, Meta(description="Outputs of calls; values that nobody defines are none")
+    ]
 
 
 def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
@@ -100,4 +106,6 @@ def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
         checked=diagnosis.checked,
         by_arguments=diagnosis.by_arguments,
         launches=diagnosis.launches,
+        compared=diagnosis.compared,
+        outputs=diagnosis.outputs,
     )

@@ -35,6 +35,7 @@ from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import NonFinite as What
 from rewriter.dump.rows import TensorRow, finite
 from rewriter.dump.where import where
+from rewriter.locate.declarations import unwritten_operators
 
 
 def examine(dump: Path, *, values: bool = False) -> tuple[Verdict, ...]:
@@ -305,6 +306,7 @@ _DOMAINS = (
 _POSITIVE = ("abs", "exp", "exp2", "relu", "sigmoid", "softplus", "square", "var")
 _KEEPING = ("add", "amax", "clone", "expand", "mean", "mul", "sum")  # of one that is positive
 _WHOLE_POWER = re.compile(r"pow\.Tensor_Scalar\(\w+, -?\d+(?:\.0)?\)")
+_MADE = re.compile(r" = aten\.(\w+)\.")
 _CALLED = re.compile(r"aten\.(\w+)\.\w+\((\w+)")
 # What a kernel computes, and what becomes of it at 0: NaN, and infinities.
 _DIVISIONS = ("div", "reciprocal", "rsqrt")
@@ -340,6 +342,11 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
     """Notes about functions of the kernel that are NaN for some of the values it read."""
     if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
         return
+    for one in verdict.computes:
+        if (match := _MADE.search(one)) and match[1] in unwritten_operators():
+            what = f"{one.partition('(')[0]}, which the model does not write"
+            yield f"It computes with {what}: Inductor has NaN there."
+            return
     words = set(re.split(r"[._ ]", " ".join((verdict.kernel, *verdict.origins))))
     if note := _zeros(verdict, words, read):
         yield note

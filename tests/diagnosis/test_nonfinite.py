@@ -187,6 +187,20 @@ def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_memory_that_the_model_does_not_write_is_named(tmp_path: Path) -> None:
+    launches = [
+        dumps.launch(0, "cpp_fused_log_0", [dumps.value("a")], [dumps.value("buf0", "out", nan=5)])
+    ]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    computes = ("empty = aten.empty.memory_format([8])", "add = aten.add.Tensor(a, empty)")
+    names.write(dump, {"": names.Names(computes={0: computes})})
+    (only,) = examine(dump)
+    assert only.notes[-1] == (
+        "It computes with empty = aten.empty.memory_format, which the model does not write: "
+        "Inductor has NaN there."
+    )
+
+
 @pytest.mark.parametrize(
     ("kernel", "nan", "excused"),
     [

@@ -181,7 +181,7 @@ def _values(
 
 def _against(dump: Path, reference: Path) -> Examined:
     from rewriter.comparison.dumps.compare import compare
-    from rewriter.diagnosis.reference import of_comparison
+    from rewriter.diagnosis.expected import of_comparison
 
     message("comparing with the correct run")
     with progress_bar() as bar:

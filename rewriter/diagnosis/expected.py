@@ -1,4 +1,4 @@
-"""Compares the outputs of a run with correct ones (--expected), and finds what feeds wrong ones.
+"""Compares a run with what is right: outputs in a file (--expected), or a correct run (--against).
 
 The file is what `torch.save` wrote of a tensor, or of a list of tensors: the outputs of the call in
 order. `None` in the list skips an output. The list may be shorter than what the call returns, as a
@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.tolerance import default
+from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
-from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.verdict_text import model_lines
 from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode, ValueOrigin
 from rewriter.dump.reading import Dump, RunDump
@@ -182,3 +185,43 @@ def _bad(path: Path, why: str) -> RewriterError:
         f"{path}: expected a tensor, or a list of tensors: {why}",
         hint="Make it with torch.save([output, …], FILE), the outputs of the call in their order.",
     )
+
+
+def of_comparison(comparison: Comparison, artifact: str) -> Examined:
+    """The findings of a comparison, or what it rules out."""
+    if comparison.equal:
+        counts = describe.count(comparison)
+        return Examined(
+            ruled_out=f"a difference from the reference: {counted(counts.matched, 'launch')} "
+            "compared, all equal within rounding"
+        )
+    culprits = comparison.culprits
+    if not culprits:
+        finding = Finding(
+            "outputs", f"the run and the reference differ: {describe.verdict(comparison)}",
+            "shown by the reference", "likely", artifact, whole=True,
+        )  # fmt: skip
+        return Examined((finding,))
+    return Examined(tuple(_finding(one, artifact) for one in culprits))
+
+
+def _finding(launch: LaunchComparison, artifact: str) -> Finding:
+    place = launch.place
+    text = [f"at {line}" for line in model_lines(place.lines)]
+    text += launch.reasons
+    for tensor in launch.results:
+        metrics = tensor.metrics
+        if metrics is not None and not metrics.identical:
+            worst = metrics.max_abs
+            most = f"max abs {worst.error:.4g} at {list(worst.index)}, " if worst else ""
+            text.append(
+                f"{tensor.name}: {most}{metrics.mismatched:,} of {metrics.numel:,} elements differ"
+            )
+    facts = ("run", "launch", "iteration", "kernel", "line", "lines")
+    where: dict[str, Any] = {name: getattr(place, name) for name in facts} | {"artifact": artifact}
+    kind: FindingKind = "differs"
+    what = "is where the run diverges from the reference: its inputs agree, its results do not"
+    if place.launch is None:
+        kind, what = "inputs", "the inputs of the call differ from those of the reference"
+    whole = place.launch is None
+    return Finding(kind, what, "shown by the reference", text=tuple(text), whole=whole, **where)

@@ -22,8 +22,8 @@ from rewriter.locate.operators import is_torchs
 from rewriter.locate.types import Launch
 from rewriter.verification.bounded import Bounded, UncheckedError
 from rewriter.verification.evaluate import Evaluator, UnregisteredError, operator_named, run
+from rewriter.verification.graph_types import Literals
 from rewriter.verification.judge import compare, value_of
-from rewriter.verification.literals import Literals
 from rewriter.verification.received import LaunchValues, dtype_of
 from rewriter.verification.types import Checked, Comparison
 

@@ -13,8 +13,7 @@ import torch
 from rewriter.artifact.naming.graph import ATTRIBUTE, FxGraph, FxNode
 from rewriter.dump.rows import TensorRow
 from rewriter.verification.bounded import Bounded, UncheckedError, exact, in_short
-from rewriter.verification.graph_types import TensorType, tensor_type
-from rewriter.verification.literals import Literals
+from rewriter.verification.graph_types import Literals, TensorType, tensor_type
 from rewriter.verification.operators import random, rules
 from rewriter.verification.operators.operands import is_written
 

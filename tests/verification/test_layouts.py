@@ -16,8 +16,8 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.verification import functional
 from rewriter.verification.bounded import exact
 from rewriter.verification.evaluate import Evaluator
+from rewriter.verification.graph_types import Literals
 from rewriter.verification.judge import compare_node
-from rewriter.verification.literals import Literals
 from rewriter.verification.received import LaunchValues
 from rewriter.verification.whole_graph import WholeGraph
 

@@ -11,8 +11,16 @@ import torch
 from rewriter.locate.declarations import unwritten_operators
 from rewriter.verification.bounded import Bounded, UncheckedError, flat, wide_type
 from rewriter.verification.operators import attention
-from rewriter.verification.operators.extremes import EXTREMES, arg_extreme, extreme, ordered
-from rewriter.verification.operators.moves import MOVES, constant, moved, unknown
+from rewriter.verification.operators.moves import (
+    EXTREMES,
+    MOVES,
+    arg_extreme,
+    constant,
+    extreme,
+    moved,
+    ordered,
+    unknown,
+)
 from rewriter.verification.operators.operands import Given, caller, result_type
 from rewriter.verification.operators.pointwise import converted, pointwise
 from rewriter.verification.operators.products import PRODUCTS, multiplied, operand_eps

@@ -149,7 +149,7 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
             hint="Record them: `rewriter run … --probe names,print,save --args all --when both`.",
         )
     from rewriter.core.exit_status import ExitStatus
-    from rewriter.diagnosis.conclusion import read_conclusion
+    from rewriter.execution.conclusion import read_conclusion
 
     known = read_conclusion(dump)
     ended = known.ended if known is not None else ExitStatus(0)

@@ -18,11 +18,12 @@ from rewriter.commands._run import again, request_of
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message
 from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.nonfinite import NonFinite
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.dump.reading import is_recorded, open_dump
+from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput

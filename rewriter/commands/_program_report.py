@@ -14,20 +14,15 @@ from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
 from rewriter.core.text import counted
 from rewriter.diagnosis import loss_scaling, nonfinite
-from rewriter.diagnosis.conclusion import (
-    OPTIONS,
-    WRAPPER,
-    Conclusion,
-    next_command,
-    write_conclusion,
-)
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER, next_command
 from rewriter.dump import recorded, timing
 from rewriter.dump.reading import read_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
+from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.hook.run import HookedRun, Request
 from rewriter.instrumentation.matching import NO_MATCH
 

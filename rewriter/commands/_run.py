@@ -22,12 +22,13 @@ from rewriter.commands._selection import check_variables, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite
-from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.dump import timing
 from rewriter.dump.reading import is_dump
 from rewriter.execution import replay
+from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import RunResult

@@ -14,8 +14,9 @@ from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, INTERRUPTED
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
-from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import OPTIONS, next_command
+from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.run_result import RunResult
 from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper

@@ -13,14 +13,10 @@ from rewriter.commands._output import emit, from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say
 from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.conclusion import (
-    Conclusion,
-    next_command,
-    read_conclusion,
-    without_conclusion,
-)
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import next_command
 from rewriter.dump.reading import Dump, open_dump
+from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 
 
 def act(arguments: argparse.Namespace, path: str) -> int:

@@ -109,7 +109,7 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     artifact.require_sound()
     checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]
     if artifact.package is not None and artifact.package.manifest is not None:
-        from rewriter.comparison.artifacts import built
+        from rewriter.rebuild import built
 
         checks.append((artifact.path.name, built.check(artifact.package, artifact.wrappers)))
     worst = OK

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
+from rewriter.core.labels import short
 from rewriter.core.terminal import escape
 from rewriter.core.text import some
 from rewriter.diagnosis.history import Earlier, ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
+from rewriter.instrumentation.probes import args_mode
+from rewriter.instrumentation.types import Selection
 
+# Placeholders in the template of a command: probe options, and the beginning of a wrapper's name.
+OPTIONS, WRAPPER = "{options}", "{wrapper}"
 _SHOWN = ("min", "max", "mean", "nan", "inf")
 _LINES = 4  # of the model
 _PASSED = 3  # later launches that are listed
@@ -153,3 +159,34 @@ def statistics(row: ValueRow | None) -> str:
     values = [(name, row.statistics[name]) for name in _SHOWN if row.statistics[name] is not None]
     text = " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)
     return text if len(values) == len(_SHOWN) or not row.size else f"nothing finite, {text}"
+
+
+def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
+    """The command that finds out more than a verdict says; empty if there is none.
+
+    `ran` are the probes that made the dump: no command asks for what they have recorded already.
+    """
+    options = verdict.wants[0]
+    if not options or not template or (ran is not None and _is_recorded(options, ran)):
+        return ""
+    # Braces make a shell's quoting put the options into quotes.
+    text = template.replace(f"'{OPTIONS}'", OPTIONS).replace(OPTIONS, options)
+    return text.replace(WRAPPER, short(verdict.artifact))
+
+
+def _is_recorded(options: str, ran: Selection) -> bool:
+    """Whether a run with these options would record nothing new."""
+    words = shlex.split(options)
+    wanted = dict(zip(words[::2], words[1::2], strict=True))
+    if not set(wanted["--probe"].split(",")) <= set(ran.probes):
+        return False
+    if wanted.get("--args") == "all" and args_mode(ran) != "all":
+        return False
+    if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
+        return False
+    if ran.launches is None:
+        return True
+    launches = wanted.get("--launches")
+    if launches is None:
+        return False
+    return all(any(int(one) in span for span in ran.launches) for one in launches.split(","))

@@ -8,13 +8,13 @@ from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
-from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.execution.conclusion import read_conclusion
 from rewriter.report import findings, overview, trends, verdicts
 from rewriter.report.types import (
     Bins,

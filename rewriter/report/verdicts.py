@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.conclusion import (
-    Conclusion,
-    next_command,
-    read_conclusion,
-    without_conclusion,
-)
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import next_command
 from rewriter.dump.reading import Dump, RunDump, read_stopped
+from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding
 

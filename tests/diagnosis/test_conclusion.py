@@ -8,8 +8,8 @@ import pytest
 
 import dumps
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.conclusion import OPTIONS, next_command
 from rewriter.diagnosis.triage import examine
+from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.instrumentation.types import Selection
 
 ALL = ("print", "save")

@@ -14,17 +14,12 @@ from artifacts import get
 from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.conclusion import (
-    Conclusion,
-    next_command,
-    read_conclusion,
-    write_conclusion,
-)
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.diagnosis.verdict_text import describe, statistics
+from rewriter.diagnosis.verdict_text import describe, next_command, statistics
 from rewriter.dump import names
 from rewriter.dump.rows import TensorRow
+from rewriter.execution.conclusion import Conclusion, read_conclusion, write_conclusion
 from rewriter.instrumentation.select import select
 
 HALF = {"dtype": "float16"}

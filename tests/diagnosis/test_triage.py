@@ -18,12 +18,12 @@ from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import timing
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.execution.conclusion import Conclusion, write_conclusion
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 ABORTED = ExitStatus(None, int(signal.SIGABRT))

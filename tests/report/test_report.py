@@ -27,8 +27,8 @@ from rewriter.commands._documents.report import report_document
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
 from rewriter.dump.reading import open_dump
+from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.select import select
 from rewriter.report import model, plot, sources

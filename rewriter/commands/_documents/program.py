@@ -11,9 +11,9 @@ from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_ti
 from rewriter.commands._documents.verdicts import VerdictEntry, verdict_entry
 from rewriter.commands._program_report import ProgramRun
 from rewriter.core.documents import Count, Document, Entry, Row
-from rewriter.diagnosis.conclusion import ended_status
 from rewriter.dump.documents import EndedStatus
 from rewriter.dump.rows import to_json
+from rewriter.execution.conclusion import ended_status
 
 WrapperFile = Annotated[str, Meta(description="The file that it was loaded from")]
 

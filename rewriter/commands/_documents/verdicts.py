@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from rewriter.core.documents import Count, Entry, LineNumber, Row, as_json, entry
 from rewriter.core.types import Json
-from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.verdict import (
     ElementRead,
     ElementStep,
@@ -23,6 +22,7 @@ from rewriter.diagnosis.verdict import (
 from rewriter.dump.documents import EndedStatus
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import to_json
+from rewriter.execution.conclusion import ended_status
 
 
 class SourceLineEntry(Entry, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.comparison.artifacts import built, files, packages, wrappers
+from rewriter.comparison.artifacts import files, packages, wrappers
 from rewriter.comparison.artifacts.types import (
     ArtifactVerdict,
     Difference,
@@ -20,6 +20,7 @@ from rewriter.comparison.artifacts.types import (
 )
 from rewriter.core.errors import RewriterError
 from rewriter.locate.languages import language
+from rewriter.rebuild import built
 
 
 def diff(

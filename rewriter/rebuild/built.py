@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.artifact.package import pack
+from rewriter.artifact.package.members import member_hashes
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import OpenWrapper
-from rewriter.comparison.artifacts.packages import member_hashes
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.instrument import instrument_wrapper

@@ -6,7 +6,6 @@ it, a report of the dump can show a crash and the next command just as the termi
 
 from __future__ import annotations
 
-import shlex
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,17 +14,10 @@ from pathlib import Path
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus, signal_name
-from rewriter.core.labels import short
-from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.document_files import ENDED, document_text
 from rewriter.dump.documents import EndedFile, EndedStatus
 from rewriter.dump.recorded import was_running
 from rewriter.dump.rows import read
-from rewriter.instrumentation.probes import args_mode
-from rewriter.instrumentation.types import Selection
-
-# Placeholders in the template of a command: probe options, and the beginning of a wrapper's name.
-OPTIONS, WRAPPER = "{options}", "{wrapper}"
 
 
 @dataclass(frozen=True)
@@ -39,37 +31,6 @@ class Conclusion:
 
 _UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
 _RUNNING = Conclusion(ExitStatus(None, message="the program was running", running=True))
-
-
-def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
-    """The command that finds out more than a verdict says; empty if there is none.
-
-    `ran` are the probes that made the dump: no command asks for what they have recorded already.
-    """
-    options = verdict.wants[0]
-    if not options or not template or (ran is not None and _is_recorded(options, ran)):
-        return ""
-    # Braces make a shell's quoting put the options into quotes.
-    text = template.replace(f"'{OPTIONS}'", OPTIONS).replace(OPTIONS, options)
-    return text.replace(WRAPPER, short(verdict.artifact))
-
-
-def _is_recorded(options: str, ran: Selection) -> bool:
-    """Whether a run with these options would record nothing new."""
-    words = shlex.split(options)
-    wanted = dict(zip(words[::2], words[1::2], strict=True))
-    if not set(wanted["--probe"].split(",")) <= set(ran.probes):
-        return False
-    if wanted.get("--args") == "all" and args_mode(ran) != "all":
-        return False
-    if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
-        return False
-    if ran.launches is None:
-        return True
-    launches = wanted.get("--launches")
-    if launches is None:
-        return False
-    return all(any(int(one) in span for span in ran.launches) for one in launches.split(","))
 
 
 def write_conclusion(dump: Path, conclusion: Conclusion) -> None:

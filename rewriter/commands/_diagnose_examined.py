@@ -13,10 +13,11 @@ from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.core.terminal import message
-from rewriter.diagnosis import heap, loss_scaling, plain_python, ruling, sanitized, values_needed
+from rewriter.diagnosis import heap, plain_python, ruling, sanitized, values_needed
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
+from rewriter.diagnosis.nonfinite_origin import skipped_note
 from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined
@@ -103,7 +104,7 @@ def examined(
             is_random=first.is_random,
             following=first.following(verdicts, selection),
         )
-        yield Examined(notes=tuple(filter(None, [loss_scaling.note(first.skipped)])))
+        yield Examined(notes=tuple(filter(None, [skipped_note(first.skipped)])))
     found = list(_structure(dump, artifact))
     calls: tuple[CallCheck, ...] = ()
     if verification is not None and dump is not None:

@@ -13,7 +13,8 @@ from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
 from rewriter.core.text import counted
-from rewriter.diagnosis import loss_scaling, nonfinite
+from rewriter.diagnosis import nonfinite
+from rewriter.diagnosis.nonfinite_origin import skipped_note
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER, next_command
@@ -75,7 +76,7 @@ def analyse(request: Request, run: HookedRun) -> ProgramRun:
         times = timing.table(run.dump) if timed else ()
         trace = timing.write_trace(run.dump) if times else None
         run = _without(found.skipped, run)
-        note = loss_scaling.note(found.skipped)
+        note = skipped_note(found.skipped)
         return ProgramRun(request, run, verdicts + found.verdicts, times, trace, note)
     except RewriterError as error:
         message(f"warning: {error.message}")

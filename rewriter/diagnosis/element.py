@@ -166,19 +166,13 @@ def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:
 def _reduced(index: Index, shape: Index, own: Index) -> tuple[int | None, ...] | None:
     """The indices in a tensor of shape `own` that are reduced to `index`; `None` is a whole
     dimension."""
-    if len(own) == len(shape):
-        if all(whole in (1, size) for whole, size in zip(shape, own, strict=True)):
-            return tuple(
-                None if whole == 1 and size > 1 else at
-                for at, whole, size in zip(index, shape, own, strict=True)
-            )
-        return None
-    if len(own) > len(shape):
-        if own[: len(shape)] == shape:
-            return (*index, *(None for _ in own[len(shape) :]))
-        if own[len(own) - len(shape) :] == shape:
-            return (*(None for _ in own[: len(own) - len(shape)]), *index)
-    return None
+    more = len(own) - len(shape)
+    if not more and all(whole in (1, size) for whole, size in zip(shape, own, strict=True)):
+        axes = zip(index, shape, own, strict=True)
+        return tuple(None if whole == 1 and size > 1 else at for at, whole, size in axes)
+    if more > 0 and own[: len(shape)] == shape:
+        return (*index, *[None] * more)
+    return (*[None] * more, *index) if more > 0 and own[more:] == shape else None
 
 
 def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:

@@ -38,7 +38,6 @@ class ComparedOutput:
 
     label: str
     wrong: int
-    numel: int
     line: str
 
 
@@ -155,7 +154,7 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
         f"{values(row.arg.partition(': ')[2], found)}: {found.wrong:,} of {found.numel:,} elements "
         f"differ (rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
     )
-    return ComparedOutput(row.arg, found.wrong, found.numel, line)
+    return ComparedOutput(row.arg, found.wrong, line)
 
 
 def _feeding(

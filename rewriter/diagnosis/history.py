@@ -49,8 +49,7 @@ class CallHistory:
 
         wrapper = wrapper_of(run)
         # A model that was compiled ahead of time has only one graph.
-        named = wrapper is not None and wrapper.is_module
-        graph = f"{wrapper.graph} graph" if wrapper is not None and named else "wrapper"
+        graph = f"{wrapper.graph} graph" if wrapper is not None and wrapper.is_module else "wrapper"
         return f"{ordinal(self.number(run))} call of the {graph}"
 
     def before(self, run: RunDump) -> Sequence[RunDump]:

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rewriter.core.dtypes import LARGEST
-from rewriter.diagnosis import loss_scaling
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.nonfinite_origin import Origin, infinite_origins_of, origins_of
+from rewriter.diagnosis.nonfinite_origin import (
+    Origin,
+    infinite_origins_of,
+    origins_of,
+    skipped_steps,
+)
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import (
     ElementStep,
@@ -54,7 +58,7 @@ def examine(dump: Path, *, values: bool = False) -> tuple[Verdict, ...]:
 
 class NonFinite(NamedTuple):
     """What `examine` says, and the names of the calls that it passed over: of backward graphs,
-    whose gradients a scaled loss makes infinite, and no weight has taken (`loss_scaling.py`).
+    whose gradients a scaled loss makes infinite, and no weight has taken.
 
     `absorbed` are the verdicts about NaN that no result of their call has, one for each launch.
     Those of the first one are in `verdicts`, too, if there are no others."""
@@ -102,7 +106,7 @@ def _skipped_steps(dump: Dump) -> frozenset[str]:
         looks = (look(run, dump.allowed) for look in (origins_of, infinite_origins_of))
         return all(origin.absorbed for origins in looks for origin in origins)
 
-    return loss_scaling.skipped(dump, is_finite)
+    return skipped_steps(dump, is_finite)
 
 
 class _OriginVerdicts:
@@ -214,18 +218,15 @@ class _OriginVerdicts:
                 )
         elif verdict.state == "wrote":
             names = ", ".join(unrecorded(self._run, self._flow, self._origin.node))
-            yield (
-                f"Not all that it was given was recorded ({names} not): without --roles and "
-                "--tensors, `--args all` tells whether it makes the NaN or hands it on."
-                if names
-                else "What it was given was not recorded: `--args all` tells whether it makes the "
-                "NaN or hands it on."
-            )
+            what, without = "What it was given was not recorded", ""
+            if names:
+                what = f"Not all that it was given was recorded ({names} not)"
+                without = "without --roles and --tensors, "
+            yield f"{what}: {without}`--args all` tells whether it makes the NaN or hands it on."
         elif verdict.state == "given":
-            if any(x.earlier for x in verdict.arguments):
-                yield "It came in from outside; earlier calls were given none."
-            else:
-                yield "It came in from outside: no launch that was recorded made it."
+            earlier = any(x.earlier for x in verdict.arguments)
+            why = "; earlier calls were given none" if earlier else ""
+            yield f"It came in from outside{why or ': no launch that was recorded made it'}."
             if Forward(self._dump, self._run).is_missing:
                 yield (
                     f"Its forward, {self._run.names.partner}, has no record here: what that kept "
@@ -320,11 +321,8 @@ def _zeros(
 
     The backward of a square root and of a norm divides by their result.
     """
-    zeros = [
-        argument.known_as
-        for argument, row in read
-        if row.is_floating and 0 in (finite(row.min), finite(row.max))
-    ]
+    real = [(x, finite(row.min), finite(row.max)) for x, row in read if row.is_floating]
+    zeros = [x.known_as for x, *ends in real if 0 in ends]
     if not zeros:
         return ""
     divides = [word for word in _DIVISIONS if word in words]
@@ -353,11 +351,8 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
         # The derivative of a square root or a logarithm is a division.
         if "backward" in words or verdict.state == "infinite":
             return
-    below = [
-        (argument.known_as, low)
-        for argument, row in read
-        if (low := finite(row.min)) is not None and low < 0 and row.is_floating
-    ]
+    lowest = [(x.known_as, finite(row.min)) for x, row in read if row.is_floating]
+    below = [(name, low) for name, low in lowest if low is not None and low < 0]
     for functions, why in _DOMAINS:
         computed = [word for word in functions if word in words]
         if computed and (inside := _entering(verdict.computes, functions)):

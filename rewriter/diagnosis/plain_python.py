@@ -42,7 +42,7 @@ class Graphs:
         for run in runs:
             one = known.get(run)
             if one is None or one.reason or not one.outputs:
-                why = one.reason if one is not None and one.reason else "no graph was evaluated"
+                why = (one and one.reason) or "no graph was evaluated"
                 return "unknown", f"{run} could not be compared with its graph: {why}"
         return "tracing", "its kernels computed what the graph gives, so the graph differs"
 

@@ -144,20 +144,15 @@ def _is_last(stop: _Stop) -> bool:
 def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:
     """Mark ranks that only wait: they are in a collective that other ranks have not reached."""
 
-    def waits(stop: _Stop) -> bool:
-        return stop.state in ("running", "begun") and stop.facts.kind == "collective"
+    def waits_in(stop: _Stop) -> int | None:
+        waits = stop.state in ("running", "begun") and stop.facts.kind == "collective"
+        return stop.step.launch if waits else None
 
-    def is_elsewhere(other: _Stop, stop: _Stop) -> bool:
-        if other.run.rank == stop.run.rank:
-            return False
-        return not waits(other) or other.step.launch != stop.step.launch
+    def is_alone(stop: _Stop) -> bool:
+        others = [x for x in stops if x.run.rank != stop.run.rank]
+        return waits_in(stop) is not None and any(waits_in(x) != waits_in(stop) for x in others)
 
-    return [
-        replace(stop, state="waiting")
-        if waits(stop) and any(is_elsewhere(other, stop) for other in stops)
-        else stop
-        for stop in stops
-    ]
+    return [replace(stop, state="waiting") if is_alone(stop) else stop for stop in stops]
 
 
 def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
@@ -170,10 +165,8 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
     order: tuple[StoppedState, ...] = (
         "faulted", "replayed", "running", "begun", "earlier", "after", "over", "waiting"
     )  # fmt: skip
-    return sorted(
-        kept,
-        key=lambda x: (order.index(x.state), -x.time if x.state == "over" else x.time),
-    )
+    late = {"over": -1}  # of those that ended, the last one first
+    return sorted(kept, key=lambda x: (order.index(x.state), late.get(x.state, 1) * x.time))
 
 
 def _verdict(

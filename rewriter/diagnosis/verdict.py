@@ -64,6 +64,14 @@ _ENDED = {
     "replayed": "the program ended in {launch}, in the replay of a CUDA graph: {how}",
     "waiting": "waits for other ranks in {launch}: {how}",
 }
+_STOPPED = {
+    "running": "in {launch}",
+    "replayed": "in the replay of a CUDA graph, in {launch}",
+    "begun": "in or after {launch}",
+    "after": "after {launch}",
+    "waiting": "and waiting for other ranks in {launch}",
+    "over": _OUTSIDE,
+}
 _NOT_FINITE: dict[str, str] = {
     "overflowed": "{launch} makes infinities ({held}), which {effect} turns into the first NaN",
     "infinite": "{launch} makes infinities that nothing absorbs: {held}",
@@ -308,16 +316,7 @@ class Verdict(RecordedLaunch):
             return self._not_finite(launch)
         how = str(self.ended)
         if self.ended.stopped or self.ended.running:
-            ends = {
-                "running": "in",
-                "replayed": "in the replay of a CUDA graph, in",
-                "begun": "in or after",
-                "after": "after",
-                "waiting": "and waiting for other ranks in",
-            }
-            if self.state == "over":
-                return f"{how} {_OUTSIDE.format(launch=launch)}"
-            return f"{how} {ends.get(self.state, 'at')} {launch}"
+            return f"{how} {_STOPPED.get(self.state, 'at {launch}').format(launch=launch)}"
         state = "unannounced" if self.state == "after" and self.unannounced else self.state
         sentence = _ENDED.get(state, "the program ended in {launch}: {how}")
         error = first_line(self.error)

@@ -90,17 +90,14 @@ def check_reference(reference: Reference, values: LaunchValues) -> list[Checked]
     if len(expected) != len(results):
         problem = f"{reference.text} gives {len(expected)} tensors, and it wrote {len(results)}"
         raise UncheckedError(problem)
-    return [
-        Checked(name, reference.text, _compared(name, got, value))
-        for (name, got), value in zip(results.items(), expected, strict=True)
-    ]
-
-
-def _compared(name: str, got: torch.Tensor, value: Bounded) -> Any:
-    if got.numel() != value.value.numel():
-        shapes = f"{list(value.value.shape)}, and {list(got.shape)} was written"
-        raise UncheckedError(f"the reference of {name} has the shape {shapes}")
-    return compare(got.reshape(value.value.shape), value)
+    found = []
+    for (name, got), value in zip(results.items(), expected, strict=True):
+        if got.numel() != value.value.numel():
+            shapes = f"{list(value.value.shape)}, and {list(got.shape)} was written"
+            raise UncheckedError(f"the reference of {name} has the shape {shapes}")
+        comparison = compare(got.reshape(value.value.shape), value)
+        found.append(Checked(name, reference.text, comparison))
+    return found
 
 
 def _called(

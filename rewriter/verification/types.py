@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,15 +135,9 @@ class Verification:
     @property
     def coverage(self) -> float:
         """The share of launches that were checked."""
-        if not self.checks:
-            return 0.0
-        return 1 - self.count("unchecked") / len(self.checks)
+        return 1 - self.count("unchecked") / len(self.checks) if self.checks else 0.0
 
     @property
     def reasons(self) -> dict[str, int]:
         """Why launches were not checked, and how many."""
-        found: dict[str, int] = {}
-        for one in self.checks:
-            if one.outcome == "unchecked":
-                found[one.reason] = found.get(one.reason, 0) + 1
-        return found
+        return Counter(one.reason for one in self.checks if one.outcome == "unchecked")

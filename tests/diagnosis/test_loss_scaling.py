@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewriter.diagnosis.loss_scaling import note, skipped
+from rewriter.diagnosis.nonfinite_origin import skipped_note, skipped_steps
 
 
 def _dump(finite: str, direction: str = "backward") -> Any:
@@ -34,10 +34,10 @@ def _dump(finite: str, direction: str = "backward") -> Any:
 )
 def test_steps_that_a_scaler_skips(finite: str, expected: set[int]) -> None:
     dump = _dump(finite)
-    found = skipped(dump, lambda run: bool(run.ok))  # type: ignore[attr-defined]
+    found = skipped_steps(dump, lambda run: bool(run.ok))  # type: ignore[attr-defined]
     assert found == {f"run{number}" for number in expected}
-    assert bool(note(found)) == bool(expected)
+    assert bool(skipped_note(found)) == bool(expected)
 
 
 def test_only_gradients_are_skipped() -> None:
-    assert not skipped(_dump("x..", "forward"), lambda run: bool(run.ok))  # type: ignore[attr-defined]
+    assert not skipped_steps(_dump("x..", "forward"), lambda run: bool(run.ok))  # type: ignore[attr-defined]

@@ -121,27 +121,18 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
     lines_a = _unexplained(a, matched.removed, [x.a for x in moved], changed)
     lines_b = _unexplained(b, matched.added, [x.b for x in moved], [(y, x) for x, y in changed])
     kept_a, kept_b = a.wrapper.restored.kept, b.wrapper.restored.kept
+    ends = accounting.describe_ends(a.lines, b.lines, matched)
+    many = len(a.launches), len(b.launches)
+    probing = describe_probing(a.wrapper, many[0]), describe_probing(b.wrapper, many[1])
     return WrapperDifference(
-        a.wrapper.name,
-        b.wrapper.name,
-        "different",
-        describe_probing(a.wrapper, len(a.launches)),
-        describe_probing(b.wrapper, len(b.launches)),
-        len(a.launches),
-        len(b.launches),
+        a.wrapper.name, b.wrapper.name, "different", *probing, *many,
         tuple(change for change in shown if change is not None),
-        tuple(launches.renamed),
-        tuple(kernel_changes),
+        tuple(launches.renamed), tuple(kernel_changes),
         (*_shown(lines_a, "a", a.lines, a.wrapper), *_shown(lines_b, "b", b.lines, b.wrapper)),
         tuple((kept_a[x - 1], kept_b[y - 1]) for x, y in matched.names),
-        notes=(
-            *_foreign("A", a.wrapper),
-            *_foreign("B", b.wrapper),
-            *accounting.describe_ends(a.lines, b.lines, matched),
-        ),
-        plain_a=a.wrapper.restored.source,
-        plain_b=b.wrapper.restored.source,
-    )
+        (*_foreign("A", a.wrapper), *_foreign("B", b.wrapper), *ends),
+        a.wrapper.restored.source, b.wrapper.restored.source,
+    )  # fmt: skip
 
 
 def _unexplained(

@@ -141,17 +141,11 @@ class _Judge:
         places = (launch.place, *origin.between)
         unit = max(unit, self._coarsest * len(origin.between))
         judged = [self._judged(x, origin.errors, unit, places, wrong) for x in launch.results]
-        launch = replace(
-            launch,
-            reads=reads,
-            results=tuple(tensor for tensor, _ in judged),
-            inputs=inputs,
-            state=worst([tensor.state for tensor, _ in judged]),
-            reasons=(
-                *launch.reasons,
-                *(f"{tensor.name}: {why}" for tensor, why in judged if why),
-            ),
-        )
+        results = tuple(tensor for tensor, _ in judged)
+        state = worst([tensor.state for tensor in results])
+        reasons = (*launch.reasons, *(f"{tensor.name}: {why}" for tensor, why in judged if why))
+        launch = replace(launch, reads=reads, results=results, inputs=inputs, state=state)
+        launch = replace(launch, reasons=reasons)
         self._keep(launch)
         return launch
 

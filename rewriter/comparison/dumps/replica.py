@@ -225,14 +225,9 @@ class _Search:
         return Divergence(reason, self._rank, run.a, at, launch, tuple(names), labels=labels)
 
     def _read_culprit(
-        self,
-        launch: LaunchComparison,
-        run: RunComparison,
-        at: At,
-        near: Collection[str],
-        *,
+        self, launch: LaunchComparison, run: RunComparison, at: At, near: Collection[str], *,
         recorded: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         kernel = launch.place.kernel
         ends = (_tail(run, side) or _is_stopped(run, side, self._runs) for side in "ab")
         if kernel == OUTPUTS and any(ends):
@@ -346,10 +341,7 @@ def _is_stopped(run: RunComparison, side: str, runs: Mapping[str, RunDump]) -> b
     final = _final(run, side)
     if final is None or final.a is None or final.b is None or final.place.is_inputs:
         return False
-    ended = {"a": _is_left(runs[run.a], final.a), "b": _is_left(runs[run.b], final.b)}
+    rows = {"a": runs[run.a].rows(runs[run.a].steps[final.a.step])}
+    rows["b"] = runs[run.b].rows(runs[run.b].steps[final.b.step])
+    ended = {x: any(row.phase == "after" for row in of) for x, of in rows.items()}
     return not ended.pop(side) and any(ended.values())
-
-
-def _is_left(run: RunDump, place: RecordedLaunch) -> bool:
-    """Whether anything was recorded after a launch."""
-    return any(row.phase == "after" for row in run.rows(run.steps[place.step]))

@@ -24,14 +24,7 @@ from rewriter.diagnosis.nonfinite_origin import (
     skipped_steps,
 )
 from rewriter.diagnosis.training import Forward
-from rewriter.diagnosis.verdict import (
-    ElementStep,
-    Held,
-    NonFiniteState,
-    Producer,
-    Verdict,
-    VerdictArgument,
-)
+from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
 from rewriter.diagnosis.verdict_text import is_after
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
@@ -137,8 +130,10 @@ class _OriginVerdicts:
     def _verdict(
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
     ) -> Verdict:
-        run = self._run
-        evidence = Evidence(self._dump, run, node.step, self._flow)
+        run, flow = self._run, self._flow
+        saved = next((row for row in rows if row.file), None)
+        is_followed = self._values and node.step.launch is not None
+        evidence = Evidence(self._dump, run, node.step, flow)
         arguments = tuple(self._arguments(evidence, node, rows))
         places = [where(run.path, row, what) if self._values else "" for row in rows]
         return replace(
@@ -151,18 +146,10 @@ class _OriginVerdicts:
                 for row, place in zip(rows, places, strict=True)
             ),
             captured=any(row.captured for row in rows),
-            followed=self._followed(node, rows, what),
+            followed=follow(run, flow, node, saved, what) if saved and is_followed else (),
             passed_on=tuple(self._passed_on(node)) if what == "nan" else (),
             absorbed=self._origin.absorbed,
         )
-
-    def _followed(
-        self, node: FlowNode, rows: Sequence[TensorRow], what: What
-    ) -> tuple[ElementStep, ...]:
-        saved = next((row for row in rows if row.file), None)
-        if not self._values or saved is None or node.step.launch is None:
-            return ()
-        return follow(self._run, self._flow, node, saved, what)
 
     def _passed_on(self, node: FlowNode) -> Iterator[Producer]:
         """The later launches of the call that wrote NaN, too."""

@@ -119,7 +119,9 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     step = run.steps[-1]
     stop = _Stop(run, step, "running", _time(run))
     if any(row.phase == "after" for row in run.rows(step)):
-        return replace(stop, state="over" if _is_last(stop) else "after")
+        launches = {*run.table, *(x.index for x in located(run)[0].values())}  # also without probes
+        is_last = step.launch == max(launches, default=None) and not stop.facts.repeats
+        return replace(stop, state="over" if is_last else "after")
     return replace(stop, state="begun") if stop.facts.after is UNSET else stop
 
 
@@ -131,14 +133,6 @@ def _replays(process: Sequence[Sequence[RunDump]], marks: Sequence[GraphMark]) -
                 continue
             if (step := run.step(*mark.running)) is not None:
                 yield _Stop(run, step, "replayed", _time(run))
-
-
-def _is_last(stop: _Stop) -> bool:
-    """Whether it is the last launch of a call, also of those without probes."""
-    if stop.step.launch != max(stop.run.table, default=None) or stop.facts.repeats:
-        return False
-    launches, _ = located(stop.run)
-    return not launches or stop.step.launch == max(x.index for x in launches.values())
 
 
 def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:

@@ -283,18 +283,16 @@ def examine_kernels(
     # Unrecognised calls may launch any kernel, and a multi-kernel launches one of its choices.
     unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")
     unknown += " ".join(call.text for call in wrapper.unrecognised)
-    idle = (x for x in kernels if x.name not in launched and not _is_chosen(x, kernels, unknown))
+
+    def is_chosen(kernel: KernelSource) -> bool:
+        name = re.compile(rf"\b{re.escape(kernel.name)}\b")
+        return any(map(name.search, [unknown, *(x.text for x in kernels if x.name != kernel.name)]))
+
+    idle = (x for x in kernels if x.name not in launched and not is_chosen(x))
     if found := tuple(_unlaunched(wrapper, kernel, kernels, run, readers) for kernel in idle):
         return Examined(found)
     known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
     return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched" * bool(kernels))
-
-
-def _is_chosen(kernel: KernelSource, kernels: Sequence[KernelSource], unknown: str) -> bool:
-    """Whether another kernel, a multi-kernel, or an unrecognised call names it."""
-    name = re.compile(rf"\b{re.escape(kernel.name)}\b")
-    others = (one.text for one in kernels if one.name != kernel.name)
-    return bool(name.search(unknown)) or any(name.search(text) for text in others)
 
 
 def _unlaunched(

@@ -8,6 +8,7 @@ sums, and no tolerance has to be guessed for a model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +28,8 @@ NARROW = (
 _LONGEST = 160  # characters of what torch says
 _FEW = 64  # up to so many terms, all roundings of a sum may have the same sign
 LIKELY, _WALK = 8.0, 4.0  # standard deviations
+# How values of half types are read inside of a kernel, if that is to be so: `kept`, `rounded`.
+READING: ContextVar[str] = ContextVar("READING", default="")
 
 
 class UncheckedError(Exception):
@@ -81,9 +84,7 @@ def exact(tensor: torch.Tensor) -> Bounded:
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in float64, or complex128; integers as they are."""
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+    return tensor.to(wide_type(tensor.dtype))
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
@@ -146,6 +147,16 @@ def finite_error(error: torch.Tensor) -> torch.Tensor:
     return torch.nan_to_num(error, nan=torch.inf, posinf=torch.inf)
 
 
+def as_read(
+    value: torch.Tensor, error: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A value and its bound as they are `READING`."""
+    if READING.get() == "kept":
+        return value, error
+    half, low, high = ((value + x).to(dtype).double() for x in (0.0, -error, error))
+    return half, torch.maximum(half - low, high - half)
+
+
 def rounded(
     value: torch.Tensor,
     error: torch.Tensor | None,
@@ -170,7 +181,13 @@ def rounded(
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
     own = value.abs() * facts.eps * roundings + facts.tiny
     is_rounding = isinstance(roundings, torch.Tensor) or roundings > 0
-    if dtype in NARROW and is_rounding:  # its readers may see it rounded to that type, or not
+    if dtype in HALVES and is_rounding and READING.get():
+        before = torch.zeros_like(own) if error is None else finite_error(error)
+        # A sum of two half numbers often is a float32, and half a step between two half numbers.
+        is_exact = (before == 0) & (value == value.float().double())
+        value, own = as_read(value, torch.where(is_exact, 0.0, before + own), dtype)
+        error = None
+    elif dtype in NARROW and is_rounding:  # its readers may see it rounded to that type, or not
         narrow = torch.finfo(dtype)
         own = own + (value.abs() + narrow.smallest_normal) * narrow.eps
         # Its readers may see an infinity, or not.

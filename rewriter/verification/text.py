@@ -58,15 +58,11 @@ def describe(verification: Verification, dump: str) -> list[str]:
     if others:
         lines.append(f"  {counted(others, 'launch')} after it differ from what they claim, too")
     lines += [f"  note: {verification.caveat}"] if verification.caveat else []
-    return [*lines, f"  next: {_repro(verification, finding, dump)}", "        (this launch alone)"]
-
-
-def _repro(verification: Verification, finding: LaunchCheck, dump: str) -> str:
-    """The command that makes a script of the launch."""
     launch = f"{finding.launch}.{finding.iteration}" if finding.iteration else finding.launch
-    command = f"rewriter repro {shlex.quote(dump)} --launch {launch}"
     several = len({one.run for one in verification.checks}) > 1
-    return f"{command} --run {finding.run}" if several else command
+    run = f" --run {finding.run}" if several else ""
+    repro = f"rewriter repro {shlex.quote(dump)} --launch {launch}{run}"
+    return [*lines, f"  next: {repro}", "        (this launch alone)"]
 
 
 def evidence(finding: LaunchCheck) -> list[str]:

@@ -10,7 +10,7 @@ sum. A launch that reads it is then checked together with its producer, from wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import torch
@@ -20,7 +20,7 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch, by_item
-from rewriter.verification import calls, functional, received
+from rewriter.verification import calls, functional, readings, received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType, bias_of_convolution
@@ -111,10 +111,14 @@ class WholeGraph:
                 is_claim = claim in computable and self._fits(claim, row)
                 judge = self._as_claimed if is_claim else self._by_values
                 nodes, checked = judge(evaluator, claim, candidates, got, row)
+                if checked is not None and nodes == (claim,) and launch.kind == "cpp":
+                    checked = self._sharper(checked, known, claim, got, row)
             except UncheckedError as error:
                 problem, nodes = problem or error, (claim,) if claim else ()
-            if not nodes and is_call:
-                nodes = self._called(argument, candidates)
+            if not nodes and is_call:  # calls of one operator come in the order of the graph
+                held = self._held_by(argument)
+                before = held.nodes if held is not None else ()
+                nodes = before if argument.role == "inout" else tuple(candidates[:1])
             # A library may convolve without the bias of the node, which a kernel adds later.
             read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
             text = (self._graph.nodes[x].call for x in nodes if x in self._graph.nodes)
@@ -237,14 +241,6 @@ class WholeGraph:
             return ""
         return agreeing[0] if agreeing else ""
 
-    def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
-        """The nodes of a result that could not be checked: an updated argument keeps its nodes, and
-        calls of one operator come in the order of the graph."""
-        held = self._held_by(argument)
-        if argument.role == "inout":
-            return held.nodes if held is not None else ()
-        return tuple(candidates[:1])
-
     def _known(
         self, launch: Launch, given: Mapping[str, TensorRow]
     ) -> tuple[dict[str, Bounded], tuple[int, ...]]:
@@ -297,8 +293,12 @@ class WholeGraph:
                     continue
                 source = whole  # the launch reads a part of it
             tensor = received.load(self._run, source)
-            viewed = source is row and (is_view or _relaid(row, whole))
-            if viewed and whole is not None and whole.stride and whole.size == row.size:
+            # A variable may have memory that was written as something else: `buf8 =
+            # reinterpret_tensor(buf7, (5, 5), (1, 5), 0)  # reuse` is what `buf7` was, transposed.
+            is_whole = whole is not None and bool(whole.stride) and whole.size == row.size
+            relaid = whole is not None and (row.shape, row.stride) != (whole.shape, whole.stride)
+            viewed = source is row and (is_view or (is_whole and relaid))
+            if viewed and is_whole and whole is not None and whole.stride:
                 # Its memory, as the launch wrote it that made it.
                 made = TensorType(tensor.dtype, tuple(whole.shape), tuple(whole.stride))
                 tensor = received.layouts(tensor, source, made, viewed=True)[0]
@@ -373,6 +373,17 @@ class WholeGraph:
         name, comparison = next((x for x in chain([first], tried) if x[1].agrees), first)
         return (name,), Checked(row.arg, self._graph.statement(name), comparison)
 
+    def _sharper(
+        self, checked: Checked, known: Mapping[str, Bounded], node: str, got: torch.Tensor,
+        row: TensorRow,
+    ) -> Checked:  # fmt: skip
+        """The check of a result that agrees, by both readings of what it is computed from."""
+        value = readings.between(self._graph, known, self._sizes, node)
+        if value is None or not checked.comparison.agrees:
+            return checked
+        evaluator = Evaluator(self._graph, {**known, node: value}, self._sizes)
+        return replace(checked, comparison=compare_node(got, row, node, evaluator))
+
     def _by_values(
         self, evaluator: Evaluator, claim: str, candidates: list[str], got: torch.Tensor,
         row: TensorRow,
@@ -410,14 +421,6 @@ class WholeGraph:
 def _variable(argument: Argument) -> str:
     """The variable of the wrapper that an argument is, or is a view of."""
     return argument.expr if argument.expr.isidentifier() else argument.buffer
-
-
-def _relaid(row: TensorRow, whole: TensorRow | None) -> bool:
-    """Whether a variable has memory that was written as something else: `buf8 =
-    reinterpret_tensor(buf7, (5, 5), (1, 5), 0)  # reuse` is the transpose of what `buf7` was."""
-    if whole is None or row.size != whole.size or not whole.stride:
-        return False
-    return row.shape != whole.shape or row.stride != whole.stride
 
 
 def _is_sharp(expected: Bounded) -> bool:

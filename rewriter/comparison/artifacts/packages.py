@@ -119,17 +119,14 @@ def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
 def _grouped(
     names: Iterable[str], hashes: Mapping[str, str]
 ) -> dict[tuple[tuple[str, str], str], list[str]]:
-    """Members by their kind, and by their contents if hashes are given."""
+    """Members by directory and the end of the name, such as `.wrapper.so`, and by their contents if
+    hashes are given."""
     groups: dict[tuple[tuple[str, str], str], list[str]] = {}
     for name in names:
-        groups.setdefault((_kind(name), hashes.get(name, "")), []).append(name)
+        folder, _, file = name.rpartition("/")
+        kind = folder, "".join(file.partition(".")[1:]) or file
+        groups.setdefault((kind, hashes.get(name, "")), []).append(name)
     return groups
-
-
-def _kind(name: str) -> tuple[str, str]:
-    """The directory of a member and the end of its name, such as `.wrapper.so`."""
-    folder, _, file = name.rpartition("/")
-    return folder, "".join(file.partition(".")[1:]) or file
 
 
 def _constants(

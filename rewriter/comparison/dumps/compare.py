@@ -171,11 +171,6 @@ class _Both:
         place = None if maker is None else self.flow_a.nodes[maker.step].place
         return "" if place is None else values.left_unwritten(place.kernel, row)
 
-    def is_kept(self, name: str) -> bool:
-        """Whether an input of the call is a parameter or a buffer of the model."""
-        known = self.a.names.inputs.get(name)
-        return known is not None and known.kind in KEPT
-
     @cached_property
     def _unwritten_inputs(self) -> dict[str, str]:
         """By the names of inputs of the call, as `unwritten`."""
@@ -284,6 +279,9 @@ def _compare(
     if patterns is not None and x.place.launch is not None and not matches(kernel, patterns):
         return result
 
+    names = both.a.names.inputs if tolerances.scaled and x.place.is_inputs else {}
+    kept = {name for name, known in names.items() if known.kind in KEPT}  # of the model
+
     def compared(rows: Iterable[tuple[ValueRow, ValueRow]]) -> tuple[TensorComparison, ...]:
         return tuple(
             values.compare(
@@ -292,7 +290,7 @@ def _compare(
                 RecordedValue(other, both.b),
                 tolerances,
                 unwritten=both.unwritten(x, one),
-                exactly=tolerances.scaled and x.place.is_inputs and both.is_kept(one.arg),
+                exactly=one.arg in kept,
             )
             for one, other in rows
         )

@@ -44,13 +44,12 @@ from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import (
     DIFFERS,
     LaunchComparison,
-    Metrics,
     State,
     TensorComparison,
 )
 from rewriter.core.dtypes import ROUNDING
 from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin
-from rewriter.dump.rows import TensorRow, ValueRow, finite
+from rewriter.dump.rows import TensorRow, finite
 
 _HALF = 0.5  # of the error without a direction
 _SIGMAS = 3.0
@@ -280,13 +279,17 @@ def _error(tensor: TensorComparison) -> Error | None:
         return _no_error(tensor)
     if not (metrics.rms_b > 0 and math.isfinite(metrics.rms_b)) or not math.isfinite(metrics.rms):
         return None
-    scale = metrics.rms_b
+    scale, row = metrics.rms_b, tensor.b
+    extremes = (finite(row.min), finite(row.max)) if isinstance(row, TensorRow) else ()
+    sizes = [abs(float(x)) for x in extremes if x is not None]
+    # If it was not measured, the peak is that of a normal distribution.
+    usual = scale * math.sqrt(2 * math.log(max(2, metrics.numel)))
     return Error(
         size=metrics.rms / scale,
         gain=metrics.gain,
         shift=(metrics.mean_a - metrics.mean_b) / scale,
         scale=scale,
-        peak=_peak(tensor.b, metrics),
+        peak=max(sizes, default=usual),
         spread=math.sqrt(max(0.0, scale**2 - metrics.mean_b**2)),
         numel=metrics.numel,
     )
@@ -301,14 +304,6 @@ def _no_error(tensor: TensorComparison) -> Error | None:
     if mean is None or spread is None or peak is None or not (scale := math.hypot(mean, spread)):
         return None
     return Error(0.0, 0.0, 0.0, scale, peak, float(spread), row.size)
-
-
-def _peak(row: ValueRow, metrics: Metrics) -> float:
-    """The largest absolute value; if it was not measured, that of a normal distribution."""
-    extremes = (finite(row.min), finite(row.max)) if isinstance(row, TensorRow) else ()
-    sizes = [abs(float(x)) for x in extremes if x is not None]
-    usual = metrics.rms_b * math.sqrt(2 * math.log(max(2, metrics.numel)))
-    return max(sizes, default=usual)
 
 
 def _unit(tensor: TensorComparison) -> float:

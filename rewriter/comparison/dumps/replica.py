@@ -21,7 +21,7 @@ from rewriter.comparison.dumps.types import (
     State,
 )
 from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
-from rewriter.dump.names import KEPT, Input
+from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.instrumentation.matching import matches
 from rewriter.locate.names import canonical
@@ -220,9 +220,13 @@ class _Search:
     def _inputs(
         self, reason: Reason, run: RunComparison, at: At, launch: LaunchComparison, names: list[str]
     ) -> Divergence:
-        known = self._runs[run.b].names.inputs
-        labels = tuple(_label(name, known.get(name)) for name in names)
-        return Divergence(reason, self._rank, run.a, at, launch, tuple(names), labels=labels)
+        inputs, labels = self._runs[run.b].names.inputs, []
+        for name in names:  # such as `the buffer 1.scale (primals_4)`
+            known = inputs.get(name)
+            what = f"the {known.kind} " if known and known.kind in KEPT else ""
+            labels.append(f"{what}{known.name} ({name})" if known and known.name else name)
+        at_inputs = reason, self._rank, run.a, at, launch, tuple(names)
+        return Divergence(*at_inputs, labels=tuple(labels))
 
     def _read_culprit(
         self, launch: LaunchComparison, run: RunComparison, at: At, near: Collection[str], *,
@@ -259,14 +263,6 @@ class _Search:
         first = self.given.setdefault(divergence.reason, divergence)
         if first.is_known and not divergence.is_known:
             self.given[divergence.reason] = replace(first, is_known=False)
-
-
-def _label(name: str, known: Input | None) -> str:
-    """Such as `the buffer 1.scale (primals_4)`."""
-    if known is None or not known.name:
-        return name
-    what = f"the {known.kind} " if known.kind in KEPT else ""
-    return f"{what}{known.name} ({name})"
 
 
 class _Collectives:

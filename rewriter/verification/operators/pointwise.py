@@ -8,7 +8,17 @@ from typing import Any
 
 import torch
 
-from rewriter.verification.bounded import NARROW, Bounded, flat, precision, rounded, wide_type
+from rewriter.verification.bounded import (
+    HALVES,
+    NARROW,
+    READING,
+    Bounded,
+    as_read,
+    flat,
+    precision,
+    rounded,
+    wide_type,
+)  # fmt: skip
 from rewriter.verification.operators.operands import (
     apart,
     caller,
@@ -110,6 +120,8 @@ def converted(x: Bounded, kind: torch.dtype) -> Bounded:
         ends = [apart(value, end.to(kind)) for end in ends_of(x)]
         return rounded(value, torch.stack(ends).amax(0) if ends else None, kind, [x])
     value = x.value.to(wide_type(kind))
+    if kind in HALVES and x.dtype != kind and READING.get():
+        return Bounded(*as_read(value, x.bound(), kind), kind, x.terms, x.steps, x.through)
     if kind in NARROW and x.dtype != kind:
         facts = torch.finfo(kind)
         error = x.bound() + value.abs() * facts.eps + facts.smallest_normal * facts.eps

@@ -101,13 +101,10 @@ class Evidence:
 
     def _sources(self) -> dict[str, Producer]:
         """The producers by argument, as far as the recorded values show them."""
-        nodes = self._flow.nodes
-        producers = {}
-        node = nodes[self._step.position]
-        for name in node.given:
-            if (last := node.writer(name)) is not None:
-                producers[name] = self._made(nodes[last.step].step, self._flow.origin(last))
-        return producers
+        node = self._flow.nodes[self._step.position]
+        last = ((name, one) for name in node.given if (one := node.writer(name)) is not None)
+        steps = ((name, one, self._flow.nodes[one.step].step) for name, one in last)
+        return {name: self._made(step, self._flow.origin(one)) for name, one, step in steps}
 
     def _producer(self, name: str, root: str) -> Producer | None:
         """The last writer of a buffer before this step, by the names in the wrapper."""

@@ -179,11 +179,9 @@ def _feeding(
 
 
 def _bad(path: Path, why: str) -> RewriterError:
-    return RewriterError(
-        "bad-expected",
-        f"{path}: expected a tensor, or a list of tensors: {why}",
-        hint="Make it with torch.save([output, …], FILE), the outputs of the call in their order.",
-    )
+    hint = "Make it with torch.save([output, …], FILE), the outputs of the call in their order."
+    what = f"{path}: expected a tensor, or a list of tensors: {why}"
+    return RewriterError("bad-expected", what, hint=hint)
 
 
 def of_comparison(comparison: Comparison, artifact: str) -> Examined:

@@ -95,10 +95,8 @@ class Element:
     second: str
 
     def __str__(self) -> str:
-        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
-        return (
-            f"{self.name}{place}: {self.first} with the first filling, {self.second} with the other"
-        )
+        name = self.name + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
+        return f"{name}: {self.first} with the first filling, {self.second} with the other"
 
 
 @dataclass(frozen=True)

@@ -99,29 +99,32 @@ class _Fragment:
 
     def matchings(self) -> Iterator[_Pairs]:
         """The ways to match placeholders with arguments, the likeliest first."""
+
+        def fits(pairs: _Pairs) -> bool:
+            rows = [
+                (tensor_type(types.get(name, ""), {}), self._given[x.name]) for name, x in pairs
+            ]
+            return all(kind is None or kind.fits(row) for kind, row in rows)
+
         ways: list[tuple[int, _Pairs]] = []
-        given = self._in
+        given, types = self._in, self._graph.types
         if len(self._read) < len(given):
             given = [x for x in given if x.buffer in self._read or x.buffer not in self._open]
         kept = itertools.combinations(range(len(self._read)), len(given))
         for chosen in itertools.islice(kept, 4096):
             names = [self._read[one] for one in chosen]
             pairs = tuple(zip(names, given, strict=True))
-            if not all(self._fits(*pair) for pair in pairs):
+            if not fits(pairs):
                 continue
             rest = [one for one in self._read if one not in names]
             for inout in itertools.permutations(self._inout, min(len(rest), len(self._inout))):
                 for places in itertools.combinations(rest, len(inout)):
                     more = tuple(zip(places, inout, strict=True))
-                    if all(self._fits(*pair) for pair in more):
+                    if fits(more):
                         named = sum(name == x.buffer for name, x in (*pairs, *more))
                         ways.append((-named, (*pairs, *more)))
         ways.sort(key=lambda way: way[0])
         yield from (pairs for _, pairs in ways)
-
-    def _fits(self, name: str, argument: Argument) -> bool:
-        kind = tensor_type(self._graph.types.get(name, ""), {})
-        return kind is None or kind.fits(self._given[argument.name])
 
     def results(self, pairs: _Pairs) -> list[Checked]:
         """Compare what the launch wrote with what the fragment computes, for one matching."""

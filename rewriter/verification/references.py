@@ -64,11 +64,8 @@ def _module(name: str) -> Any:
 
 
 def _problem(message: str) -> RewriterError:
-    return RewriterError(
-        "bad-reference",
-        message,
-        hint="Name a function of a module or of a Python file: what the kernel has to compute.",
-    )
+    hint = "Name a function of a module or of a Python file: what the kernel has to compute."
+    return RewriterError("bad-reference", message, hint=hint)
 
 
 def reference_of(references: Sequence[Reference], kernel: str) -> Reference | None:

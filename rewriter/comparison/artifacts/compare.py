@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import Package
@@ -126,25 +126,20 @@ WrapperPair = tuple[OpenWrapper, OpenWrapper]
 _Key = Callable[[OpenWrapper], Hashable]
 
 
-class PairedWrappers(NamedTuple):
-    """Pairs in the order of A, and the names of wrappers that only one side has."""
-
-    pairs: list[WrapperPair]
-    only_a: tuple[str, ...]
-    only_b: tuple[str, ...]
-
-
-def pair_wrappers(a: Artifact, b: Artifact) -> PairedWrappers:
-    """Pair wrappers by their names without what identifies the run.
+def pair_wrappers(
+    a: Artifact, b: Artifact
+) -> tuple[list[WrapperPair], tuple[str, ...], tuple[str, ...]]:
+    """Pair wrappers by their names without what identifies the run: pairs in the order of A, and
+    the names of wrappers that only one side has.
 
     Wrappers with generated names are also paired by equal text or equal AOT ID. If there is one
     wrapper on each side, they are a pair whatever their names are.
     """
     if len(a.wrappers) == len(b.wrappers) == 1:
-        return PairedWrappers([(a.only, b.only)], (), ())
+        return [(a.only, b.only)], (), ()
     left, right = list(a.wrappers), list(b.wrappers)
     partners: dict[str, OpenWrapper] = {}
-    for key in (_name, _name_without_run, _generated_text, _generated_id):
+    for key in (attrgetter("name"), _name_without_run, _generated_text, _generated_id):
         for one, other in _by(key, left, right, in_order=key is _name_without_run):
             partners[one.name] = other
             left.remove(one)
@@ -152,7 +147,7 @@ def pair_wrappers(a: Artifact, b: Artifact) -> PairedWrappers:
     if not partners:
         raise _none(a if len(a.wrappers) > 1 else b)
     pairs = [(one, partners[one.name]) for one in a.wrappers if one.name in partners]
-    return PairedWrappers(pairs, tuple(one.name for one in left), tuple(one.name for one in right))
+    return pairs, tuple(one.name for one in left), tuple(one.name for one in right)
 
 
 def _by(
@@ -174,10 +169,6 @@ def _grouped(key: _Key, wrappers: list[OpenWrapper]) -> dict[Hashable, list[Open
         if (value := key(wrapper)) is not None:
             groups[value].append(wrapper)
     return groups
-
-
-def _name(wrapper: OpenWrapper) -> str:
-    return wrapper.name
 
 
 def _name_without_run(wrapper: OpenWrapper) -> str:

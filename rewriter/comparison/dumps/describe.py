@@ -90,12 +90,12 @@ def verdict(comparison: Comparison) -> str:
         first = next(x for x in differing if x.matched)
         return f"different: first seen at {first.place}; what produced it was not compared"
     counts = count(comparison)
+    number = counts.only_a + counts.only_b
+    alone = f"; {number} without a counterpart" if number else ""
     if comparison.rounded:
-        return (
-            f"equal up to rounding: {precision.lower(comparison.launches)} explains all "
-            f"differences of {counts.equal + counts.rounding} of {counts.matched} launches"
-            f"{_alone(counts)}"
-        )
+        known = f"{counts.equal + counts.rounding} of {counts.matched} launches"
+        why = f"{precision.lower(comparison.launches)} explains all differences of {known}"
+        return f"equal up to rounding: {why}{alone}"
     text = f"equal: {counts.equal} of {counts.matched} launches"
     if not counts.equal:
         text = "equal: what was read; nothing that launches wrote could be compared"
@@ -105,12 +105,7 @@ def verdict(comparison: Comparison) -> str:
         text += ", within tolerance"
     if counts.by_statistics:
         text += ", as far as statistics see"
-    return text + _alone(counts)
-
-
-def _alone(counts: Counts) -> str:
-    alone = counts.only_a + counts.only_b
-    return f"; {alone} without a counterpart" if alone else ""
+    return text + alone
 
 
 def outcome(comparison: Comparison) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 from rewriter.comparison.dumps.blame import worst
@@ -95,16 +95,21 @@ def compare_ranks(
     patterns = None if kernels is None else tuple(kernels)
     own = None if data is None else tuple(data)
     dumps = _chosen(dump, ranks)
-    counted = _Counted(progress)
+    done, total = count(1), 0  # of several comparisons
+
+    def counted(_done: int, _total: int) -> None:
+        if progress:
+            progress(next(done), total)
 
     def against(reference: int) -> Ranks:
+        nonlocal total
         others = [rank for rank in dumps if rank != reference]
         likenesses = _likenesses([dumps[rank] for rank in others], dumps[reference], tolerances)
         if progress:
             pairs = zip(reversed(others), reversed(likenesses), strict=True)
             one_each = {likeness or rank: rank for rank, likeness in pairs}
             fresh = (_fresh(dumps[rank]) for rank in one_each.values())
-            counted.expect(count_launches(one, dumps[reference]) for one in fresh)
+            total += sum(count_launches(one, dumps[reference]) for one in fresh)
         known: dict[Likeness, Replica] = {}
         replicas = []
         for rank, likeness in zip(others, likenesses, strict=True):
@@ -149,22 +154,6 @@ def _likenesses(
 def _fresh(dump: Dump) -> Dump:
     """The same dump without cached rows: those of a thousand ranks would be too many."""
     return replace(dump, runs=tuple(replace(run) for run in dump.runs))
-
-
-class _Counted:
-    """The progress of several comparisons, reported as that of one."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._done = self._total = 0
-
-    def expect(self, launches: Iterable[int]) -> None:
-        self._total += sum(launches)
-
-    def __call__(self, _done: int, _total: int) -> None:
-        self._done += 1
-        if self._progress:
-            self._progress(self._done, self._total)
 
 
 def _chosen(dump: Dump, ranks: Sequence[int]) -> dict[int, Dump]:

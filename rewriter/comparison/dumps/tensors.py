@@ -178,8 +178,5 @@ def _size(path: Path) -> int:
 
 
 def _corrupt(path: Path, problem: str, cause: Exception | None = None) -> NoReturn:
-    raise RewriterError(
-        "corrupt-dump",
-        f"{path}: {problem}",
-        hint="Copy the dump again, or run the program once more.",
-    ) from cause
+    hint = "Copy the dump again, or run the program once more."
+    raise RewriterError("corrupt-dump", f"{path}: {problem}", hint=hint) from cause

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -199,10 +200,8 @@ def _scalars(result: TensorComparison) -> TensorComparison:
 def _same_number(a: Any, b: Any) -> bool:
     """Whether two texts are the same number, such as `1` and `1.0`."""
     for read in (int, float):
-        try:
+        with suppress(TypeError, ValueError):
             return bool(read(a) == read(b))
-        except (TypeError, ValueError):
-            continue
     return False
 
 

@@ -5,7 +5,6 @@ python benchmarks/engine.py [--device cuda] [--json FILE]
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import sys
@@ -17,7 +16,10 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from recorders import recorder_of
 from rows import Row, options, report
+
+from rewriter.runtime.extension import finish_writing
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "int8", "bool")
 DTYPES = (*DTYPES, "float8_e4m3fn", "float8_e5m2", "complex64")
@@ -59,23 +61,21 @@ def make(dtype: str, size: int, device: str) -> torch.Tensor:
 
 def on_cpu(size: int) -> list[Row]:
     """Measure on one thread of the CPU, in CPU time: the machine may be shared."""
-    from rewriter.runtime import engine
-
     rows = []
     threads = torch.get_num_threads()
     for dtype in DTYPES:
         tensor = make(dtype, size, "cpu")
         data = tensor.view(torch.uint8).view(torch.float32)
         torch.set_num_threads(1)
-        mine = best(lambda t=tensor: engine.measure([t]), time.process_time)
+        mine = best(issuer([tensor]), time.process_time)
         other = best(lambda d=data: d.sum(), time.process_time)
         torch.set_num_threads(threads)
         rows.append(
             Row(f"{dtype}, one thread, GB/s", size / mine / 1e9, size / other / 1e9, None, "GB/s")
         )
     small = [torch.ones(16) for _ in range(8)]
-    engine.measure(small)
-    each = best(lambda: [engine.measure(small) for _ in range(200)], time.process_time) / 1600
+    issue = issuer(small)
+    each = best(lambda: [issue() for _ in range(200)], time.process_time) / 1600
     total = best(lambda: [t.sum() for t in small * 200], time.process_time) / 1600
     rows.append(Row("small tensor, of 8 at once", each * 1e6, total * 1e6, None, "us"))
     return rows
@@ -93,13 +93,8 @@ def best(work: Callable[[], object], clock: Callable[[], float], times: int = 5)
 
 
 def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
-    from rewriter.runtime import engine
-
     with tempfile.TemporaryDirectory() as cache:
         facts["seconds to compile the kernel"], facts["seconds to load it"] = compile_times(cache)
-    problem = engine.start(0)
-    assert not problem, problem
-    facts["compiler"] = engine.about(0)
     rows = []
     for dtype in DTYPES:
         tensor = make(dtype, size, "cuda")
@@ -170,7 +165,7 @@ def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
     mine = on_host(issue, 1000)
     other = on_host(small[0].sum, 1000)
     rows.append(Row("issuing four small ones, host", mine * 1e6, other * 1e6, None, "us"))
-    mine = on_host(lambda: engine.measure(small), 300)
+    mine = on_host(issuer(small, waits=True), 300)
     other = on_host(lambda: small[0].sum().item(), 300)
     rows.append(
         Row("four small ones and waiting for them, host", mine * 1e6, other * 1e6, None, "us")
@@ -178,29 +173,17 @@ def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
     return rows
 
 
-def issuer(tensors: list[torch.Tensor]) -> Callable[[], None]:
-    """A function that issues the measurement of tensors, without waiting for the result.
-
-    At every 400th call it fetches a result, which frees the rows of the ring buffer.
-    """
-    from rewriter.runtime import engine
-
-    ((device, group),) = engine._groups(tensors).items()
-    functions = engine._library().functions
-    layouts, addresses = group.pointers()
-    count = len(tensors)
-    room = ctypes.create_string_buffer(engine.MEASURED.size * count)
-    stream = torch._C._cuda_getCurrentRawStream(device)
-    issued = []
+def issuer(tensors: list[torch.Tensor], *, waits: bool = False) -> Callable[[], None]:
+    """A function that has a recorder measure tensors, as a line of a wrapper does."""
+    recorder = recorder_of("nan", len(tensors))
+    recorder.begin()
 
     def issue() -> None:
-        issued.append(
-            functions.inductor_rewriter_gpu_issue(device, layouts, addresses, count, stream, False)
-        )
-        assert issued[-1]
-        if len(issued) == 400:
-            functions.inductor_rewriter_gpu_fetch(device, issued[-1], count, stream, room)
-            issued.clear()
+        recorder.after(0, *tensors)
+        if waits:
+            recorder.end()
+            finish_writing()
+            recorder.begin()
 
     return issue
 
@@ -245,15 +228,19 @@ def compile_times(cache: str) -> tuple[float, float]:
 
     program = (
         "import time, torch; torch.zeros(1, device='cuda'); torch.cuda.synchronize()\n"
-        "from rewriter.runtime import engine, engine_library\n"
-        "engine_library.load(); start = time.perf_counter(); problem = engine.start(0)\n"
-        "assert not problem, problem; print(time.perf_counter() - start)"
+        "from benchmarks.recorders import recorder_of; recorder = recorder_of('nan')\n"
+        "x = torch.ones(8, device='cuda'); start = time.perf_counter(); recorder.begin()\n"
+        "recorder.after(0, x); print(time.perf_counter() - start)"
     )
     environment = {**os.environ, "REWRITER_CACHE_DIR": cache}
     seconds = []
     for _ in range(2):
         run = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+            [sys.executable, "-c", program],
+            cwd=Path(__file__).resolve().parent.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert run.returncode == 0, run.stderr
         seconds.append(float(run.stdout))

@@ -86,7 +86,7 @@ def _case(
         )
         with _stdout(target, Path(folder)):
             measured = _measure(recorder, launches, probes, phases)
-            recorder._finish()  # type: ignore[union-attr]
+            recorder.close()
     return measured, _measure(Empty(), launches, probes, phases)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import rows
+from benchmarks.recorders import recorder_of
 from benchmarks.rows import Row
 
 MEMORY = Path("/dev/shm")
@@ -53,26 +54,24 @@ def large(args: argparse.Namespace, facts: dict[str, Any]) -> list[Row]:
     """Save as many tensors of the same total size as a forward pass of a GPT has results."""
     import torch
 
-    from rewriter.runtime.saved import Saved
-
     count = int(args.bytes) // args.tensors // 2
     tensors = [
         torch.randn(count, device=args.device, dtype=torch.bfloat16) for _ in range(args.tensors)
     ]
     total = sum(tensor.nbytes for tensor in tensors)
     with _folder(args.folder) as folder:
-        saved = Saved()
 
         def save(name: str) -> None:
+            recorder = recorder_of("save", directory=str(folder / name))
+            recorder.begin()
             for number, tensor in enumerate(tensors):
                 tensor[:1] = number
-                saved.save(tensor, folder / name / f"{number}.pt")
+                recorder.after(0, tensor)
             facts.setdefault("handed_over_s", time.perf_counter() - begun)
-            saved.drain()
+            recorder.close()
 
         spent = []
         for repeat in range(3):
-            (folder / str(repeat)).mkdir()
             for tensor in tensors:
                 tensor += 1  # equal bytes would only be linked to the earlier file
             _wait(args.device)
@@ -103,19 +102,19 @@ def small(folder: Path, facts: dict[str, Any]) -> list[Row]:
     """Save many small tensors to a file each, compared with one file for all with an index."""
     import torch
 
-    from rewriter.runtime.saved import Saved
-
     tensors = [torch.full((256,), float(number)) for number in range(SMALL)]
     with _folder(folder) as place:
-        saved = Saved()
-        saved.save(torch.zeros(1), place / "first.pt")  # starts threads
-        saved.drain()
+        recorder = recorder_of("save", directory=str(place))
+        recorder.begin()
+        recorder.after(0, torch.zeros(1))  # starts threads
+        recorder.end()
 
         def each() -> None:
-            for number, tensor in enumerate(tensors):
-                saved.save(tensor, place / f"{number:06d}" / "after_launch_kernel_buf_cpu.pt")
+            recorder.begin()
+            for tensor in tensors:
+                recorder.after(0, tensor)
             facts["small_cpu_of_the_model_s"] = time.thread_time() - begun
-            saved.drain()
+            recorder.close()
 
         begun = time.thread_time()
         files = _spent(each)

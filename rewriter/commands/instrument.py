@@ -40,7 +40,8 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--standalone",
         action="store_true",
-        help="embed the runtime, for machines without inductor-rewriter (C++ always does)",
+        help="put the recorder into the file, for machines without inductor-rewriter; in Python it "
+        "has names, nan, print, save, sync and time",
     )
     add_output_options(
         parser,

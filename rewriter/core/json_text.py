@@ -1,6 +1,6 @@
 """The one reader of JSON, which anybody may have written, and the one writer. Both are strict.
 
-The runtime (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) and the start-up module
+The runtime (`rewriter/runtime/cpp/`, `rewriter/runtime/plain.py`) and the start-up module
 (`rewriter/hook/startup/`) write by the same rules, but may not import this module.
 """
 

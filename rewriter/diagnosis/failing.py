@@ -88,13 +88,12 @@ def _fingerprint(row: TensorRow, filling: Filling, fill: int) -> str:
     """The fingerprint of a tensor of this shape that holds nothing but a filling."""
     import torch
 
-    from rewriter.runtime import engine
     from rewriter.runtime.memory.patterns import pattern
+    from rewriter.runtime.tensors import fingerprint
 
     dtype = getattr(torch, row.dtype, None)
     if not isinstance(dtype, torch.dtype) or not 0 < row.size * dtype.itemsize <= _MOST:
         return ""
     size = row.size * dtype.itemsize
     data = bytearray(pattern(filling, fill, row.dtype) * (size // 8 + 1))[:size]
-    (measured,) = engine.measure([torch.frombuffer(data, dtype=torch.uint8)])
-    return measured.fingerprint
+    return fingerprint(torch.frombuffer(data, dtype=torch.uint8))

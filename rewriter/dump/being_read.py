@@ -11,8 +11,7 @@ import time
 import weakref
 from pathlib import Path
 
-from rewriter.runtime.rotation import READERS
-
+READERS = ".readers"  # the file that readers lock: `runtime/cpp/rotation.h`
 _ATTEMPTS, _PAUSE = 500, 0.002  # the pause in seconds
 _LOCK = struct.Struct("@hhqqi0q")  # struct flock
 

@@ -1,7 +1,7 @@
 """Reads the marks of CUDA graphs: which launches their last replays began and ended.
 
 A process that exited by itself wrote the marks into the dump. Those of a process that was killed
-are in the file that it shared with the device: see `rewriter/runtime/graph_marks.py`.
+are in the file that it shared with the device: see `rewriter/runtime/cpp/engine/graph_marks.h`.
 """
 
 from __future__ import annotations

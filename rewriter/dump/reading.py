@@ -1,6 +1,6 @@
 """Reads a dump: its runs, and what happened in each, launch by launch, in the order of the run.
 
-`rewriter/runtime/dump.py` and its C++ counterpart write the layout. Rows are read from disk when
+`rewriter/runtime/cpp/dump.h` has the layout. Rows are read from disk when
 they are needed: a dump may be larger than memory.
 """
 

@@ -1,9 +1,8 @@
 """The types of rows in `events.jsonl`, with the one reader and the one writer of them.
 
 A row is one line: a launch that was reached, a value at one phase of it, its duration, or a fault.
-The runtimes (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) are copied into other programs
-and write the same fields by hand; `docs/schemas/dump/` is generated from these types, and tests
-check that the runtimes write no other fields.
+The runtime (`rewriter/runtime/cpp/`, `rewriter/runtime/plain.py`) writes the same fields by hand;
+`docs/schemas/dump/` is generated from these types, and tests check that it writes no other fields.
 
 A number that is not finite is a string, in the types as on disk; `number` returns the float. So
 rows are equal if their lines are, which would not hold with NaN. A missing field is `UNSET`, or

@@ -23,8 +23,9 @@ from rewriter.execution import torch_files
 from rewriter.locate.python.imports import imported_from_torch
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
-from rewriter.runtime import cache_directory, native_calls
-from rewriter.runtime.engine_library import EngineUnavailable, load
+from rewriter.runtime import cache_directory, extension, recorder_library
+from rewriter.runtime.build import Unavailable
+from rewriter.runtime.probes import PLAIN
 
 _PROPERTIES = re.compile(r"DeviceProperties\(")
 _CAPABILITY = re.compile(r"\bcc=(\d+)|(?P<stop>\))")
@@ -74,7 +75,7 @@ def _machine(*, importing: bool) -> Iterator[Check]:
     )
     yield _builds()
     yield from _torch(importing=importing)
-    yield from _engine()
+    yield from _recorder()
 
 
 def _torch(*, importing: bool) -> Iterator[Check]:
@@ -98,23 +99,31 @@ def _torch(*, importing: bool) -> Iterator[Check]:
     yield Check("GPU", name, None)
 
 
-def _engine() -> Iterator[Check]:
-    """What measures tensors. Builds the engine if it is not in the cache; does not import torch."""
-    library = load()
-    if isinstance(library, EngineUnavailable):
-        yield Check("measuring", f"torch's operators: {library}", None, "slower, the same numbers")
+def _recorder() -> Iterator[Check]:
+    """What records. Builds it if it is not in the cache; does not import torch."""
+    recorder = recorder_library.library()
+    if isinstance(recorder, Unavailable):
+        yield Check(
+            "recorder",
+            f"none: {recorder}",
+            None,
+            f"in wrappers in Python, the probes {', '.join(PLAIN)} work, slower",
+        )
         return
-    yield Check("measuring", f"built by {library.compiler}, {library.path}", None)
-    calls = native_calls.load()
-    if isinstance(calls, EngineUnavailable):
-        yield Check("launches in Python", f"by the interpreter: {calls}", None, "slower, the same")
+    yield Check("recorder", f"built, {recorder._name}", None)
+    lines = extension.load()
+    if isinstance(lines, Unavailable):
+        yield Check(
+            "recorder in Python",
+            f"none: {lines}",
+            None,
+            f"the probes {', '.join(PLAIN)} work, slower",
+        )
     else:
-        yield Check("launches in Python", f"built, {calls.__file__}", None)
+        yield Check("recorder in Python", f"built, {lines.__file__}", None)
     torch = machine.installed_torch()
     if torch is not None and torch.cuda and torch_files.gpu():
-        compiler: bytes = library.functions.inductor_rewriter_gpu_compiler(
-            os.fsencode(torch.root / "lib")
-        )
+        compiler: bytes = recorder.inductor_rewriter_gpu_compiler(os.fsencode(torch.root / "lib"))
         yield Check("measuring on the GPU", compiler.decode(), None)
 
 

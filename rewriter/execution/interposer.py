@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.runtime.engine_library import compiler
+from rewriter.runtime.build import compiler
 
 _HEADERS = "include/torch/csrc/inductor/aoti_torch"
 _PROTOTYPE = re.compile(

@@ -145,14 +145,8 @@ class Server:
         result = None if known is None else known.result
         if result is None:
             label = f"{wrapper.graph} {wrapper.path.stem[:6]}"
-            # The hook loads the recorder of C++ wrappers.
-            result = instrument_wrapper(
-                wrapper,
-                selection,
-                replace=True,
-                standalone=wrapper.language == "python",
-                label=label,
-            )
+            # The hook has the runtime that the text imports.
+            result = instrument_wrapper(wrapper, selection, replace=True, label=label)
         self._loaded[wrapper.path] = Loaded(wrapper, result)
         answer: Json = {
             "text": result.source.decode(),

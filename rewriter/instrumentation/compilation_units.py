@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit
 from rewriter.core.edit import Insertion
-from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.dialects.cpp import TABLE_BEGIN, TABLE_END
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.probes import memory_actions
 from rewriter.instrumentation.types import INPUTS, Instrumented, LineKey, Plan, Selection
+from rewriter.runtime import bundle
 
 # How the wrapper gets what is in the file with the table.
 _NAMED = 'extern "C" __attribute__((visibility("hidden")))'

@@ -34,8 +34,7 @@ class Dialect(Protocol):
 
     @property
     def packer(self) -> str:
-        """What puts the runtime into the header: a version of zlib, or for C++ its name; empty if
-        it is not there."""
+        """The language of the recorder that the header holds; empty if it is not there."""
 
     @property
     def loading(self) -> tuple[int, str] | None:
@@ -94,13 +93,7 @@ class DialectModule(Protocol):
     CARRIED: bytes  # is in marked lines that hold the runtime; may be empty
 
     def dialect(self, source: Source, *, standalone: bool) -> Dialect:
-        """How probes are written in a plain source; with `standalone`, with the runtime in it."""
-
-    def repacked(self, source: bytes, packer: str) -> Dialect | None:
-        """As `dialect` with `standalone`, with the runtime as another zlib, `packer`, packed it.
-
-        The packed text is taken from `source`; `None` if it is not this runtime.
-        """
+        """How probes are written in a plain source; with `standalone`, with the recorder in it."""
 
 
 def module_of(language: Language) -> DialectModule:
@@ -109,7 +102,7 @@ def module_of(language: Language) -> DialectModule:
 
 
 def dialect_of(wrapper: OpenWrapper, *, standalone: bool = False) -> Dialect:
-    """How probes are written in a wrapper; with `standalone`, with the runtime in it."""
+    """How probes are written in a wrapper; with `standalone`, with the recorder in it."""
     return module_of(wrapper.language).dialect(wrapper.plain, standalone=standalone)
 
 

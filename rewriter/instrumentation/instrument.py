@@ -12,6 +12,7 @@ from pathlib import Path
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import edit
+from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.editable import only_wrapper, original_key, require_plain
@@ -32,11 +33,14 @@ def instrument(
     """Put probes around the launches of a wrapper; `select()` makes the selection.
 
     Nothing is written: `.source` of the result holds the new file. `replace` allows a file that has
-    probes already, and replaces them. `standalone` embeds the runtime, so that the file runs where
-    inductor-rewriter is not installed.
+    probes already, and replaces them. `standalone` puts the recorder into the file, so that it runs
+    where inductor-rewriter is not installed; in Python one that has not all probes.
     """
     return instrument_wrapper(
-        only_wrapper(artifact), selection or select(), replace=replace, standalone=standalone
+        only_wrapper(artifact),
+        selection or select(),
+        replace=replace,
+        standalone=standalone,
     )
 
 
@@ -54,11 +58,16 @@ def instrument_all(
     """
     from rewriter.core import parallel
 
-    options = {"replace": replace, "standalone": standalone}
-
     def work(one: tuple[OpenWrapper, str, str]) -> Instrumented:
         wrapper, label, guards = one
-        return instrument_wrapper(wrapper, selection, label=label, guards=guards, **options)
+        return instrument_wrapper(
+            wrapper,
+            selection,
+            replace=replace,
+            standalone=standalone,
+            label=label,
+            guards=guards,
+        )
 
     pairs = list(zip(wrappers, labels, _guards(wrappers, selection), strict=True))
     sizes = [len(wrapper.source) for wrapper in wrappers]
@@ -94,6 +103,8 @@ def instrument_wrapper(
     inputs, if it was read already. `verified=False` leaves `verify` to the caller.
     """
     require_plain(wrapper, replace=replace)
+    if standalone and wrapper.language == "python":
+        _require_plain_probes(wrapper, selection)
     original, located = wrapper.plain, wrapper.located
     dialect = dialect_of(wrapper, standalone=standalone)
     if guards is None:
@@ -113,3 +124,18 @@ def instrument_wrapper(
     if verified:
         verify(wrapper, result)
     return Instrumented(wrapper.path, result, original.data, plan, selection)
+
+
+def _require_plain_probes(wrapper: OpenWrapper, selection: Selection) -> None:
+    """Refuse what the recorder in plain Python does not have."""
+    lacks = [name for name in selection.probes if name not in probes.PLAIN]
+    lacks += [name for option, name in probes.NOT_PLAIN.items() if getattr(selection, option)]
+    lacks += ["--format upstream"] * (selection.format == "upstream")
+    if lacks:
+        raise RewriterError(
+            "not-standalone",
+            f"{wrapper.path}: --standalone and {', '.join(lacks)}: a standalone wrapper in Python "
+            "cannot have both",
+            hint=f"With --standalone its probes can be {', '.join(probes.PLAIN)}. Without it, all "
+            "probes and options work where inductor-rewriter is installed.",
+        )

@@ -29,8 +29,8 @@ _SAFE = '{}[]",:*-_./()+='
 class OptionsRecord:
     """How a file was instrumented, except for the selection.
 
-    `artifact` is the name of the file that was instrumented. `packed` is the version of zlib that
-    packed the runtime, empty if the runtime is imported. `operators` is the hash of the operators
+    `artifact` is the name of the file that was instrumented. `packed` is the language of the
+    recorder in the file, empty if there is none. `operators` is the hash of the operators
     file beside a C++ wrapper, empty if there was none. `label` is the wrapper's name in prints,
     `key` the name that torch gave its file, if it was in a container. `guards` are the conditions
     on the inputs from the cache, separated by `; `.

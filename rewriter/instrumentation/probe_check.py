@@ -7,7 +7,6 @@ with.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +15,7 @@ from rewriter.artifact.wrapper_files import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line, probes
-from rewriter.instrumentation.dialect import Dialect, dialect_of, module_of
+from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.types import Selection
@@ -98,13 +97,7 @@ def _with_operators(wrapper: OpenWrapper, record: OptionsRecord) -> OpenWrapper 
 
 def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) -> ProbeCheck:
     source = wrapper.source
-    dialect = dialect_of(wrapper, standalone=bool(record.packed))
-    expected = _instrumented(wrapper, record, selection, dialect)
-    # Another version of zlib packs the same runtime into different bytes.
-    is_foreign = record.packed not in ("", zlib.ZLIB_RUNTIME_VERSION)
-    if expected != source and is_foreign:
-        own = module_of(wrapper.language).repacked(source, record.packed)
-        expected = _instrumented(wrapper, record, selection, own or dialect)
+    expected = _instrumented(wrapper, record, selection)
     if expected == source:
         return ProbeCheck("verified")
     ours, theirs = markers.lines(expected), markers.lines(source)
@@ -117,9 +110,7 @@ def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) 
     )
 
 
-def _instrumented(
-    wrapper: OpenWrapper, record: OptionsRecord, selection: Selection, dialect: Dialect
-) -> bytes:
+def _instrumented(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) -> bytes:
     plain = replace(
         wrapper,
         wrapper=Wrapper(wrapper.name, wrapper.restored.source, wrapper.language),
@@ -132,7 +123,7 @@ def _instrumented(
         plain.plain,
         wrapper.located,
         selection,
-        dialect,
+        dialect_of(wrapper, standalone=bool(record.packed)),
         wrapper.operators,
         label=record.label,
         guards=Guards(guards),

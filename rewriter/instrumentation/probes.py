@@ -1,22 +1,20 @@
 """The available probes, and when those of a selection act.
 
-A probe is one file in `rewriter/runtime/probes/`; attributes of its class say where its lines go.
-Reading them does not import torch.
+A probe is declared by a file in `rewriter/runtime/probes/`, which says where its lines go. Reading
+these does not import torch.
 """
 
 from __future__ import annotations
 
 import difflib
-import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import import_module
 
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.types import ArgsMode, Json, Phase
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import probes as package
-from rewriter.runtime.probes import Mark, Probe
+from rewriter.runtime.probes import MARK, Probe
 
 # As AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER counts.
 LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -29,22 +27,23 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 # The default of `--dormant`: the probes that need only the arguments of launches.
 SWITCHED = ("names", "print", "hash", "nan", "save", "sync", "time")
 
+# What `runtime/plain.py` has, and the options that it does not have, by fields of a selection.
+PLAIN = ("names", "nan", "print", "save", "sync", "time")
+NOT_PLAIN = {"last": "--keep", "max_bytes": "--max-bytes", "on": "--on", "dormant": "--dormant"}
+
 
 @cache
-def registry() -> dict[str, type[Probe]]:
-    """Every probe by name, found by the files of the package."""
-    classes: dict[str, type[Probe]] = {}
-    for module in pkgutil.iter_modules(package.__path__):
-        probe = getattr(import_module(f"{package.__name__}.{module.name}"), "PROBE", None)
-        if not (isinstance(probe, type) and issubclass(probe, Probe) and hasattr(probe, "summary")):
-            raise RewriterError(
-                "probe-invalid",
-                f"rewriter/runtime/probes/{module.name}.py has no class PROBE with a summary",
-                hint="See docs/project/extending.md for what a probe's file holds.",
-                code=FAILED,
-            )
-        classes[module.name] = probe
-    return classes
+def registry() -> dict[str, Probe]:
+    """Every probe by name."""
+    try:
+        return package.registry()
+    except package.InvalidProbe as problem:
+        raise RewriterError(
+            "probe-invalid",
+            str(problem),
+            hint="See docs/project/extending.md for what a probe's file holds.",
+            code=FAILED,
+        ) from None
 
 
 def check(names: Iterable[str]) -> tuple[str, ...]:
@@ -99,7 +98,7 @@ def args_mode(selection: Selection) -> ArgsMode:
     if selection.args is not None:
         return selection.args
     chooses = selection.roles is not None or selection.tensors is not None
-    hunts = any(probe.prompt for probe in _classes(selection))
+    hunts = any(probe.prompt for probe in _chosen(selection))
     sides = selection.when in ("before", "both")
     every = chooses or hunts or sides or selection.format == "upstream"
     return "all" if every else "written"
@@ -108,34 +107,34 @@ def args_mode(selection: Selection) -> ArgsMode:
 def reads_inputs(selection: Selection) -> bool:
     """Whether a selected probe reads the inputs of a call: before all launches, each once."""
     shown = args_mode(selection)
-    if any(probe.marks or (shown != "all" and probe.of_results) for probe in _classes(selection)):
+    if any(probe.marks or (shown != "all" and probe.of_results) for probe in _chosen(selection)):
         return True
     return phases(selection).get("before", False)
 
 
-def _classes(selection: Selection) -> Iterator[type[Probe]]:
+def _chosen(selection: Selection) -> Iterator[Probe]:
     return (registry()[name] for name in selection.probes)
 
 
-def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
+def _acting(selection: Selection) -> Iterator[tuple[Probe, Phase]]:
     shown = args_mode(selection)
-    for probe in _classes(selection):
+    for probe in _chosen(selection):
         if probe.when in ("inputs", "memory"):
             continue
         own = "after" if shown == "written" and probe.of_results else probe.when
         is_fixed = probe.spans or probe.marks
         when = probe.when if is_fixed else selection.when or own
         if probe.marks:
-            yield Mark, "before"
+            yield MARK, "before"
         both: tuple[Phase, ...] = ("before", "after")
         yield from ((probe, phase) for phase in both if when in (phase, "both"))
 
 
 def memory_actions(selection: Selection) -> frozenset[str]:
     """The memory events at which selected probes act: see `Probe.memory`."""
-    return frozenset(action for probe in _classes(selection) for action in probe.memory)
+    return frozenset(action for probe in _chosen(selection) for action in probe.memory)
 
 
 def checks_inputs(selection: Selection) -> bool:
     """Whether a selected probe checks the inputs of a call, whatever launches are chosen."""
-    return any(probe.when == "inputs" for probe in _classes(selection))
+    return any(probe.when == "inputs" for probe in _chosen(selection))

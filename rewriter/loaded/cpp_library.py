@@ -23,11 +23,11 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit
 from rewriter.hook import builds
 from rewriter.hook.startup.sitecustomize import Hook
-from rewriter.instrumentation import recorder_library
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
 from rewriter.loaded.functions import like
 from rewriter.locate.cpp import embedded
+from rewriter.runtime import recorder_library
 
 _SOURCE, _ENTRY = "cpp_wrapper_src", "inductor_entry"
 _TABLE = "inductor_rewriter_table"

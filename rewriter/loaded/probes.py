@@ -68,7 +68,8 @@ class PythonProbes:
 
 def _recorder(table: code.ProbeTable, block: Block) -> Recording:
     here = {"directory": str(block.directory), "quiet": not block.echo}
-    return attach(table.options | here, table.launches, table.inputs)
+    recording: Recording = attach(table.options | here, table.launches, table.inputs)
+    return recording
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.loaded.block import Block
 from rewriter.loaded.temporary import TemporaryDump
+from rewriter.runtime import extension
 from rewriter.runtime.text import short_dtype
 
 _MOST = 60  # rows of a table that are shown
@@ -121,9 +122,7 @@ class ProbedCalls:
         return "\n".join([self._title(), *self._table(), *(f"note: {x}" for x in self.notes)])
 
     def _dump(self) -> Dump | None:
-        from rewriter.runtime.event_queue import drain_queue
-
-        drain_queue()
+        extension.finish_writing()
         return open_dump(self.path) if is_recorded(self.path) else None
 
     def _title(self) -> str:

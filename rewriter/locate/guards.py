@@ -3,7 +3,7 @@
 Torch keeps them with a graph in its cache (`guards_expr`), as Python over the integers among the
 inputs, the first of which is `L['t0']` (`produce_guards_expression` in torch/fx/experimental/
 symbolic_shapes.py). The text comes from a file and is never executed. Comparisons of arithmetic are
-rewritten with the wrapper's names for sizes; `rewriter/runtime/expected.py` describes the rows.
+rewritten with the wrapper's names for sizes; `rewriter/runtime/cpp/expected.h` describes the rows.
 """
 
 from __future__ import annotations

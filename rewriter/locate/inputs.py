@@ -112,7 +112,7 @@ def without_seeds(entry: EntryPoint, launches: Sequence[Launch]) -> EntryPoint:
 
 
 def row(known: InputSpec) -> str:
-    """One input as a row of the wrapper's table: see `rewriter/runtime/expected.py`.
+    """One input as a row of the wrapper's table: see `rewriter/runtime/cpp/expected.h`.
 
     >>> row(InputSpec("arg0_1", "tensor", "float32", "cpu", ("s0", "8"), ("8", "1")))
     'arg0_1 tensor float32 cpu [s0,8] [8,1]'

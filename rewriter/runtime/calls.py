@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from typing import Any
 
 _PART = re.compile(r"([0-9]{1,15})(-([0-9]{1,15})?(/0*([1-9][0-9]{0,14}))?)?")
 
@@ -35,18 +33,3 @@ class Calls:
         return any(
             low <= number <= high and (number - low) % step == 0 for low, high, step in self._ranges
         )
-
-
-def wanted_numbers(options: dict[str, Any]) -> Calls | None:
-    """Which calls of a wrapper are recorded; `None` for all of them.
-
-    Raises `ValueError` if `REWRITER_CALLS` names no calls.
-    """
-    if wanted := os.environ.get("REWRITER_CALLS"):
-        try:
-            return Calls(wanted)
-        except ValueError as error:
-            raise ValueError(f"REWRITER_CALLS: {error}") from error
-    # A file that was instrumented by an earlier version has fewer options.
-    given = options.get("calls", "")
-    return Calls(given) if given else None

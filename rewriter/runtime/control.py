@@ -12,12 +12,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import stat
-import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from .calls import Calls
@@ -52,21 +48,6 @@ class Control:
     def text(self) -> str:
         """The request as the text of a control file."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}) + "\n"
-
-    def has_rank(self, rank: int) -> bool:
-        """Whether the request applies to processes of this rank."""
-        return not self.ranks or rank in Calls(self.ranks)
-
-    def has_launch(self, index: int, kernel: str) -> bool:
-        """Whether the request selects a launch."""
-        return (not self.launches or index in Calls(self.launches)) and (
-            not self.kernels
-            or any(fnmatchcase(kernel.lower(), pattern.lower()) for pattern in self.kernels)
-        )
-
-    def is_over(self) -> bool:
-        """Whether the time `until` has passed."""
-        return bool(self.until) and time.time() * 1000 >= self.until
 
 
 def read(path: str) -> Control:
@@ -126,22 +107,3 @@ def _is_valid(name: str, value: object) -> bool:
             return type(value) is str and (not value or bool(parse_bytes(value)))
         return False
     return name in ("id", "dump") and type(value) is str
-
-
-def write_state(path: str, number: int, facts: Mapping[str, Any]) -> None:
-    """Write the state of the `number`th wrapper of this process to `PATH.d/`.
-
-    Writes nothing if that directory is missing or belongs to another user.
-    """
-    folder = f"{path}.d"
-    with contextlib.suppress(OSError):
-        about = os.stat(folder)
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-            return
-        host = socket.gethostname()
-        known = {"format": STATUS, "version": VERSION, "host": host, "pid": os.getpid(), **facts}
-        name = f"{folder}/{host}-{os.getpid()}-{number}.json"
-        temporary = f"{name}.part"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(json.dumps(known) + "\n")
-        os.replace(temporary, name)

@@ -25,21 +25,6 @@ def parse_bytes(text: str) -> int:
     return min(int(number) * int((1024 if binary else 1000) ** power), _MOST)
 
 
-def wanted_bytes(options: dict[str, Any]) -> int:
-    """The limit of bytes that a process may write to a dump; 0 for no limit.
-
-    Raises `ValueError` if `REWRITER_MAX_BYTES` is not a size.
-    """
-    if wanted := os.environ.get("REWRITER_MAX_BYTES"):
-        try:
-            return parse_bytes(wanted)
-        except ValueError as error:
-            raise ValueError(f"REWRITER_MAX_BYTES: {error}") from error
-    # A file that was instrumented by an earlier version has fewer options.
-    given = str(options.get("max_bytes") or "")
-    return parse_bytes(given) if given else 0
-
-
 def wanted_calls(options: dict[str, Any]) -> int:
     """How many calls of each wrapper a dump keeps, the last ones; 0 for all of them.
 

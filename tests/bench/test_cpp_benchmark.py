@@ -17,7 +17,7 @@ import pytest
 import rewriter
 from capture import Exported, export_case
 from models import Case
-from rewriter.instrumentation import bundle
+from rewriter.runtime import bundle
 
 pytestmark = pytest.mark.benchmark
 

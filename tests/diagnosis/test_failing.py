@@ -12,8 +12,8 @@ import dumps
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import failing, triage
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.runtime import engine
 from rewriter.runtime.memory.patterns import pattern
+from rewriter.runtime.tensors import fingerprint
 
 DIED = ExitStatus(1, message="IndexError: index 1515870810 is out of bounds")
 WELL = ExitStatus(0)
@@ -83,7 +83,7 @@ def filled(probe: str, fill: int, dtype: str) -> str:
     """The fingerprint of eight elements that hold a filling."""
     size = 8 * getattr(torch, dtype).itemsize
     data = torch.frombuffer(bytearray(pattern(probe, fill, dtype) * size)[:size], dtype=torch.uint8)
-    return engine.measure([data])[0].fingerprint
+    return fingerprint(data)
 
 
 @pytest.mark.parametrize(

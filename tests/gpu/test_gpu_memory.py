@@ -10,39 +10,26 @@ from typing import Any
 import pytest
 import torch
 
-from rewriter.runtime import attach, native_calls
+import tables
+from rewriter.runtime import attach
 
 pytestmark = pytest.mark.gpu
 
-ROW = {"kind": "triton", "repeats": False}
-OPTIONS = {
-    "artifact": "w.py",
-    "sha256": "",
-    "version": "0",
-    "format": "text",
-    "values": False,
-    "probes": ["bounds", "poison", "stale"],
-    "when": None,
-    "memory": [{"event": event, "buffer": f"buf{event}"} for event in range(64)],
-}
+OPTIONS = tables.options(
+    *("bounds", "poison", "stale"),
+    memory=[{"event": event, "buffer": f"buf{event}"} for event in range(64)],
+)
+TABLE = [tables.row(index, f"k{index}", kind="triton") for index in range(64)]
 SIZE = 1 << 20  # elements of float32, a quarter of what is kept from others
 
 
-@pytest.fixture(params=["native", "python"])
-def recorder(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Any]:
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    if request.param == "python":
-        monkeypatch.setattr(native_calls, "module", lambda: None)
-    else:
-        assert native_calls.module() is not None
     torch.zeros(1, device="cuda")
-    made: Any = attach(
-        OPTIONS, [{"launch": index, "kernel": f"k{index}", **ROW} for index in range(64)]
-    )
+    made = attach(OPTIONS, TABLE)
     yield made
-    made.release()
+    made.close()
 
 
 def buffer(recorder: Any, event: int, size: int = SIZE) -> torch.Tensor:
@@ -113,13 +100,9 @@ def test_lines_that_wait_do_what_they_do_one_by_one(
 ) -> None:
     """Behind each launch bands are compared, a buffer is given up and the next one allocated."""
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    assert native_calls.module() is not None
     torch.zeros(1, device="cuda")
     memory = [row | {"waits": waits and row["event"] % 2} for row in OPTIONS["memory"]]
-    table = [
-        {"launch": index, "kernel": f"k{index}", **ROW, "memory_waits": waits and 0 < index < 20}
-        for index in range(64)
-    ]
+    table = [one | {"memory_waits": waits and 0 < one["launch"] < 20} for one in TABLE]
     recorder: Any = attach(OPTIONS | {"memory": memory}, table)
     recorder.begin()
     last, sums, addresses = None, [], []
@@ -141,7 +124,7 @@ def test_lines_that_wait_do_what_they_do_one_by_one(
     damaged, *coverage = rows(tmp_path, 0)
     assert (damaged["launch"], damaged["buffer"], damaged["value"]) == (10, "buf20", "8.5")
     assert [row["done"] for row in coverage] == [21, 21, 19]
-    recorder.release()
+    recorder.close()
 
 
 def test_a_wrapper_in_a_cuda_graph(recorder: Any, tmp_path: Path) -> None:

@@ -7,25 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rewriter.runtime.engine_library import EngineUnavailable, load
-from rewriter.runtime.saved import Saved
+from rewriter.runtime import attach
+from saved_tensors import Saved, content_of
+from tables import options, row
 
 pytestmark = pytest.mark.gpu
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.uint8]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _engine() -> None:
-    library = load()
-    if isinstance(library, EngineUnavailable):
-        pytest.skip(str(library))
-
-
-def content_of(path: Path) -> torch.Tensor:
-    found = torch.load(path, weights_only=True, mmap=True)
-    assert isinstance(found, torch.Tensor)
-    return found
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -36,68 +24,65 @@ def test_every_layout(tmp_path: Path, dtype: torch.dtype) -> None:
         *(flat, flat[:0], flat[1], flat[5:77], square, square.T, square[:, ::2], square[3:, 7:]),
         *(flat[:1024].expand(64, 1024), square.view(4, 16, 16, 1024).permute(2, 0, 3, 1)),
     ]
-    saved = Saved()
-    for number, tensor in enumerate(tensors):
-        assert saved.save(tensor, tmp_path / str(number)) == ""
-    saved.drain()
-    for number, tensor in enumerate(tensors):
-        expected, found = tensor.to("cpu", copy=True), content_of(tmp_path / str(number))
+    saved = Saved(tmp_path)
+    for tensor in tensors:
+        expected, found = tensor.to("cpu", copy=True), content_of(saved.save(tensor))
         assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
         assert found.stride() == expected.stride()
         assert torch.equal(found, expected)
 
 
 def test_what_changes_and_is_freed_right_afterwards(tmp_path: Path) -> None:
-    saved = Saved()
+    table = [row(kind="triton", repeats=True, after=[["out", "y"]])]
+    recorder = attach(options("save", directory=str(tmp_path)), table)
+    recorder.begin()
     for number in range(60):
         tensor = torch.full((2 << 20,), float(number), device="cuda")
         tensor += 0.5
-        saved.save(tensor, tmp_path / str(number))
+        recorder.after(0, tensor)
         tensor.zero_()
         del tensor  # the next one gets its memory
-    saved.drain()
-    for number in range(60):
-        found = content_of(tmp_path / str(number))
+    recorder.end()
+    assert len(list(tmp_path.rglob("*.pt"))) == 60
+    for path in tmp_path.rglob("*.pt"):
+        number = int(path.parent.name.partition(".")[2] or 0)
+        found = content_of(path)
         assert found.min() == found.max() == number + 0.5
 
 
 def test_another_stream(tmp_path: Path) -> None:
-    saved = Saved()
+    saved = Saved(tmp_path)
     tensor = torch.zeros(4 << 20, device="cuda")
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         torch.cuda._sleep(100_000_000)
         tensor.fill_(3)
-        saved.save(tensor, tmp_path / "a")
-    saved.drain()
-    assert content_of(tmp_path / "a").eq(3).all()
+        path = saved.save(tensor)
+    assert content_of(path).eq(3).all()
 
 
 def test_more_than_the_staging_holds_in_no_more_device_memory(tmp_path: Path) -> None:
-    saved = Saved()
+    saved = Saved(tmp_path)
     large = torch.arange(100 << 20, dtype=torch.int64, device="cuda")  # 800 MiB
     large += 0  # loads a kernel of torch, which takes memory
     torch.cuda.synchronize()
     free = torch.cuda.mem_get_info()[0]
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    for name in "ab":
-        saved.save(large, tmp_path / name)
+    paths = []
+    for _ in range(2):
+        paths.append(saved.save(large))
         large += 1
-    saved.drain()
     assert torch.cuda.max_memory_allocated() == before
     assert free - torch.cuda.mem_get_info()[0] < 64 << 20
-    for number, name in enumerate("ab"):
-        found = content_of(tmp_path / name)
+    for number, path in enumerate(paths):
+        found = content_of(path)
         assert torch.equal(found, torch.arange(100 << 20) + number)
 
 
 def test_equal_bytes_of_a_gpu_are_one_file(tmp_path: Path) -> None:
-    saved = Saved()
+    saved = Saved(tmp_path)
     tensor = torch.randn(3 << 20, device="cuda")
-    for name in "abc":
-        saved.save(tensor.clone(), tmp_path / name)
-    saved.save(tensor.cpu(), tmp_path / "d")
-    saved.drain()
-    assert len({(tmp_path / name).stat().st_ino for name in "abcd"}) == 1
+    tensors = [*(tensor.clone() for _ in range(3)), tensor.cpu()]
+    assert len({saved.save(one).stat().st_ino for one in tensors}) == 1

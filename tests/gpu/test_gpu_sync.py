@@ -221,7 +221,7 @@ def test_times_are_those_of_the_stream_and_wait_for_nothing(
         warm.before(12)
         torch.cuda._sleep(_CYCLES)
         warm.after(12)
-        warm._finish()
+        warm.close()
     capfd.readouterr()
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
     recorder = attach(options_of("time"), [row_of(before=[], after=[])])
@@ -448,7 +448,7 @@ def test_a_graph_that_is_never_replayed_says_so(
     recorder.begin()
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         recorder.before(12, x)
-    recorder._finish()
+    recorder.close()
     rows = events(tmp_path)
     assert [(row.get("captured"), "max" in row) for row in rows] == [(None, True), (True, False)]
     assert "captured and never replayed" in capfd.readouterr().err

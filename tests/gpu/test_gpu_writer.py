@@ -15,26 +15,25 @@ from typing import Any
 import pytest
 import torch
 
-from rewriter.runtime import attach, fast_paths
+import tables
+from rewriter.runtime import attach
 
 pytestmark = pytest.mark.gpu
 
 TABLE = [
-    {
-        "launch": index,
-        "kernel": f"k{index}",
-        "kind": "triton",
-        "repeats": False,
-        "before": [["in", "x"], ["inout", "y"]],
-        "after": [["in", "x"], ["inout", "y"], ["out", "z"], ["in", "n"]],
-    }
+    tables.row(
+        index,
+        f"k{index}",
+        kind="triton",
+        before=[["in", "x"], ["inout", "y"]],
+        after=[["in", "x"], ["inout", "y"], ["out", "z"], ["in", "n"]],
+    )
     for index in range(3)
 ]
 
 
 def options(*names: str, **changes: Any) -> dict[str, Any]:
-    facts = {"artifact": "w.py", "sha256": "", "version": "0", "when": "both", "format": "text"}
-    return {**facts, "probes": list(names), "values": False, **changes}
+    return tables.options(*names, **{"when": "both", **changes})
 
 
 @pytest.fixture
@@ -46,61 +45,6 @@ def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def rows(dump: Path, run: int = 0) -> list[dict[str, Any]]:
     text = (dump / f"rank0/run{run}/events.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
-
-
-VALUES = {
-    "bool": torch.tensor([True, False]),
-    "int64": torch.tensor([[1, 2**62], [3, 2**62 + 4]]),
-    "bfloat16": torch.randn(64, 65).bfloat16(),
-    "float16": torch.randn(3, 7, 5).half(),
-    "float32": torch.randn(1 << 20),
-    "float64": torch.tensor([1e300, 3e300, 2e300], dtype=torch.float64),
-    "complex64": torch.tensor([3 + 4j, 0j]),
-    "not-finite": torch.tensor([1.0, float("inf"), float("nan"), -float("inf")]),
-    "none-finite": torch.full((3,), float("-inf")),
-    "empty": torch.zeros(0, 4),
-    "transposed": torch.arange(600.0).view(20, 30).t(),
-    "expanded": torch.tensor([1.0, 2.0]).expand(3, 2),
-    "sliced": torch.arange(1000.0)[3::7],
-}
-
-
-def observed(
-    value: torch.Tensor, dump: Path, capsys: pytest.CaptureFixture[str], *names: str
-) -> tuple[str, list[dict[str, Any]]]:
-    recorder: Any = attach(options(*names), TABLE, ["a", "b"])
-    recorder.begin()
-    recorder.inputs(value, 7)
-    ones = torch.ones(2, device="cuda")
-    for launch in (0, 1, 2, 2):
-        recorder.before(launch, value, ones)
-        recorder.after(launch, value, ones * 2, torch.ones(3), 2.5)
-    recorder._finish()
-    run = len(list(dump.glob("rank0/run*"))) - 1
-    return capsys.readouterr().out, rows(dump, run)
-
-
-@pytest.mark.parametrize("names", [("print",), ("print", "hash")], ids="-".join)
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_lines_and_rows_are_those_of_the_long_way(
-    names: tuple[str, ...],
-    value: torch.Tensor,
-    dump: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    there = value.cuda()
-    if value.stride() != there.stride():
-        there = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
-        if 0 not in value.stride():
-            there.copy_(value)
-    short = observed(there, dump, capsys, *names)
-    monkeypatch.setattr(fast_paths, "start_queue", lambda: None)
-    long = observed(there, dump, capsys, *names)
-    assert short[0] == long[0]
-    for row, other in zip(short[1], long[1], strict=True):
-        about = {x: pytest.approx(y) for x, y in other.items() if x in ("mean", "std")}
-        assert row == {**other, **about}
 
 
 START = f"""
@@ -218,7 +162,7 @@ def test_inside_of_a_graph(dump: Path, capfd: pytest.CaptureFixture[str]) -> Non
     for _ in range(3):
         graph.replay()
     torch.cuda.synchronize()
-    recorder._finish()
+    recorder.close()
     found = [row for run in range(2) for row in rows(dump, run) if "dtype" in row]
     assert [row["min"] for row in found if not row.get("captured")] == [1.0] * 3
     assert [row["min"] for row in found if row.get("captured")] == [4.0] * 3

@@ -9,8 +9,8 @@ import pytest
 import rewriter
 from artifacts import get
 from rewriter.core import text_diff
-from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialects.cpp import TABLE_BEGIN
+from rewriter.runtime import bundle
 
 WRAPPERS = ("cpu-torch2.6/mlp cpp_wrapper", "cpu-torch2.6/mlp aoti")
 MOST_OF_INTERFACE = 60  # lines
@@ -58,5 +58,5 @@ def options(**changes: Any) -> bytes:
 
 def test_a_wrapper_of_python_loads_the_library_before_it_is_compiled() -> None:
     source = options()
-    loads = source.index(b"from rewriter.instrumentation.recorder_library import load")
+    loads = source.index(b"from rewriter.runtime.recorder_library import load")
     assert loads < source.index(b"cpp_wrapper_src")

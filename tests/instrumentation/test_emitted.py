@@ -11,8 +11,7 @@ from artifacts import get
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import markers
 from rewriter.instrumentation import emitted
-from rewriter.instrumentation.instrument import instrument_wrapper
-from rewriter.instrumentation.probes import registry
+from rewriter.instrumentation.probes import PLAIN, registry
 
 NAMES = ["cpu-torch2.13/mlp", "cpu-torch2.13/mlp aoti", "cpu-torch2.13/mlp cpp_wrapper"]
 
@@ -21,8 +20,10 @@ def probed(name: str, *, standalone: bool = False) -> tuple[OpenWrapper, set[int
     """A wrapper with every probe around every launch, and the launches that have them."""
     wrapper = rewriter.open(get(name).path).only
     # What record writes has the same forms, and cannot be beside save.
-    selection = rewriter.select(sorted({*registry()} - {"record"}), when="both")
-    result = instrument_wrapper(wrapper, selection, standalone=standalone)
+    is_plain = standalone and wrapper.language == "python"
+    names = PLAIN if is_plain else sorted({*registry()} - {"record"})
+    selection = rewriter.select(names, when="both")
+    result = rewriter.instrument(get(name).path, selection, standalone=standalone)
     with_probes = replace(wrapper, wrapper=replace(wrapper.wrapper, source=result.source))
     return with_probes, {launch.index for launch in result.plan.probed}
 

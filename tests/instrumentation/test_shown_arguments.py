@@ -16,7 +16,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line, probe_check
 from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.probe_set import ProbeSet
+from rewriter.runtime import attach
+from tables import options as options_of
+from tables import row
 
 
 def lines(wrapper: str, *probes: str, **options: Any) -> list[str]:
@@ -159,14 +161,18 @@ def test_the_choice_is_recorded_in_the_file(wrapper: str, tmp_path: Path) -> Non
     [({}, 1), ({"args": "all"}, 1), ({"args": "written"}, 0)],
     ids=["a file of an earlier version", "all", "written"],
 )
-def test_where_the_runtime_acts(options: dict[str, str], before: int) -> None:
-    from rewriter.runtime.event import Event, ProbedLaunch
-
-    probes = ProbeSet({"probes": ["print"], "when": None, **options})
-    launch = ProbedLaunch(0, "k", "cpp", False, {})
-    assert len(probes.readers(Event(launch, "before", 0, 0))) == before
-    assert len(probes.readers(Event(launch, "after", 0, 0))) == 1
-    assert len(probes.readers(Event(None, "inputs", 0, 0))) == 1
+def test_where_the_runtime_acts(
+    options: dict[str, str], before: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = [row(before=[["in", "x"]], after=[["out", "y"]])]
+    recorder = attach(options_of("print", **options), table, ["given"])
+    recorder.begin()
+    recorder.inputs(1)
+    recorder.before(0, 2)
+    recorder.after(0, 3)
+    recorder.end()
+    found = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
+    assert found == ["1", *["2"] * before, "3"]
 
 
 def parsed(*words: str) -> Any:

@@ -22,6 +22,7 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cli import main
 from rewriter.core import markers
 from rewriter.core.errors import BAD_INPUT, RewriterError
+from rewriter.instrumentation.probes import PLAIN
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.types import Launch, Wrapper
 from sampling import one_in, sampled
@@ -58,8 +59,11 @@ _of_others = lru_cache(maxsize=8)(_opened)
 
 def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrumented:
     standalone = options.pop("standalone", False)
+    names = probes.split(",")
+    if standalone:
+        names = [name for name in names if name in PLAIN] or ["print"]
     return rewriter.instrument(
-        opened(data), rewriter.select(probes, **options), standalone=standalone
+        opened(data), rewriter.select(names, **options), standalone=standalone
     )
 
 

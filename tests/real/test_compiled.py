@@ -313,7 +313,7 @@ def test_a_standalone_wrapper_needs_no_installation(
     for standalone in (True, False):
         result = rewriter.instrument(
             mlp_wrapper,
-            rewriter.select("bounds,hash,names,poison,print,stale"),
+            rewriter.select("names,print"),
             standalone=standalone,
         )
         path = tmp_path / f"probed_{standalone}.py"
@@ -326,8 +326,6 @@ def test_a_standalone_wrapper_needs_no_installation(
             f"import runpy; m = runpy.run_path({str(path)!r})\n"
             "torch.set_grad_enabled(False)\n"
             f"m['call'](torch.load({str(mlp_wrapper.parent / 'inputs.pt')!r}))\n"
-            "[at] = [x for name, x in sys.modules.items() if name.endswith('engine_library')]\n"
-            "assert isinstance(at.load(), at.EngineLibrary), at.load()\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True

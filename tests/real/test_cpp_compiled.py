@@ -24,8 +24,8 @@ from fingerprints import fingerprint
 from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti, run_aoti_alone
 from models import VARIANTS, models_for
 from rewriter.comparison.dumps.compare import compare
-from rewriter.instrumentation import recorder_library
 from rewriter.locate.types import Launch
+from rewriter.runtime import recorder_library
 
 ALL = "hash,names,print,save,sync,time"
 EACH = ["hash", "names", "print", "save"]

@@ -1,4 +1,5 @@
-"""The dump of a C++ wrapper is that of the Python runtime: runs, files, calls, rotation."""
+"""The dump of a C++ wrapper is that of one in Python: runs and files. `tests/runtime` has what the
+recorder does alike for both: calls, rotation, what is stored once."""
 
 from __future__ import annotations
 
@@ -8,9 +9,7 @@ import os
 import re
 import shutil
 import socket
-import tempfile
 import threading
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,6 @@ from cpp_driver import (
     tensor_of,
 )
 from fingerprints import fingerprint
-from harness import settle
 from rewriter.dump.reading import open_dump
 
 pytestmark = MARKS
@@ -369,172 +367,3 @@ def test_a_full_disk_is_said_once(
     assert "cannot be saved: Not a directory" in err
     second = json.loads((tmp_path / "rank0/run0/events.jsonl").read_text().splitlines()[1])
     assert second["file"].startswith("000012.1/")
-
-
-# --- Calls ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("last", [0, 2])
-def test_calls_are_chosen_and_named_as_in_python(both: Callable[..., Both], last: int) -> None:
-    """`Both` has begun call 0 already."""
-    rows = [row_of(before=[["in", "x"]], after=[["in", "x"], ["out", "z"]])]
-    changes = {"calls": "1,3-5,8-", "last": last, "label": "forward"}
-    pair = both("names", "print", "hash", "save", rows=rows, **changes)
-
-    def act(runtime: Any) -> None:
-        for number in range(10):
-            x = torch.full((2,), float(number))
-            runtime.before(12, x)
-            runtime.after(12, x + (number == 4), x)
-            runtime.begin()
-
-    expected, found = pair.each(act)
-    assert found == expected
-    assert "[rewriter 0] forward call 3 #12 before triton_poi_fused_0\n" in found
-    assert found.count("forward call 4 #12 after  triton_poi_fused_0  in x  f32[2]") == 1
-    assert found.count("  in x") == 6 + 1
-    for runtime in (pair.python, pair.native):
-        runtime.begin()  # the call before is over then
-    kept = [1, 3, 4, 5, 8, 9, 10, 11] if not last else [9, 10, 11]
-    for dump in pair.dumps:
-        runs = {path.name: path for path in (dump / "rank0").iterdir()}
-        assert set(runs) == {f"run{number}" for number in kept}
-        for number in kept:
-            facts = json.loads((runs[f"run{number}"] / "run.json").read_text())
-            assert (facts["call"], facts["label"]) == (number, "forward")
-
-
-def test_dumps_rotate_as_in_python(
-    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    """By the number of calls, by bytes, and not while somebody reads; without rotation rows have a
-    limit."""
-
-    def record(pair: Both, count: int) -> None:
-        for number in range(count):
-            for runtime in (pair.python, pair.native):
-                runtime.after(12, torch.full((1000,), float(number)))
-                runtime.begin()
-        settle()
-
-    def runs(dump: Path) -> list[int]:
-        assert all(path.name.startswith("run") for path in (dump / "rank0").iterdir())
-        return sorted(int(path.name[3:]) for path in (dump / "rank0").iterdir())
-
-    rows = [row_of(after=[["out", "z"]])]
-    capfd.readouterr()
-    pair = both("hash", rows=rows, max_bytes="4K")
-    record(pair, 20)
-    error = capfd.readouterr().err
-    assert error.count("\n") == error.count("--max-bytes: the rows have 4000 bytes; no more") == 2
-    for dump in pair.dumps:
-        assert 2 < len(runs(dump)) < 12
-        shutil.rmtree(dump)
-
-    monkeypatch.setenv("REWRITER_KEEP", "3")
-    pair = both("hash", rows=rows)
-    for dump in pair.dumps:
-        (dump / "rank0/.gone.1.run0").mkdir(parents=True)
-    record(pair, 6)
-    assert [runs(dump) for dump in pair.dumps] == [[3, 4, 5, 6]] * 2  # the last one is open
-    opened = [open_dump(dump) for dump in pair.dumps]
-    record(pair, 2)
-    assert [runs(dump) for dump in pair.dumps] == [[3, 4, 5, 6, 7, 8]] * 2
-    del opened
-    record(pair, 1)
-    assert [runs(dump) for dump in pair.dumps] == [[6, 7, 8, 9]] * 2
-
-    for dump in pair.dumps:
-        shutil.rmtree(dump)
-    monkeypatch.setenv("REWRITER_KEEP", "1000")
-    pair = both("save", rows=rows, max_bytes="50K")
-    record(pair, 20)
-    for dump in pair.dumps:
-        kept = runs(dump)
-        assert 3 < len(kept) < 12
-        assert kept == list(range(21 - len(kept), 21))
-        assert sum(x.stat().st_size for x in dump.rglob("*") if x.is_file()) < 52_000
-        assert list((dump / "rank0/run19").rglob("*.pt"))
-        shutil.rmtree(dump)
-
-    monkeypatch.setenv("REWRITER_KEEP", "few")
-    pair = both("hash", rows=rows)
-    record(pair, 1)
-    assert capfd.readouterr().err.count("REWRITER_KEEP: 'few' is no number of calls") == 2
-
-
-@pytest.mark.parametrize(
-    "count", [2000, pytest.param(1_000_000, marks=pytest.mark.exhaustive, id="a million")]
-)
-@pytest.mark.parametrize("probe", ["hash", "record"])
-def test_a_long_run_stays_as_it_is(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, count: int, probe: str
-) -> None:
-    """Memory and open files do not grow, and the dump has five calls, or the ring."""
-
-    def taken() -> tuple[int, int]:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
-
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        dump = Path(folder, "dump")
-        monkeypatch.setenv("REWRITER_DUMP", str(dump))
-        monkeypatch.setenv("REWRITER_QUIET", "1")
-        monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-        kept = {"last": 5, "max_bytes": "1M"} if probe == "hash" else {"on": ["nan", "spike:9x"]}
-        options = options_of(probe, "print", **kept)
-        native = Native(library, options, [row_of(after=[["out", "z"]])])
-        value = torch.zeros(16)
-        memory = files = 0
-        for number in range(count):
-            native.begin()
-            native.after(12, value)
-            if number == max(1000, count // 10):
-                memory, files = taken()
-        native.end()
-        settle()
-        found = taken()
-        assert found[0] - memory < 8 << 20
-        assert found[1] <= files
-        if probe == "record":
-            parts = [path for path in dump.rglob("*") if path.is_file()]
-            assert sum(path.stat().st_size for path in parts) < 100_000
-            return
-        # Rows may come a little later than the call that they are of.
-        deadline = time.monotonic() + 30
-        while len(os.listdir(dump / "rank0")) > 5 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(os.listdir(dump / "rank0")) == 5
-
-
-def test_equal_bytes_are_stored_once(both: Callable[..., Both]) -> None:
-    """In either runtime, and what has the same bytes in another shape is another file."""
-    pair = both("save", rows=[row_of(before=[["in", "x"]], after=[["in", "x"], ["out", "z"]])])
-    x = torch.randn(3, 5)
-    for runtime in (pair.python, pair.native):
-        for number in range(3):
-            runtime.before(12, x)
-            runtime.after(12, x, x.view(5, 3) + (number == 2))
-            runtime.begin()
-    pair.finish()
-    for dump in pair.dumps:
-        files = sorted(dump.rglob("*.pt"))
-        assert len(files) == 9
-        assert len({path.stat().st_ino for path in files}) == 3
-        for path in files:
-            found = torch.load(path, weights_only=True)
-            assert torch.equal(found, x) if "x0" in path.name or "_x_" in path.name else True
-        changed = torch.load(next(dump.glob("rank0/run2/*/after*_z_*")), weights_only=True)
-        assert torch.equal(changed, x.view(5, 3) + 1)
-
-
-@pytest.mark.parametrize("text", ["two", "3-2", "1,", "-1", "9" * 16])
-def test_calls_that_are_none_leave_no_probes(
-    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch, capfd: Any, text: str
-) -> None:
-    monkeypatch.setenv("REWRITER_CALLS", text)
-    pair = both("print")
-    for runtime in (pair.python, pair.native):
-        runtime.before(12, torch.ones(2))
-    assert not any(dump.exists() for dump in pair.dumps)
-    assert capfd.readouterr().err.count("REWRITER_CALLS: '") == 2

@@ -28,7 +28,7 @@ from cpp_driver import (
     tensor_of,
 )
 from fingerprints import fingerprint
-from rewriter.runtime.event_queue import drain_queue
+from rewriter.runtime import extension
 
 pytestmark = MARKS
 
@@ -99,7 +99,7 @@ def test_gpu_graphs_measure_in_both_languages_alike(both: Callable[..., Both], c
         graph.replay()
         runtime.begin()
         runtime.begin()  # nothing new
-    drain_queue()
+    extension.finish_writing()
     pair.finish()
     captured = []
     for dump in pair.dumps:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rewriter.instrumentation.bundle import text
+from rewriter.runtime.bundle import text
 
 PROGRAM = r"""
 #include <torch/csrc/inductor/aoti_runtime/arrayref_tensor.h>

@@ -100,12 +100,14 @@ def test_the_example_of_the_python_api_runs(demo: Path, tmp_path: Path) -> None:
 
 
 def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
-    """A probe and a launch shape are one new file each, and no other is touched."""
+    """A launch shape is one new file, a probe two, and no other is touched."""
     for package in ("rewriter", "grammars"):
         shutil.copytree(ROOT / package, tmp_path / package)
     extending = page("project/extending.md")
     (probe,) = extending.code("python")
     (tmp_path / "rewriter/runtime/probes/count.py").write_text(probe, encoding="utf-8")
+    (header,) = extending.code("cpp")
+    (tmp_path / "rewriter/runtime/cpp/probes/count.h").write_text(header, encoding="utf-8")
     (shape,) = extending.code("toml")
     (tmp_path / "grammars/python/fancy.toml").write_text(shape, encoding="utf-8")
     wrapper = (demo / "output_code.py").read_text(encoding="utf-8")

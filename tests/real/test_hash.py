@@ -13,19 +13,17 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import rewriter
 from capture import Compiled
 from cpp_driver import DTYPES, options_of, row_of, shapes_of, tensor_of
 from fingerprints import fingerprint as expected
 from harness import Apart, call
+from measurements import measure
 from rewriter.cli import main
-from rewriter.runtime import attach, statistics
-from rewriter.runtime.digest import digest as sha256_of
-from rewriter.runtime.engine import measure, measure_by_operators
-from rewriter.runtime.saved import saved_in
+from rewriter.runtime import attach
+from rewriter.runtime.host.measured import digest as sha256_of
+from rewriter.runtime.tensors import fingerprint as digest
 from test_cpp_compiled import dumped
 
 pytestmark = [
@@ -38,11 +36,6 @@ pytestmark = [
 by_dtype = pytest.mark.parametrize(
     "dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch.")
 )
-
-
-def digest(tensor: torch.Tensor) -> str:
-    (measurement,) = measure([tensor])
-    return measurement.fingerprint
 
 
 def expected_sha256(tensor: torch.Tensor) -> str:
@@ -84,33 +77,6 @@ def test_strides_do_not_matter(dtype: torch.dtype) -> None:
         assert sha256_of(tensor) == expected_sha256(tensor)
 
 
-@pytest.mark.gpu
-@by_dtype
-def test_devices_do_not_matter(dtype: torch.dtype) -> None:
-    """A block at a time is copied there, if its elements are not in a row."""
-    for tensor in shapes_of(tensor_of(dtype, 6000)):
-        there = tensor.cuda()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(statistics, "BLOCK", 1024)
-            assert digest(there) == expected(tensor)
-        assert torch.cuda.max_memory_allocated() - before <= 1 << 16
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    dims=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=4),
-    size=st.integers(1, 20),
-)
-def test_blocks_are_hashed_in_order(dims: list[tuple[int, int]], size: int) -> None:
-    sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
-    tensor = torch.arange(300).as_strided(sizes, strides)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "BLOCK", size)
-        assert digest(tensor) == expected(tensor)
-
-
 def test_marks_of_conjugate_and_negative_are_resolved() -> None:
     whole = torch.view_as_complex(torch.arange(12.0).view(2, 3, 2))
     for tensor in (whole.conj(), whole.conj().imag, whole.t().conj(), whole.conj().imag[:1, :1]):
@@ -119,10 +85,11 @@ def test_marks_of_conjugate_and_negative_are_resolved() -> None:
         assert sha256_of(tensor) == expected_sha256(tensor)
 
 
-def test_it_is_that_of_the_dense_tensor_that_is_saved() -> None:
+def test_a_tensor_without_strides_has_the_sum_of_the_dense_one() -> None:
+    """And no fingerprint: `run` reads outputs by torch's operators."""
     dense = torch.eye(3)
     for tensor in (dense.to_sparse(), dense.to_sparse_csr(), dense.to_mkldnn()):
-        assert digest(tensor) == expected(dense)
+        assert digest(tensor) == ""
         assert sha256_of(tensor) == expected_sha256(dense)
 
 
@@ -131,16 +98,15 @@ def test_nothing_to_read_has_no_digest() -> None:
     freed.untyped_storage().resize_(0)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     for tensor in (freed, nested, torch.empty(2, device="meta")):
-        assert digest(tensor) == measure_by_operators(tensor).fingerprint == sha256_of(tensor) == ""
+        assert digest(tensor) == sha256_of(tensor) == ""
 
 
 @pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32], ids=str)
 def test_a_quantized_tensor_has_the_fingerprint_of_its_integers(dtype: torch.dtype) -> None:
-    """With the engine and without it; `run` says nothing of such an output."""
+    """`run` says nothing of such an output."""
     quantized = torch.quantize_per_tensor(torch.arange(6.0).view(2, 3), 0.1, 0, dtype)
     for tensor in (quantized, quantized.t(), quantized[:, 1:]):
-        for measured in (*measure([tensor]), measure_by_operators(tensor)):
-            assert measured == (None, expected(tensor.int_repr()))
+        assert measure([tensor]) == [{"fingerprint": expected(tensor.int_repr())}]
         assert sha256_of(tensor) == ""
 
 
@@ -175,7 +141,6 @@ def test_digests_are_those_of_the_files_saved_beside_them(
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
     source = instrumented(compiled(model), "hash,save", tmp_path)
     call(source, compiled(model).graphs[0].args, tmp_path)
-    saved_in(tmp_path / "dump").drain()
     rows = [row for row in dumped(tmp_path / "dump") if "dtype" in row]
     assert {row["phase"] for row in rows} >= {"inputs", "after"}
     for row in rows:
@@ -269,26 +234,6 @@ def test_in_upstream_s_format_it_is_a_line_of_the_block(
     out = capsys.readouterr().out
     assert out.startswith(f"{title}[1.0, ")
     assert out.endswith(f"\nFingerprint:  {expected(SOME)}\n")
-
-
-def test_what_fails_is_said_once_and_the_model_goes_on(
-    attached: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fail(tensors: list[torch.Tensor]) -> None:
-        raise RuntimeError("out of memory")
-
-    recorder = attached("hash")
-    monkeypatch.setattr("rewriter.runtime.engine.measure", fail)
-    sparse = SOME.to_sparse()  # what has strides is measured by the library
-    recorder.after(12, sparse)
-    recorder.after(12, sparse)
-    output = capsys.readouterr()
-    assert output.out.count("not hashed") == output.out.count("\n") == 2
-    assert output.err == (
-        "[rewriter 0] warning: #12 buf1: cannot be hashed: RuntimeError: out of memory\n"
-    )
 
 
 @pytest.mark.usefixtures("warm_python")

@@ -25,7 +25,7 @@ path, folder = map(pathlib.Path, sys.argv[1:])
 artifact = rewriter.open(path)
 assert artifact.launches and artifact.unrecognised == ()
 for standalone in (False, True):
-    for style in ("text", "upstream"):
+    for style in ("text", "upstream")[: 2 - standalone]:
         selection = rewriter.select("names,print,save", when="both", format=style)
         result = rewriter.instrument(artifact, selection, standalone=standalone)
         out = folder / f"out{path.suffix}"

@@ -37,8 +37,8 @@ from packages import Ran, run_package, run_packages
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
 from rewriter.core.types import Json
-from rewriter.instrumentation import bundle
 from rewriter.rebuild import patch
+from rewriter.runtime import bundle
 from test_cpp_compiled import ALL as ALL_OF_CPP
 from test_cpp_compiled import (
     EACH,

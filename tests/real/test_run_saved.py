@@ -15,8 +15,8 @@ import torch
 from rewriter.artifact.opening import open_artifact
 from rewriter.execution.saved_artifact import loader_of, write_copy
 from rewriter.instrumentation.select import select
-from rewriter.runtime.digest import digest
 from rewriter.runtime.host import wrapper
+from rewriter.runtime.host.measured import digest
 
 INPUTS = [torch.arange(12.0).reshape(3, 4), torch.arange(8.0).reshape(4, 2)]
 

@@ -18,7 +18,7 @@ import torch
 from capture import Compiled
 from harness import events, load
 from rewriter import cli
-from rewriter.runtime import control, dormant
+from rewriter.runtime import control
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,6 @@ def test_a_wrapper_is_switched_while_threads_call_it(
 ) -> None:
     path, dump = tmp_path / "ctl", tmp_path / "dump"
     monkeypatch.setenv(control.VARIABLE, str(path))
-    monkeypatch.setattr(dormant, "_PAUSE", 0.0)
     graph = compiled("mlp").graphs[0]
     source = tmp_path / "plain.py"
     source.write_text(graph.source)

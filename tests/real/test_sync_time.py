@@ -1,4 +1,5 @@
-"""Probes that act around a launch, faults, CUDA graphs and many processes, without a GPU."""
+"""Probes that act around a launch, and many processes, without a GPU. `test_cpp_programs.py` has
+faults and CUDA graphs, with a stand-in for a device."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import torch
 import rewriter
 from cpp_driver import options_of, row_of
 from harness import call_module, events, load
-from rewriter.runtime import attach, device
+from rewriter.runtime import attach
 
 HOME = Path(__file__).parents[2]
 
@@ -47,37 +48,6 @@ def test_what_comes_before_is_in_the_dump_before_the_launch(
     (given, before) = events(tmp_path)
     assert (given["phase"], given["arg"], given["max"]) == ("inputs", "arg0", 1.0)
     assert (before["phase"], before["shape"], before["max"]) == ("before", [2], 1.0)
-
-
-def test_what_probes_do_is_not_timed(
-    recorder: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clock is read after everything before the launch, and before everything after it."""
-    from rewriter.runtime.probes.save import SaveProbe
-    from rewriter.runtime.probes.sync import SyncProbe
-    from rewriter.runtime.probes.time import TimeProbe
-
-    order: list[str] = []
-    for probe, hooks in (
-        (SaveProbe, ["at"]),
-        (SyncProbe, ["check"]),
-        (TimeProbe, ["start", "stop"]),
-    ):
-        for hook in hooks:
-
-            def note(self: Any, *args: Any, name: str = f"{probe.__name__}.{hook}") -> None:
-                order.append(name)
-
-            monkeypatch.setattr(probe, hook, note)
-    made = recorder("save", "sync", "time")
-    made.before(12, torch.ones(2))
-    order.append("launch")
-    made.after(12, torch.ones(2))
-    assert order == [
-        *("SyncProbe.check", "SaveProbe.at", "TimeProbe.start"),
-        "launch",
-        *("TimeProbe.stop", "SyncProbe.check", "SaveProbe.at"),
-    ]
 
 
 def test_a_real_wrapper_with_every_probe_is_bit_equal_and_timed(
@@ -111,275 +81,6 @@ def test_a_launch_is_timed_on_both_its_sides(
     assert {row["phase"] for row in rows if "arg" in row} == {when}
     launches = [launch.index for launch in rewriter.open(mlp_wrapper).launches]
     assert [row["launch"] for row in rows if "time" in row] == launches
-
-
-# --- Faults -------------------------------------------------------------------------------------
-
-FAULT = "CUDA error: an illegal memory access was encountered"
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """`faulty(3)`: the third wait for the device, and all later ones, raise."""
-
-    def plant(number: int) -> None:
-        waits = iter(range(1, 1000))
-
-        def wait(where: torch.device) -> None:
-            if next(waits) >= number:
-                raise RuntimeError(f"{FAULT}\nCompile with `TORCH_USE_CUDA_DSA` …")
-
-        monkeypatch.setattr(device, "of_values", lambda *args: [torch.device("cuda", 0)])
-        monkeypatch.setattr(device, "synchronize", wait)
-
-    return plant
-
-
-def launch_all(made: Any) -> None:
-    made.inputs(torch.ones(3))
-    for index in (12, 13):
-        made.before(index, torch.ones(2))
-        made.after(index, torch.ones(2))
-    made.begin()
-    made._finish()
-
-
-@pytest.mark.parametrize(
-    ("number", "last", "earlier"),
-    [
-        (3, (12, "after"), False),
-        (4, (13, "before"), True),
-        (1, (12, "before"), True),
-    ],
-    ids=["of the launch", "of something in between", "before the first launch"],
-)
-def test_a_fault_ends_the_record(
-    number: int,
-    last: tuple[int, str],
-    earlier: bool,
-    recorder: Callable[..., Any],
-    faulty: Callable[[int], None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    faulty(number)
-    launch_all(recorder("names", "print", "save", "sync"))
-    rows = events(tmp_path)
-    assert rows[-1] == {
-        "launch": last[0],
-        "phase": last[1],
-        "kernel": "triton_poi_fused_0",
-        "error": FAULT,
-    }
-    assert not any("error" in row for row in rows[:-1])
-    assert not any((row.get("launch"), row["phase"]) == last for row in rows[:-1])
-    said = capsys.readouterr()
-    more = " (of something before this launch)" if earlier else ""
-    assert said.err == f"[rewriter 0] #{last[0]} triton_poi_fused_0: {FAULT}{more}\n"
-    assert said.out.splitlines()[-1].startswith(f"[rewriter 0] #{last[0]} before")
-
-
-def test_what_ran_is_told_where_its_statistics_are_lost(
-    recorder: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Without `sync` the fault is met when the statistics are fetched; here without an engine."""
-
-    def fail(records: Any) -> Any:
-        raise RuntimeError(FAULT)
-
-    monkeypatch.setattr("rewriter.runtime.event.collect", fail)
-    monkeypatch.setattr("rewriter.runtime.fast_paths.start_queue", lambda: None)
-    made = recorder("print")
-    made.before(12, torch.ones(2))
-    assert [(row["launch"], row["arg"], "max" in row) for row in events(tmp_path)] == [
-        (12, "x0", False)
-    ]
-    assert FAULT in capsys.readouterr().err
-
-
-# --- CUDA graphs --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def capturing(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Whether the stream seems to be captured. On the CPU a capture runs, as one replay would."""
-    state = [False]
-    monkeypatch.setattr("rewriter.runtime.device.is_capturing", lambda: state[0])
-    monkeypatch.setattr("rewriter.runtime.fast_paths.start_queue", lambda: None)
-
-    def set_state(on: bool) -> None:
-        state[0] = on
-
-    return set_state
-
-
-def test_statistics_of_a_graph_are_those_of_a_replay(
-    recorder: Callable[..., Any],
-    capturing: Callable[[bool], None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    made = recorder("hash", "names", "print", "save", "sync", "time")
-    capturing(True)
-    made.begin()
-    made.before(12, torch.ones(2))
-    made.after(12, torch.full((2,), 5.0))
-    assert not [row for row in events(tmp_path) if "arg" in row]
-    capturing(False)
-    made.begin()
-    assert [
-        (row["phase"], row["arg"], row["max"], row["captured"], "file" in row, "fingerprint" in row)
-        for row in events(tmp_path)
-    ] == [("before", "x0", 1.0, True, False, False), ("after", "buf1", 5.0, True, False, False)]
-    assert (tmp_path / "rank0/run1/events.jsonl").read_text().count("captured") == 2
-    said = capsys.readouterr()
-    assert "#12 after  triton_poi_fused_0  out buf1  f32[2]  cpu  min 5 max 5" in said.out
-    for part in (
-        "hash cannot copy to the host",
-        "save cannot copy to the host",
-        "sync cannot wait for the device",
-        "launches cannot be timed",
-        "its replays run no host code",
-    ):
-        assert said.err.count(part) == 1
-
-
-def test_inputs_that_were_read_before_a_capture_are_copied_to_the_host_after_it(
-    capturing: Callable[[bool], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Parts of a wrapper are captured by themselves; a copy within the capture would end it."""
-    from rewriter.runtime import device, event_reader
-
-    fetched: list[bool] = []
-    monkeypatch.setattr(event_reader, "_devices", lambda records: {"cuda"} if any(records) else {})
-    monkeypatch.setattr("rewriter.runtime.graphs.Graphs.reserve", lambda *_: None)
-    fetch = event_reader.fetch_statistics
-
-    def asked(pending: Any) -> None:
-        fetched.append(device.is_capturing())
-        fetch(pending)
-
-    monkeypatch.setattr(event_reader, "fetch_statistics", asked)
-    rows = [row_of(before=[]), row_of(13, before=[])]
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    made: Any = attach(options_of("names", "print", args="written"), rows, ["arg0"])
-    made.begin()
-    made.inputs(torch.ones(3))
-    capturing(True)
-    made.before(12)
-    made.after(12, torch.full((2,), 5.0))
-    made.before(13)
-    assert fetched == []
-    capturing(False)
-    made.before(13)
-    assert fetched == [False]
-    given = next(row for row in events(tmp_path) if row.get("arg") == "arg0")
-    assert (given["phase"], given["max"]) == ("inputs", 1.0)
-    assert "warning: inputs" not in capsys.readouterr().err
-
-
-def test_inputs_within_a_capture_are_measured_by_its_replays(
-    recorder: Callable[..., Any], capturing: Callable[[bool], None], tmp_path: Path
-) -> None:
-    """Also where no probe reads values, and only the dump wants them."""
-    made = recorder("names")
-    capturing(True)
-    made.begin()
-    made.inputs(torch.ones(3))
-    assert not [row for row in events(tmp_path) if "arg" in row]
-    capturing(False)
-    made.begin()
-    (given,) = [row for row in events(tmp_path) if "arg" in row]
-    assert (given["arg"], given["max"], given["captured"]) == ("arg0", 1.0, True)
-
-
-def test_a_graph_that_was_not_replayed_again_is_not_told_again(
-    recorder: Callable[..., Any], capturing: Callable[[bool], None], tmp_path: Path
-) -> None:
-    made = recorder("print")
-    capturing(True)
-    made.before(12, torch.ones(2))
-    capturing(False)
-    for _ in range(3):
-        made.begin()
-    assert sum(row.get("captured", False) for row in events(tmp_path)) == 1
-    ((capture, _),) = made._graphs._captures
-    # What each replay does.
-    capture._replays.add_(1)
-    capture.events[0][1][0].values[4:6] = torch.full((2,), 9.0, dtype=torch.float64).view(
-        torch.int64
-    )
-    made.begin()
-    last = [row for row in events(tmp_path) if row.get("captured")]
-    assert [row["max"] for row in last] == [1.0, 9.0]
-    # A call that ran none of its launches itself replayed them.
-    runs = [path.parent.name for path in tmp_path.glob("rank0/*/events.jsonl")]
-    told = [
-        run for run in runs if "captured" in (tmp_path / f"rank0/{run}/events.jsonl").read_text()
-    ]
-    assert sorted(told) == ["run0", "run3"]
-
-
-def test_a_nan_in_a_replay_ends_the_program_in_the_call_that_replayed(
-    capturing: Callable[[bool], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """What is printed, what is written, and the verdict name the same call."""
-    from rewriter.diagnosis.nonfinite import examine
-
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    made: Any = attach(options_of("nan", stop=True, args="written"), [row_of(), row_of(13)], [])
-    made.begin()
-    capturing(True)
-    made.begin()
-    made.after(12, torch.ones(2))
-    capturing(False)
-    made.begin()  # the second call is over, and with it the first replay
-    ((capture, _),) = made._graphs._captures
-    made.begin()
-    capture._replays.add_(1)
-    capture.events[0][1][0].values[:4] = torch.tensor([1, 1, 0, 0])  # one of the two is NaN
-    with pytest.raises(SystemExit):
-        made.begin()
-    assert "[rewriter 0] call 3 stopped at #12 triton_poi_fused_0: 1 of 2 elements of buf1" in (
-        capsys.readouterr().err
-    )
-    stopped = json.loads((tmp_path / "stopped.json").read_text())
-    (verdict,) = examine(tmp_path)
-    assert (verdict.run, verdict.number) == (stopped["run"], 4)
-    assert verdict.call.startswith("4th call")
-
-
-def test_a_replay_that_no_call_made_has_a_run_of_its_own(
-    recorder: Callable[..., Any], capturing: Callable[[bool], None], tmp_path: Path
-) -> None:
-    made = recorder("print")
-    capturing(True)
-    made.before(12, torch.ones(2))
-    capturing(False)
-    made.begin()
-    made.before(12, torch.zeros(2))
-    made._graphs._captures[0][0]._replays.add_(1)
-    made._finish()
-    found = {
-        path.parent.name: [
-            (json.loads(line)["max"], "captured" in line) for line in path.read_text().splitlines()
-        ]
-        for path in tmp_path.glob("rank0/*/events.jsonl")
-    }
-    assert found == {"run0": [(1.0, True)], "run1": [(0.0, False)], "run2": [(1.0, True)]}
 
 
 # --- Processes ----------------------------------------------------------------------------------
@@ -432,6 +133,7 @@ def work(number, table, calls=20):
         recorder.begin()
         recorder.before(12, torch.full((2,), float(number)))
         recorder.after(12, torch.full((2,), float(number)))
+    recorder.end()
 
 class Data(torch.utils.data.Dataset):
     def __init__(self, table):
@@ -527,24 +229,3 @@ def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
     for pid, rows in found["rank0"]:
         values.setdefault(pid, []).append([row["max"] for row in rows])
     assert sorted(values.values()) == [[[0.0, 0.0]] * 20, [[1.0, 1.0]] * 20, [[7.0, 7.0]]]
-
-
-def test_many_calls_look_for_a_free_run_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    tried: list[str] = []
-    mkdir = os.mkdir
-
-    def note(path: Any, *args: Any, **options: Any) -> None:
-        tried.append(Path(path).name)
-        mkdir(path, *args, **options)
-
-    monkeypatch.setattr(os, "mkdir", note)
-    one, other = (attach(options_of("names"), [row_of()], []) for _ in range(2))
-    for _ in range(20):
-        one.begin()
-    other.begin()
-    other.begin()
-    runs = [name for name in tried if name.startswith("run")]
-    assert runs == [*(f"run{i}" for i in range(20)), *(f"run{i}" for i in range(22))]

@@ -52,7 +52,7 @@ def test_the_wheel_holds_what_is_not_python(wheel: Path) -> None:
     assert grammars
     for file in grammars:
         assert f"rewriter/{file.relative_to(ROOT).as_posix()}" in names
-    assert {"rewriter/py.typed", "rewriter/runtime/embedded.txt"} <= names
+    assert {"rewriter/py.typed", "rewriter/runtime/cpp/recorder.map"} <= names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 

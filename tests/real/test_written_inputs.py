@@ -13,8 +13,7 @@ from torch import distributed
 from torch.nn.functional import batch_norm
 
 from cpp_driver import MARKS, Handle, Native, handle_of, options_of, row_of
-from rewriter.runtime import attach, native_calls
-from rewriter.runtime.event_queue import drain_queue
+from rewriter.runtime import attach
 
 pytestmark = MARKS
 
@@ -108,21 +107,18 @@ def _one_rank() -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-@pytest.fixture(params=["Python", "Python without its extension", "C++", "constant of a package"])
+@pytest.fixture(params=["Python", "C++", "constant of a package"])
 def show(
-    request: pytest.FixtureRequest, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, library: ctypes.CDLL
 ) -> Iterator[Callable[[torch.Tensor], None]]:
     """Calls a wrapper that prints a tensor: an input of it, or a constant that a launch reads."""
-    if request.param.startswith("Python"):
-        if "without" in request.param:
-            monkeypatch.setattr(native_calls, "module", lambda: None)
+    if request.param == "Python":
         recorder: Any = attach(options_of("print"), [], ["weight"])
 
         def of_python(tensor: torch.Tensor) -> None:
             recorder.begin()
             recorder.inputs(tensor)
             recorder.end()
-            drain_queue()
 
         yield of_python
         return

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,15 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.labels import labels
 from rewriter.runtime import attach
 from rewriter.runtime.calls import Calls
-from rewriter.runtime.saved import saved_in
+from tables import options, row
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
 TABLE = [
-    {
-        "launch": 0,
-        "kernel": "k",
-        "kind": "cpp",
-        "repeats": False,
-        "before": [["in", "x"], ["inout", "y"]],
-        "after": [["in", "x"], ["inout", "y"], ["out", "z"]],
-    }
+    row(
+        before=[["in", "x"], ["inout", "y"]],
+        after=[["in", "x"], ["inout", "y"], ["out", "z"]],
+    )
 ]
-
-
-def options(*names: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "artifact": "w.py",
-        "sha256": "",
-        "version": "0",
-        "probes": list(names),
-        "when": None,
-        "format": "text",
-        "values": False,
-        **changes,
-    }
 
 
 @pytest.fixture
@@ -136,9 +118,8 @@ def test_the_last_calls_are_kept_and_never_one_that_is_open(dump: Path) -> None:
         call(recorder, number)
         over = range(max(0, number - 2), number)
         assert runs(dump) == {f"run{n}": n for n in (*over, number)}
-        saved_in(dump).drain()
-        assert list((dump / f"rank0/run{number}").rglob("*.pt"))
-    recorder._finish()  # type: ignore[union-attr]
+        assert all(list((dump / f"rank0/run{n}").rglob("*.pt")) for n in over)
+    recorder.end()
     assert runs(dump) == {"run4": 4, "run5": 5}
 
 
@@ -161,7 +142,7 @@ def test_two_wrappers_keep_their_own_last_calls(dump: Path) -> None:
         for recorder in pair:
             call(recorder, number)
     for recorder in pair:
-        recorder._finish()  # type: ignore[union-attr]
+        recorder.end()
     kept = [json.loads(path.read_text()) for path in dump.glob("rank0/run*/run.json")]
     assert sorted((one["label"], one["call"]) for one in kept) == [("backward", 3), ("forward", 3)]
 
@@ -325,14 +306,18 @@ def test_first(tmp_path: Path) -> None:
 
 
 def test_launches_outside_of_the_chosen_calls_cost_one_check(dump: Path) -> None:
-    """No lock, no event, no statistics."""
+    """Their values are not read."""
+
+    class Value:
+        def __repr__(self) -> str:
+            pytest.fail("it was read")
+
     recorder = attach(options("print", calls="5"), TABLE)
     recorder.begin()
-    guarded: Callable[..., None] = lambda *_: pytest.fail("a launch went further")  # noqa: E731
-    recorder.guarded = guarded  # type: ignore[union-attr,method-assign]
-    recorder.before(0, torch.ones(2), torch.ones(2))
-    recorder.after(0, torch.ones(2), torch.ones(2), torch.ones(2))
-    recorder.inputs(torch.ones(2))
+    recorder.before(0, Value(), Value())
+    recorder.after(0, Value(), Value(), Value())
+    recorder.inputs(Value())
+    recorder.end()
     assert not dump.exists()
 
 

@@ -1,5 +1,4 @@
-"""The measuring engine on the CPU, and its fallback: the same numbers, and those of exact
-arithmetic."""
+"""What the recorder measures on the CPU: statistics as of exact arithmetic, and fingerprints."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exact_statistics import adversarial
-from measurements import check_close, check_measurement, fingerprint, large
-from rewriter.runtime import engine, engine_library
+from measurements import check_measurement, large, measure
+from rewriter.runtime.tensors import fingerprint
 
 CASES = adversarial()
 
@@ -22,20 +21,14 @@ CASES = adversarial()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_engine_agrees_with_exact_arithmetic(name: str) -> None:
-    check_measurement(engine.measure([CASES[name]])[0], CASES[name])
+def test_measurements_agree_with_exact_arithmetic(name: str) -> None:
+    check_measurement(measure([CASES[name]])[0], CASES[name])
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_torch_operators_agree_with_the_engine(name: str) -> None:
-    tensor = CASES[name]
-    check_close(engine.measure_by_operators(tensor), engine.measure([tensor])[0])
-
-
-def test_large_tensors_agree_with_torch_operators() -> None:
+def test_large_tensors_agree_with_exact_arithmetic() -> None:
     tensors = large()
-    for found, tensor in zip(engine.measure(tensors), tensors, strict=True):
-        check_close(found, engine.measure_by_operators(tensor))
+    for found, tensor in zip(measure(tensors), tensors, strict=True):
+        check_measurement(found, tensor)
 
 
 def test_the_number_of_threads_does_not_matter() -> None:
@@ -45,7 +38,7 @@ def test_the_number_of_threads_does_not_matter() -> None:
         found = []
         for number in (1, 2, 5):
             torch.set_num_threads(number)
-            found.append(engine.measure(tensors))
+            found.append(measure(tensors))
     finally:
         torch.set_num_threads(threads)
     assert found[0] == found[1] == found[2]
@@ -55,26 +48,7 @@ def test_dtypes_without_numbers_have_a_fingerprint() -> None:
     data = torch.arange(100, dtype=torch.uint8)
     packed = data.view(torch.float4_e2m1fn_x2) if hasattr(torch, "float4_e2m1fn_x2") else None
     for tensor in filter(lambda tensor: tensor is not None, [packed, data.view(torch.bits8)]):
-        (found,) = engine.measure([tensor])
-        assert found.statistics is None
-        assert found.fingerprint == fingerprint(data)
-
-
-def test_what_has_no_elements_is_nothing() -> None:
-    freed = torch.zeros(10)
-    freed.untyped_storage().resize_(0)
-    assert engine.measure([torch.zeros(3, device="meta"), freed]) == [engine.NOTHING] * 2
-    (found,) = engine.measure([torch.zeros(0)])
-    assert found.statistics is not None
-    assert (found.statistics.numel, found.statistics.mean) == (0, None)
-
-
-def test_without_a_compiler_torch_operators_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensor = torch.tensor([1.0, 3.0, math.inf])
-    expected = engine.measure([tensor])
-    problem = engine_library.EngineUnavailable("no C++ compiler")
-    monkeypatch.setattr(engine, "load", lambda: problem)
-    assert engine.measure([tensor]) == expected
+        assert measure([tensor]) == [{"fingerprint": fingerprint(data)}]
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
@@ -137,9 +111,7 @@ def test_strides_do_not_matter(
     if expand:
         view = view.unsqueeze(1).expand(*view.shape[:1], 3, *view.shape[1:])
     copy = view.contiguous().clone()
-    (found,), (expected,) = engine.measure([view]), engine.measure([copy])
-    assert found == expected
-    assert engine.measure_by_operators(view).fingerprint == expected.fingerprint
+    assert measure([view]) == measure([copy])
 
 
 def test_the_fingerprint_of_version_1_stays() -> None:

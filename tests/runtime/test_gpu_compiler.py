@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.runtime import cpp_sources
+from rewriter.runtime.bundle import SOURCES, together
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.programs]  # the compiler: 20 seconds for each
 PLACES = ("nvidia.cuda_nvrtc", "nvidia.cu13")
@@ -48,11 +48,11 @@ def nvrtc() -> ctypes.CDLL:
 
 def compiled(nvrtc: ctypes.CDLL, target: str) -> tuple[bytes, str]:
     """The machine code, and what the assembler says of each kernel."""
-    text = (Path(cpp_sources.__file__).parent / "cpp/engine/gpu.h").read_text()
+    text = (SOURCES / "engine/gpu.h").read_text()
     declared = re.search(r"integers =\n((?: +\".*\"\n?)+);", text)
     assert declared is not None
     integers = "".join(re.findall(r'"(.*?)(?:\\n)?"', declared[1]))
-    source = f"{integers}\n{cpp_sources.together(cpp_sources.KERNEL)}"
+    source = f"{integers}\n{together(SOURCES / 'engine/kernel.h')}"
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     create = nvrtc.nvrtcCreateProgram
     assert create(ctypes.byref(program), source.encode(), b"measure.cu", 0, None, None) == 0

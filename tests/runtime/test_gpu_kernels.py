@@ -4,14 +4,12 @@ launch."""
 from __future__ import annotations
 
 import ctypes
-import json
 import math
-import os
 import random
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exact_statistics import adversarial
-from measurements import check_close, fingerprint, large
-from rewriter.runtime import engine, engine_library
-from rewriter.runtime.engine import Measurement, dtype_numbers
-from rewriter.runtime.event_queue import LAUNCH, EventQueue, PackedText
-from rewriter.runtime.memory import bands
+from layouts import Layouts
+from measurements import Measurement, check_close, large
+from rewriter.runtime import build
+from rewriter.runtime.bundle import SOURCES
 
 pytestmark = pytest.mark.programs  # the compiler: five seconds
-ENGINE = Path(engine_library.__file__).parent / "cpp"
 CASES = adversarial()
+Measure = Callable[[Sequence[torch.Tensor]], list[Measurement]]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +34,8 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The source of the GPU's kernels, for the host."""
     library = tmp_path_factory.mktemp("emulation") / "emulation.so"
     source = Path(__file__).parent / "engine/emulation.cpp"
-    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE)]
-    command = [engine_library.compiler(), *flags, source, "-o", library, "-ldl"]
+    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(SOURCES)]
+    command = [build.compiler(), *flags, source, "-o", library, "-ldl"]
     subprocess.run(command, check=True)
     functions = ctypes.CDLL(str(library))
     pointer, number = ctypes.c_void_p, ctypes.c_int
@@ -52,12 +49,24 @@ some_of = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.
 
 
 def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Measurement]:
-    group = engine._groups(tensors)[-1]
-    count = len(group.places)
-    room = ctypes.create_string_buffer(engine.MEASURED.size * count)
-    assert run(*group.pointers(), count, number, room) == count
-    rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
-    return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+    layouts = Layouts(tensors)
+    room = layouts.room()
+    assert run(*layouts.pointers(), len(tensors), number, room) == len(tensors)
+    return layouts.decode(room)
+
+
+def is_taken(emulation: ctypes.CDLL, tensor: torch.Tensor) -> bool:
+    """Whether the quick kernel measures this one."""
+    layouts = Layouts([tensor])
+    return emulation.emulate_quickly(*layouts.pointers(), 1, 0, layouts.room()) != -1
+
+
+@pytest.fixture(scope="module")
+def measure(emulation: ctypes.CDLL) -> Measure:
+    """What is measured on the CPU, which `test_engine.py` holds to exact arithmetic."""
+    return lambda tensors: emulate(
+        lambda *given: emulation.measure_here(*given[:3], given[4]), tensors, 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,6 @@ def test_the_kernel_of_the_gpu_fills_memory(
 
 def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> None:
     """As the engine does on the host: whole bands, and damage of all of it, at both ends."""
-    library = engine._library().functions
     memory = bytearray(b"ABCDEFGH" * 200)
     first = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
     pattern = bytes(b"ABCDEFGH"[(x - first) % 8] for x in range(8))
@@ -88,7 +96,7 @@ def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> N
         memory[at] ^= 1
     starts = [(4, 26, True), (30, 2, False), (600, 300, False), (601, 299, True), (1200, 9, False)]
     rows = [
-        bands.band(first + start, size, pattern, place, before=before, item=item)
+        band(first + start, size, pattern, place, before=before, item=item)
         for place, (start, size, before, item) in enumerate(
             ((*row, item) for item in (1, 4, 16) for row in starts), 1
         )
@@ -96,12 +104,46 @@ def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> N
     table, size = b"".join(rows), 32 * 4096
     here, there = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
     emulation.emulate_comparing(table, len(rows), ctypes.c_uint64(5), there)
-    damage = library.inductor_rewriter_damage(-1)
-    assert library.inductor_rewriter_compare(-1, table, len(rows), 5, None) == 9
-    ctypes.memmove(here, damage, size)
-    ctypes.memset(damage, 0, size)
+    assert emulation.compare_here(table, len(rows), ctypes.c_uint64(5), here) == 9
     assert there.raw[:8] == (5).to_bytes(8, "little")
     assert here.raw[32:] == there.raw[32:]
+
+
+def band(address: int, size: int, pattern: bytes, place: int, *, before: bool, item: int) -> bytes:
+    """A `Band` of cpp/engine/bands.h."""
+    word = int.from_bytes(pattern, "little")
+    return struct.pack("=QQIHBB", address, word, size, place, before, item)
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("start", [0, 2, 5])
+def test_damage(before: bool, item: int, start: int, emulation: ctypes.CDLL) -> None:
+    """The nearest damage to the buffer, with the element there, after the launch that did it."""
+    drawer = random.Random(repr((before, item, start)))
+    memory = bytearray(b"ABCDEFGH" * 66)
+    first = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    begin = -first % 8 + start
+    pattern = bytes(b"ABCDEFGH"[(x - first) % 8] for x in range(8))
+    row = band(first + begin, 500, pattern, 1, before=before, item=item)
+    nearer = sorted({0, 1, item, drawer.randrange(20, 480)}, reverse=True)
+    for damaged, nearest in enumerate(nearer, 1):
+        damage = ctypes.create_string_buffer(2 * 32)
+
+        def compare(launch: int, damage: Any = damage) -> int:
+            return int(emulation.compare_here(row, 1, ctypes.c_uint64(launch), damage))
+
+        if damaged == 1:
+            assert compare(3) == 0
+            assert damage.raw == bytes(64)
+        memory[begin + (499 - nearest if before else nearest)] ^= 255
+        assert [compare(7), compare(9)] == [1, 0]
+        launch, distance, count, element = struct.unpack("=QQQ8s", damage.raw[32:])
+        assert (launch, distance) == (7, nearest // item)
+        # Elements are counted, whichever of their bytes differ from the pattern.
+        assert count == len({one // item for one in nearer[:damaged]})
+        where = begin + (500 - (distance + 1) * item if before else distance * item)
+        assert element[: min(item, 8)] == memory[where : where + min(item, 8)]
 
 
 STEP = struct.Struct("=Q QQIHBB QQQ")  # MemoryStep: a launch, a band, and what is filled
@@ -123,7 +165,6 @@ def test_lines_about_memory_that_wait_do_what_they_do_one_by_one(
 ) -> None:
     """The kernel goes over the blocks that fill before those that compare, and the last part is not
     the last one that is written: what overlaps has to be done before."""
-    library = engine._library().functions
     both = [ctypes.create_string_buffer(ROOM + 8) for _ in range(2)]
     starts = [-(-ctypes.addressof(one) // 8) * 8 for one in both]
     words = [
@@ -132,7 +173,7 @@ def test_lines_about_memory_that_wait_do_what_they_do_one_by_one(
     packed, tables = b"", []
     for launch, first, size, which in steps:
         rows = [
-            bands.band(
+            band(
                 start + first,
                 size,
                 words[which].to_bytes(8, "little"),
@@ -146,18 +187,16 @@ def test_lines_about_memory_that_wait_do_what_they_do_one_by_one(
         part = struct.pack("=QQQ", starts[1] + first, size, words[which])
         packed += struct.pack("=Q", launch) + rows[1] + part
     assert len(packed) == STEP.size * len(steps)
-    damage = library.inductor_rewriter_damage(-1)
-    ctypes.memset(damage, 0, 32 * 4)
+    damage = ctypes.create_string_buffer(32 * 4)
     for (launch, first, size, which), table in zip(steps, tables, strict=True):
         if launch:
-            library.inductor_rewriter_compare(-1, table, 1, launch, None)
+            emulation.compare_here(table, 1, ctypes.c_uint64(launch), damage)
         else:
             word = words[which].to_bytes(8, "little") * 6
             ctypes.memmove(starts[0] + first, word[first % 8 :], size)
     there = ctypes.create_string_buffer(32 * 4096)
     launches = emulation.emulate_work(packed, len(steps), there)
-    here = ctypes.string_at(damage, 32 * 4)
-    ctypes.memset(damage, 0, 32 * 4)
+    here = damage.raw
     assert launches <= len(steps)
     assert ctypes.string_at(starts[1], ROOM) == ctypes.string_at(starts[0], ROOM)
     assert there.raw[32:128] == here[32:]
@@ -168,8 +207,8 @@ def test_lines_about_memory_behind_a_launch_take_one_launch_of_the_kernel(
 ) -> None:
     memory = ctypes.create_string_buffer(1000)
     start, word = ctypes.addressof(memory), 0
-    band = bands.band(start, 64, bytes(8), 1, before=True, item=4)
-    rows = [struct.pack("=Q", 7) + band + bytes(24)]
+    first = band(start, 64, bytes(8), 1, before=True, item=4)
+    rows = [struct.pack("=Q", 7) + first + bytes(24)]
     for at in (100, 300, 500):  # given up, and allocated with a band
         rows.append(struct.pack("=Q", 0) + bytes(24) + struct.pack("=QQQ", start + at, 100, word))
     damage = ctypes.create_string_buffer(32 * 4)
@@ -179,13 +218,13 @@ def test_lines_about_memory_behind_a_launch_take_one_launch_of_the_kernel(
 
 
 @some_of
-def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
+def test_the_kernel_of_the_gpu_agrees_with_the_engine(
+    emulation: ctypes.CDLL, step: int, measure: Measure
+) -> None:
     tensors = [*CASES.values(), *large()][::step]
     for start in range(0, len(tensors), 16):
         some = tensors[start : start + 16]
-        for found, expected in zip(
-            emulate(emulation.emulate, some, 3), engine.measure(some), strict=True
-        ):
+        for found, expected in zip(emulate(emulation.emulate, some, 3), measure(some), strict=True):
             check_close(found, expected)
 
 
@@ -217,21 +256,22 @@ def quick() -> Iterator[torch.Tensor]:
 
 
 @some_of
-def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
+def test_the_quick_kernel_agrees_with_the_engine(
+    emulation: ctypes.CDLL, step: int, measure: Measure
+) -> None:
     tensors = list(quick())[::step]
     for start in range(0, len(tensors), 6):
         some = tensors[start : start + 6]
         found = emulate(emulation.emulate_quickly, some, 0)
-        for mine, expected in zip(found, engine.measure(some), strict=True):
+        for mine, expected in zip(found, measure(some), strict=True):
             check_close(mine, expected)
 
 
 def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
     some = [torch.randn(30_000), torch.randn(100), torch.randn(50_000).bfloat16()]
     for late in (1, 2, 3):
-        group = engine._groups(some)[-1]
-        room = ctypes.create_string_buffer(engine.MEASURED.size * 3)
-        assert emulation.emulate_quickly(*group.pointers(), 3, late, room) == 3 - late
+        layouts = Layouts(some)
+        assert emulation.emulate_quickly(*layouts.pointers(), 3, late, layouts.room()) == 3 - late
 
 
 @settings(max_examples=12, deadline=None)
@@ -249,6 +289,7 @@ def test_the_quick_kernel_takes_rows_of_whole_vectors(
     dtype: torch.dtype,
     offset: int,
     expand: bool,
+    measure: Measure,
 ) -> None:
     """Whatever strides are, and wherever the tensor begins: that rows are whole is enough."""
     dims = list(range(len(shape)))
@@ -257,13 +298,11 @@ def test_the_quick_kernel_takes_rows_of_whole_vectors(
     tensor = values.view(shape).permute(dims)
     if expand:
         tensor = tensor[..., 0:7:5].unsqueeze(-1).expand(*tensor.shape[:-1], -1, 16)
-    rows = ctypes.create_string_buffer(engine.MEASURED.size)
-    group = engine._groups([tensor])[-1]
-    if emulation.emulate_quickly(*group.pointers(), 1, 0, rows) == -1:
+    if not is_taken(emulation, tensor):
         assert tensor.shape[-1] % (16 // dtype.itemsize)
         return
     (found,) = emulate(emulation.emulate_quickly, [tensor], 0)
-    check_close(found, engine.measure([tensor])[0])
+    check_close(found, measure([tensor])[0])
 
 
 def transposed() -> Iterator[torch.Tensor]:
@@ -283,12 +322,14 @@ def transposed() -> Iterator[torch.Tensor]:
 
 
 @some_of
-def test_the_quick_kernel_measures_transposed_matrices(emulation: ctypes.CDLL, step: int) -> None:
+def test_the_quick_kernel_measures_transposed_matrices(
+    emulation: ctypes.CDLL, step: int, measure: Measure
+) -> None:
     tensors = list(transposed())[::step]
     for start in range(0, len(tensors), 6):
         some = tensors[start : start + 6]
         found = emulate(emulation.emulate_quickly, some, 0)
-        for mine, expected in zip(found, engine.measure(some), strict=True):
+        for mine, expected in zip(found, measure(some), strict=True):
             check_close(mine, expected)
 
 
@@ -298,9 +339,7 @@ def test_what_the_quick_kernel_leaves_to_the_other(emulation: ctypes.CDLL) -> No
     dims = torch.ones(2, 3, 2, 3, 9).permute(4, 2, 0, 3, 1)
     short = (ones[:, :3], ones[:3].t(), many[1:], dims)
     for tensor in (*short, many.double(), many.int()):
-        group = engine._groups([tensor])[-1]
-        room = ctypes.create_string_buffer(engine.MEASURED.size)
-        assert emulation.emulate_quickly(*group.pointers(), 1, 0, room) == -1
+        assert not is_taken(emulation, tensor)
 
 
 def few() -> Iterator[torch.Tensor]:
@@ -316,12 +355,12 @@ def few() -> Iterator[torch.Tensor]:
     yield torch.tensor([[True], [False]])
 
 
-def test_few_elements_come_in_their_row(emulation: ctypes.CDLL) -> None:
+def test_few_elements_come_in_their_row(emulation: ctypes.CDLL, measure: Measure) -> None:
     tensors = list(few())
     for start in range(0, len(tensors), 6):
         some = [*tensors[start : start + 6], torch.randn(70_000)]
         found = emulate(emulation.emulate_quickly, some, 0)
-        for mine, expected in zip(found, engine.measure(some), strict=True):
+        for mine, expected in zip(found, measure(some), strict=True):
             assert mine == expected or check_close(mine, expected) is None
 
 
@@ -335,10 +374,12 @@ class Device:
     """The GPU of the emulation."""
 
     functions: ctypes.CDLL
+    kept: list[Layouts] = field(default_factory=list)  # of what is not measured at once
 
     def measure(self, tensors: Sequence[torch.Tensor], when: int, stream: int = 0) -> int:
-        group = engine._groups(tensors)[-1]
-        first = self.functions.device_measure(*group.pointers(), len(tensors), stream, when)
+        layouts = Layouts(tensors)
+        self.kept.append(layouts)
+        first = self.functions.device_measure(*layouts.pointers(), len(tensors), stream, when)
         assert isinstance(first, int)
         return first
 
@@ -346,12 +387,11 @@ class Device:
         self, first: int, tensors: Sequence[torch.Tensor], waited: int = 0
     ) -> list[Measurement] | None:
         """None where some did not come."""
-        group = engine._groups(tensors)[-1]
-        room = ctypes.create_string_buffer(engine.MEASURED.size * len(tensors))
+        layouts = Layouts(tensors)
+        room = layouts.room()
         if self.functions.device_read(first, len(tensors), waited, room) < len(tensors):
             return None
-        rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
-        return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+        return layouts.decode(room)
 
     def launches(self) -> tuple[int, ...]:
         return self._counts()[:2]
@@ -391,10 +431,10 @@ def device(emulation: ctypes.CDLL) -> Iterator[Device]:
 PATIENCE = 10**6  # nanoseconds: Gpu::patience
 
 
-def test_what_may_wait_is_measured_with_the_next(device: Device) -> None:
+def test_what_may_wait_is_measured_with_the_next(device: Device, measure: Measure) -> None:
     before = device.launches()
     first, second = [torch.randn(300)], [torch.randn(40, 40), torch.tensor(3)]
-    expected = engine.measure(first), engine.measure(second)
+    expected = measure(first), measure(second)
     rows = device.measure(first, TOGETHER), device.measure(second, SOON)
     # Whoever comes later does not change what is known of these.
     first[0].fill_(0)
@@ -411,7 +451,7 @@ def test_what_may_wait_is_measured_with_the_next(device: Device) -> None:
     [([60, 30], 1), ([60, 45, 10], 2), ([110, 10], 2), ([30, 30, 30, 30, 30], 2)],
 )
 def test_what_waits_is_no_more_than_caches_hold(
-    device: Device, sizes: list[int], launches: int
+    device: Device, sizes: list[int], launches: int, measure: Measure
 ) -> None:
     """Sizes are hundredths of a MiB, of which one does not wait in the emulation."""
     before = device.launches()
@@ -421,11 +461,13 @@ def test_what_waits_is_no_more_than_caches_hold(
     for first, some in zip(rows, several, strict=True):
         found = device.read(first, some)
         assert found is not None
-        list(map(check_close, found, engine.measure(some)))
+        list(map(check_close, found, measure(some)))
     assert device.launches() == (before[0] + launches, before[1])
 
 
-def test_a_tensor_that_is_measured_with_others_is_not_quartered(device: Device) -> None:
+def test_a_tensor_that_is_measured_with_others_is_not_quartered(
+    device: Device, measure: Measure
+) -> None:
     some = [torch.randn(36 << 15).bfloat16()]  # 36 tiles, each of 64 KiB
     found = []
     for when, blocks in ((SOON, 144), (TOGETHER, 36)):
@@ -435,7 +477,7 @@ def test_a_tensor_that_is_measured_with_others_is_not_quartered(device: Device) 
         measured = device.read(first, some)
         assert measured is not None
         found += measured
-    (expected,) = engine.measure(some)
+    (expected,) = measure(some)
     for mine in found:
         check_close(mine, expected)
 
@@ -452,7 +494,9 @@ def test_what_waits_is_measured_for_who_asks_for_it(device: Device) -> None:
     assert device.read(first, some) is not None
 
 
-def test_who_waited_for_one_row_has_all_that_were_merged_with_it(device: Device) -> None:
+def test_who_waited_for_one_row_has_all_that_were_merged_with_it(
+    device: Device, measure: Measure
+) -> None:
     """A millisecond for each would leave a recorder far behind the device."""
     many = [[torch.randn(1000)] for _ in range(3)]
     issued = [device.measure(some, SOON) for some in many]
@@ -461,14 +505,14 @@ def test_who_waited_for_one_row_has_all_that_were_merged_with_it(device: Device)
     for first, some in zip(issued, many, strict=True):
         found = device.read(first, some)
         assert found is not None
-        list(map(check_close, found, engine.measure(some)))
+        list(map(check_close, found, measure(some)))
     after = [torch.randn(1000)]
     assert device.read(device.measure(after, SOON), after) is None
 
 
-def test_memory_is_filled_behind_measuring_by_one_launch(device: Device) -> None:
+def test_memory_is_filled_behind_measuring_by_one_launch(device: Device, measure: Measure) -> None:
     some = [torch.randn(40_000), torch.randn(3, 5), torch.randn(700).half()]
-    expected = engine.measure(some)
+    expected = measure(some)
     before, of_memory = device.launches(), device.of_memory()
     for _ in range(2):  # blocks are counted on from launch to launch
         first = device.measure(some, TOGETHER)
@@ -483,7 +527,7 @@ def test_memory_is_filled_behind_measuring_by_one_launch(device: Device) -> None
     assert found is not None
     list(map(check_close, found[1:], expected[1:]))  # the other one is what was filled before
     other = [torch.randn(40_000)]
-    right = engine.measure(other)
+    right = measure(other)
     first = device.measure(other, TOGETHER)
     device.fill(other[0])
     device.functions.device_merge()
@@ -492,9 +536,11 @@ def test_memory_is_filled_behind_measuring_by_one_launch(device: Device) -> None
     check_close(found[0], right[0])
 
 
-def test_what_waits_on_another_stream_is_measured_before_memory_is_filled(device: Device) -> None:
+def test_what_waits_on_another_stream_is_measured_before_memory_is_filled(
+    device: Device, measure: Measure
+) -> None:
     some = [torch.randn(3000)]
-    expected = engine.measure(some)
+    expected = measure(some)
     before, of_memory = device.launches(), device.of_memory()
     first = device.measure(some, TOGETHER, stream=1)
     device.fill(some[0], stream=2)
@@ -517,7 +563,7 @@ def test_another_stream_or_kernel_does_not_wait(device: Device, when: int) -> No
     assert device.launches()[0] == before[0] + 1
 
 
-def test_more_than_a_launch_takes_are_several(device: Device) -> None:
+def test_more_than_a_launch_takes_are_several(device: Device, measure: Measure) -> None:
     many = [torch.randn(60 + i) for i in range(30)]
     many[17] = torch.randn(4200).double()
     many[20] = torch.tensor([1, 2])
@@ -526,7 +572,7 @@ def test_more_than_a_launch_takes_are_several(device: Device) -> None:
     device.functions.device_merge()
     found = device.read(first, many)
     assert found is not None
-    for mine, right in zip(found, engine.measure(many), strict=True):
+    for mine, right in zip(found, measure(many), strict=True):
         assert mine == right or check_close(mine, right) is None
     # Twelve at a time, of which the second dozen has one that the quick kernel does not take.
     assert device.launches() == (before[0] + 2, before[1] + 1)
@@ -546,7 +592,7 @@ def test_a_launch_that_fails_takes_no_other_row(device: Device) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(
+    steps=st.lists(
         st.tuples(
             st.lists(st.sampled_from([0, 1, 30, 3000, 17_000]), min_size=1, max_size=14),
             st.sampled_from([SOON, TOGETHER, TOGETHER]),
@@ -556,7 +602,7 @@ def test_a_launch_that_fails_takes_no_other_row(device: Device) -> None:
     )
 )
 def test_all_that_is_measured_comes(
-    emulation: ctypes.CDLL, steps: list[tuple[list[int], int, int]]
+    emulation: ctypes.CDLL, steps: list[tuple[list[int], int, int]], measure: Measure
 ) -> None:
     pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
     emulation.device_measure.argtypes = [pointer, pointer, number, number, number]
@@ -571,33 +617,4 @@ def test_all_that_is_measured_comes(
     for first, tensors in issued:
         found = device.read(first, tensors)
         assert found is not None
-        list(map(check_close, found, engine.measure(tensors)))
-
-
-FINGERPRINTS, TOGETHER_FLAG = 4, 64  # of Plan, in engine/plan.h
-
-
-def test_what_waits_is_measured_before_what_comes_on_another_device(
-    emulation: ctypes.CDLL, tmp_path: Path
-) -> None:
-    """A launch on the CPU has no measuring of the GPU behind it: the next one may write there."""
-    emulation.device_for_library()
-    queue = EventQueue(emulation)
-    there, here = torch.randn(300), torch.randn(300)
-    expected = fingerprint(there), fingerprint(here)
-    with (tmp_path / "rows").open("wb") as file:
-        call = queue.open(-1, os.dup(file.fileno()), is_prompt=False, start=b"")
-        for launch, (tensor, device) in enumerate([(there, 0), (here, -1)]):
-            packed = PackedText().number(launch, 2, FINGERPRINTS | TOGETHER_FLAG * (device == 0))
-            packed.text("", "", f'{{"launch": {launch}').number(1).number(1, 0, 0)
-            packed.text("buf", "", "").number(dtype_numbers()[tensor.dtype], device)
-            packed.number(300, 1, 300, 1)
-            plan = queue.plan(packed.bytes())
-            row = struct.pack(f"{LAUNCH}q", call, plan, 0, 0, tensor.data_ptr())
-            assert queue.launch(row) == 1
-        there.zero_()
-        queue.drain()
-        queue.close(call)
-        queue.drain()
-    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
-    assert tuple(row["fingerprint"] for row in rows) == expected
+        list(map(check_close, found, measure(tensors)))

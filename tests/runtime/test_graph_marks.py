@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -19,10 +19,13 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import graph_marks as reading
-from rewriter.instrumentation.bundle import SOURCES
-from rewriter.runtime.graph_marks import FOLDER, GraphMarks
+from rewriter.runtime.bundle import SOURCES
 
-pytestmark = pytest.mark.skipif(not os.path.isdir(FOLDER), reason="no shared memory here")
+FOLDER = "/dev/shm"
+pytestmark = [
+    pytest.mark.programs,
+    pytest.mark.skipif(not os.path.isdir(FOLDER), reason="no shared memory here"),
+]
 
 X, OUT = dumps.value("x"), dumps.value("buf0", "out")
 FAULT = ExitStatus(1, message="AcceleratorError: CUDA error: an illegal memory access")
@@ -50,57 +53,6 @@ class Graph:
         for address, value in self.writes[:most]:
             ctypes.c_uint32.from_address(address).value = value
         self.is_faulty = most is not None
-
-
-class Directory:
-    """That of a call, without the engine that saves values."""
-
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self._events = path / "events.jsonl"
-
-    def note(self, event: Any, facts: dict[str, Any]) -> None:
-        from rewriter.runtime.rows import note_row
-
-        with self._events.open("a") as file:
-            file.write(note_row(event, facts))
-
-
-class Marks(Protocol):
-    """The marks of one process, whichever runtime leaves them."""
-
-    memory: str
-
-    def leave(self, launch: int, *, is_over: bool, stream: int) -> bool: ...
-
-    def finish(self) -> None: ...
-
-
-def _call(dump: Path) -> Any:
-    from rewriter.runtime.running_call import RunningCall
-
-    return RunningCall(0, Directory(dump / "rank0/run0"))  # type: ignore[arg-type]
-
-
-def _event(call: Any, launch: int, *, is_over: bool) -> Any:
-    from rewriter.runtime.event import ProbedLaunch
-
-    about = ProbedLaunch(launch, f"triton_{launch}", "triton", False, {})
-    return call.event(about, "after" if is_over else "before")
-
-
-class PythonMarks:
-    def __init__(self, dump: Path, graph: Graph) -> None:
-        self._marks = GraphMarks(dump, graph)
-        self._call = _call(dump)
-        self.memory = self._marks._path
-
-    def leave(self, launch: int, *, is_over: bool, stream: int) -> bool:
-        event = _event(self._call, launch, is_over=is_over)
-        return self._marks.leave(event, self._call, stream)
-
-    def finish(self) -> None:
-        self._marks._finish()
 
 
 CPP = r"""
@@ -133,10 +85,11 @@ void test_finish(void* marks) { delete static_cast<GraphMarks*>(marks); }
 _ON_WRITE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_uint32)
 
 
-class CppMarks:
+class Marks:
+    """The marks of one process."""
+
     def __init__(self, library: ctypes.CDLL, dump: Path, graph: Graph) -> None:
-        self._library = library
-        self._call = _call(dump)
+        self._library, self._dump = library, dump
         self._on_write = _ON_WRITE(graph.write)
         self._marks: int = library.test_make(
             os.fsencode(dump), self._on_write, graph.register(0, 0)
@@ -147,7 +100,10 @@ class CppMarks:
             self.memory = json.loads(path.read_text().splitlines()[0])["memory"]
 
     def leave(self, launch: int, *, is_over: bool, stream: int) -> bool:
-        self._call.note(_event(self._call, launch, is_over=is_over), {"captured": True})
+        phase = "after" if is_over else "before"
+        row = {"launch": launch, "phase": phase, "kernel": f"triton_{launch}", "captured": True}
+        with (self._dump / "rank0/run0/events.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
         return bool(self._library.test_leave(self._marks, b"rank0/run0", stream, launch, is_over))
 
     def finish(self) -> None:
@@ -175,11 +131,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 Make = Callable[[Path, Graph], Marks]
 
 
-@pytest.fixture(params=["python", pytest.param("cpp", marks=pytest.mark.programs)])
-def make(request: pytest.FixtureRequest) -> Make:
-    if request.param == "python":
-        return PythonMarks
-    return partial(CppMarks, request.getfixturevalue("library"))
+@pytest.fixture
+def make(library: ctypes.CDLL) -> Make:
+    return partial(Marks, library)
 
 
 def _capture(make: Make, dump: Path, launches: int, *, streams: int = 1) -> tuple[Marks, Graph]:
@@ -311,15 +265,13 @@ def test_a_dump_names_no_other_file(tmp_path: Path, memory: object) -> None:
     reading.keep(tmp_path)
 
 
-@pytest.mark.programs
 def test_memory_that_cannot_be_registered(library: ctypes.CDLL, tmp_path: Path) -> None:
     class Refuses(Graph):
         def register(self, address: int, size: int) -> bool:
             return False
 
     before = set(os.listdir(FOLDER))
-    assert not GraphMarks(tmp_path, Refuses()).works
-    assert not CppMarks(library, tmp_path, Refuses()).works
+    assert not Marks(library, tmp_path, Refuses()).works
     assert set(os.listdir(FOLDER)) <= before
     assert reading.read(tmp_path) == ()
 

@@ -1,7 +1,8 @@
-"""The probe `record`: what a process leaves that dies, in the same bytes from both languages."""
+"""The probe `record`: what a process leaves that dies."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import math
@@ -10,6 +11,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -34,38 +36,58 @@ from rewriter.execution import control
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.instrumentation.select import select
 from rewriter.runtime import attach, flight
-from rewriter.runtime.engine_library import EngineUnavailable, load
-from rewriter.runtime.flight import NativeRing, PythonRing
+from rings import VALUE, Ring, build
+from tables import options, row
 
 WRAPPER = str(
     Path(__file__).parents[2] / "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"
 )
 TABLE = [
-    {
-        "launch": index,
-        "kernel": kernel,
-        "kind": "cpp",
-        "scope": "call",
-        "line": 10 + index,
-        "source_nodes": [],
-        "origins": [],
-        "repeats": False,
-        "before": [],
-        "after": [["out", "x"]],
-    }
+    row(index, kernel, before=[], after=[["out", "x"]])
     for index, kernel in enumerate(("addmm", "cpp_fused_softmax", "mm"))
 ]
-OPTIONS: dict[str, Any] = {
-    "artifact": "w.py",
-    "sha256": "",
-    "version": "0",
-    "probes": ["record"],
-    "when": None,
-    "format": "text",
-    "values": False,
-    "label": "",
-    "args": "written",
-}
+OPTIONS = options("record", label="", args="written")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return build(tmp_path_factory.mktemp("rings"))
+
+
+@pytest.fixture
+def ring(library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ring:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    return Ring(library, tmp_path)
+
+
+@pytest.fixture
+def died(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """The ring of a process that is gone; of these calls one was in a launch."""
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+
+    def make(
+        folder: Path, *, calls: int = 1, is_left: int | None = None, has_ended: bool = False
+    ) -> Path:
+        (folder / "record/tables").mkdir(parents=True, exist_ok=True)
+        before = {*folder.glob("record/*/ring")}
+        if not (child := os.fork()):
+            ring = Ring(library, folder)
+            for number in range(calls):
+                packed = ring.start(number, 1)
+                slot = ring.enter(packed)
+                if number == is_left:
+                    flight.BEGAN.pack_into(ring.memory, slot + flight.BEGAN_AT, 1, 0, 0)
+                    # Calls that follow are another thread's.
+                    struct.pack_into("<Q", ring.memory, slot, 4711)
+                ring.rows(packed, b'{"launch": 0, "phase": "after", "kernel": "k"}\n')
+            if has_ended:
+                ring.finish()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        (made,) = {*folder.glob("record/*/ring")} - before
+        return made
+
+    return make
 
 
 def call(probed: Any, *, fail: Callable[[], object] = lambda: None, has_marks: bool = True) -> None:
@@ -173,83 +195,27 @@ def test_a_process_that_ends_leaves_what_hash_leaves(
     assert list((tmp_path / "record").glob("record/*/ring"))
 
 
-def rings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[NativeRing, PythonRing]:
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    library = load()
-    assert not isinstance(library, EngineUnavailable)
-    return NativeRing(str(folder), 3, library.functions), _python(folder / "python", 3)
+def test_the_ring_stays_within_its_bounds_while_it_is_read(ring: Ring) -> None:
+    """100,000 records by two threads: the file stays as long, the latest rows are there, and a
+    reader meanwhile gets whole rows of each call in order."""
+    size, count = ring.path.stat().st_size, 50_000
 
+    def write() -> None:
+        packed = ring.start(threading.get_native_id(), 1)
+        for number in range(count):
+            ring.rows(packed, b'{"n": %d}\n' % number)
 
-def _python(folder: Path, rank: int) -> PythonRing:
-    folder.mkdir()
-    return PythonRing(str(folder), rank)
-
-
-def test_both_languages_write_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whole files, around the end of the ring several times, less what clocks say."""
-    files = []
-    for ring in rings(tmp_path, monkeypatch):
-        monkeypatch.setattr(flight.time, "monotonic_ns", lambda: 0)
-        for number in range(40):
-            packed = ring.start(number, 77)
-            slot = ring.enter(packed)
-            flight.BEGAN.pack_into(ring.memory, slot + flight.BEGAN_AT, 5, number, 0)
-            for size in (0, 1, 7, 8, 333, 5000, 40_000):
-                ring.rows(packed, b"".join(b"%0*d\n" % (99, x) for x in range(size // 100)))
-                ring.rows(packed, b"x" * (size % 100) + b"\n")
-            ring.end(packed)
-        ring.finish(b"Error: no")
-        files.append(without_times(bytearray(Path(ring.path).read_bytes())))
-    assert files[0] == files[1]
-
-
-def without_times(data: bytearray) -> bytes:
-    fields = list(flight.HEADER.unpack_from(data))
-    capacity, head, tail = fields[2:5]
-    assert head > 3 * capacity >= 3 * (head - tail)
-    flight.HEADER.pack_into(data, 0, *fields[:-2], 0, 0)
-    slot = list(flight.SLOT.unpack_from(data, flight.HEADER_BYTES))
-    slot[4] = slot[7] = 0
-    flight.SLOT.pack_into(data, flight.HEADER_BYTES, *slot)
-    at = flight.DATA_AT
-    while tail < head:
-        (size,) = flight._HALF.unpack_from(data, at + tail % capacity)
-        for byte in range(32, 40):
-            data[at + (tail + byte) % capacity] = 0
-        tail += size
-    # What is older is half overwritten.
-    live = [data[at + place % capacity] for place in range(fields[4], head)]
-    return bytes(data[:at]) + bytes(live)
-
-
-def test_the_ring_stays_within_its_bounds_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """110,000 records by two threads, in both languages: the file stays as long, the latest rows
-    are there, and a reader meanwhile gets whole rows of each call in order."""
-    for ring in rings(tmp_path, monkeypatch):
-        path = Path(ring.path)
-        size, count = path.stat().st_size, 50_000 if isinstance(ring, NativeRing) else 5_000
-
-        def write(ring: NativeRing | PythonRing = ring, count: int = count) -> None:
-            packed = ring.start(threading.get_native_id(), 1)
-            for number in range(count):
-                ring.rows(packed, b'{"n": %d}\n' % number)
-
-        threads = [threading.Thread(target=write) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        readings = 0
-        while any(thread.is_alive() for thread in threads) or not readings:
-            check(path)
-            readings += 1
-        for thread in threads:
-            thread.join()
-        last = check(path)
-        assert max(numbers[-1] for numbers in last) == count - 1
-        assert path.stat().st_size == size == flight.DATA_AT + (64 << 10)
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    readings = 0
+    while any(thread.is_alive() for thread in threads) or not readings:
+        check(ring.path)
+        readings += 1
+    for thread in threads:
+        thread.join()
+    assert max(numbers[-1] for numbers in check(ring.path)) == count - 1
+    assert ring.path.stat().st_size == size == flight.DATA_AT + (64 << 10)
 
 
 def check(path: Path) -> list[list[int]]:
@@ -263,13 +229,10 @@ def check(path: Path) -> list[list[int]]:
     return result
 
 
-def test_a_damaged_ring_is_read_as_far_as_it_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ring = rings(tmp_path, monkeypatch)[1]
+def test_a_damaged_ring_is_read_as_far_as_it_goes(ring: Ring, tmp_path: Path) -> None:
     packed = ring.start(0, 1)
     ring.rows(packed, b"{}\n")
-    data = bytearray(Path(ring.path).read_bytes())
+    data = bytearray(ring.path.read_bytes())
     for change in (
         lambda d: d[:100],
         lambda d: b"",
@@ -289,35 +252,14 @@ def test_a_damaged_ring_is_read_as_far_as_it_goes(
     assert [one.rows for one in found.calls] == [[]]
 
 
-def _died(
-    folder: Path, *, calls: int = 1, is_left: int | None = None, has_ended: bool = False
-) -> Path:
-    """The ring of a process that is gone; of these calls one was in a launch."""
-    folder.mkdir(exist_ok=True)
-    ring = PythonRing(str(folder), 0)
-    for number in range(calls):
-        packed = ring.start(number, 1)
-        slot = ring.enter(packed)
-        if number == is_left:
-            flight.BEGAN.pack_into(ring.memory, slot + flight.BEGAN_AT, 1, 0, 0)
-            # Calls that follow are another thread's.
-            flight._WORD.pack_into(ring.memory, slot, 4711)
-        ring.rows(packed, b'{"launch": 0, "phase": "after", "kernel": "k"}\n')
-    if has_ended:
-        ring.finish(b"")
-    ring.memory.close()
-    os.close(ring._locked)
-    ring._locked = -1
-    (folder / "record/tables").mkdir(exist_ok=True)
-    return Path(ring.path)
-
-
 def test_a_ring_that_cannot_be_read_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    died: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Another version may read it, or who has all of it."""
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    ring = _died(tmp_path / "dump")
+    ring = died(tmp_path / "dump")
     whole = ring.read_bytes()
     for data in (whole[:-1], whole[:100], b"", whole[:8] + b"\2" + whole[9:]):
         ring.write_bytes(data)
@@ -330,10 +272,11 @@ def test_a_ring_that_cannot_be_read_stays(
     assert len(open_dump(tmp_path / "dump").runs) == 1
 
 
-def test_what_is_no_ring_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+def test_what_is_no_ring_is_none(
+    died: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, make in enumerate((Path.mkdir, os.mkfifo)):
-        ring = _died(tmp_path / f"dump{number}")
+        ring = died(tmp_path / f"dump{number}")
         ring.unlink()
         make(ring)
         with pytest.raises(RewriterError) as caught:
@@ -353,39 +296,25 @@ def test_what_is_no_ring_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_table_that_is_none_says_nothing(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    died: Callable[..., Path], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    _died(tmp_path / "dump")
+    died(tmp_path / "dump")
     (tmp_path / "dump/record/tables/0000000000000001.json").write_text(text)
     (run,) = open_dump(tmp_path / "dump").runs
     assert [str(step) for step in run.steps] == ["#0"]
     assert not run.facts.launches
 
 
-def test_moments_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+def test_moments_that_are_none(
+    died: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, wall in enumerate((0, (1 << 64) - 1)):
-        ring = _died(tmp_path / f"dump{number}")
+        ring = died(tmp_path / f"dump{number}")
         data = bytearray(ring.read_bytes())
         fields = [*flight.HEADER.unpack_from(data)][:-2]
         flight.HEADER.pack_into(data, 0, *fields, wall, 1 << 63)
         ring.write_bytes(data)
         assert len(open_dump(tmp_path / f"dump{number}").runs) == 1
-
-
-def test_a_disk_without_room_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    for _ in range(3):
-        with pytest.raises(OSError, match="No space left"):
-            PythonRing(str(tmp_path), 0)
-    assert not [x for x in tmp_path.rglob("*") if x.is_file()]
-    assert len(list(tmp_path.glob("record/*"))) == 1
 
 
 FORKS = """
@@ -404,15 +333,11 @@ time.sleep(60)
 
 @pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize("has_library", [True, False], ids=["engine", "Python alone"])
 def test_a_fork_does_not_look_like_the_process(
-    has_library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parent is killed while its child lives, which calls the model, too."""
     monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    if not has_library:
-        monkeypatch.setenv("CXX", "/nonexistent")
-        monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "no library"))
     program = FORKS.format(tests=str(Path(__file__).parent))
     dump = tmp_path / "dump"
     process = subprocess.Popen(
@@ -465,36 +390,35 @@ def test_a_disk_that_is_full_is_tried_once(
         assert line.endswith("File too large; nothing is recorded, and the model runs on")
 
 
-def test_more_threads_than_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_threads_than_marks(ring: Ring) -> None:
     """The marks of who is in no launch go first, those of who did nothing for longest; a launch
     that is running is named to the last, and where one is not, the record says so."""
-    for ring in rings(tmp_path, monkeypatch):
-        packed = [flight.CALL.pack(n, n, 1000 + n, 7, 0) for n in range(1, flight.SLOTS + 4)]
-        slots = [ring.enter(one) for one in packed[: flight.SLOTS]]
-        assert len({*slots}) == flight.SLOTS
+    packed = [flight.CALL.pack(n, n, 1000 + n, 7, 0) for n in range(1, flight.SLOTS + 4)]
+    slots = [ring.enter(one) for one in packed[: flight.SLOTS]]
+    assert len({*slots}) == flight.SLOTS
 
-        def mark(number: int, at: int, slots: list[int] = slots, ring: Any = ring) -> None:
-            # Of a moment that is long over for the first ones.
-            flight.BEGAN.pack_into(ring.memory, slots[number] + at, 4, 0, number)
+    def mark(number: int, at: int) -> None:
+        # Of a moment that is long over for the first ones.
+        flight.BEGAN.pack_into(ring.memory, slots[number] + at, 4, 0, number)
 
-        for number in range(flight.SLOTS):
-            mark(number, flight.BEGAN_AT)
-        for number in (7, 9):
-            mark(number, flight.FINISHED_AT)
-        assert ring.enter(packed[flight.SLOTS]) == slots[7]
-        mark(7, flight.BEGAN_AT)
-        assert ring.enter(packed[flight.SLOTS + 1]) == slots[9]
-        mark(9, flight.BEGAN_AT)
-        recording = read_ring(Path(ring.path))
-        assert recording is not None
-        assert not [*recorded.notes_on(recording)]
-        assert len(recording.calls) == flight.SLOTS
-        assert all(one.has_open_launch for one in recording.calls)
-        ring.enter(packed[flight.SLOTS + 2])
-        recording = read_ring(Path(ring.path))
-        assert recording is not None
-        (note,) = recorded.notes_on(recording)
-        assert note.startswith("More than 255 threads of process")
+    for number in range(flight.SLOTS):
+        mark(number, flight.BEGAN_AT)
+    for number in (7, 9):
+        mark(number, flight.FINISHED_AT)
+    assert ring.enter(packed[flight.SLOTS]) == slots[7]
+    mark(7, flight.BEGAN_AT)
+    assert ring.enter(packed[flight.SLOTS + 1]) == slots[9]
+    mark(9, flight.BEGAN_AT)
+    recording = read_ring(ring.path)
+    assert recording is not None
+    assert not [*recorded.notes_on(recording)]
+    assert len(recording.calls) == flight.SLOTS
+    assert all(one.has_open_launch for one in recording.calls)
+    ring.enter(packed[flight.SLOTS + 2])
+    recording = read_ring(ring.path)
+    assert recording is not None
+    (note,) = recorded.notes_on(recording)
+    assert note.startswith("More than 255 threads of process")
 
 
 def test_marks_of_a_call_within_a_call_are_its_own(
@@ -524,11 +448,13 @@ def test_marks_of_a_call_within_a_call_are_its_own(
 
 
 def test_the_last_calls_are_taken_and_all_if_they_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    died: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """A directory for each of tens of thousands of tiny calls would cost minutes and a disk."""
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    ring = _died(tmp_path, calls=50, is_left=3)
+    ring = died(tmp_path, calls=50, is_left=3)
     (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
 
     def calls(wanted: str = "") -> list[object]:
@@ -556,13 +482,13 @@ def test_the_last_calls_are_taken_and_all_if_they_are_asked_for(
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_dump_that_cannot_be_written_tells_how_it_ended(
+    died: Callable[..., Path],
     is_whole: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    ring = _died(tmp_path, calls=2, has_ended=is_whole)
+    ring = died(tmp_path, calls=2, has_ended=is_whole)
     (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     opening = Path.open
@@ -580,13 +506,14 @@ def test_a_dump_that_cannot_be_written_tells_how_it_ended(
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
 
-def test_who_did_not_end_well_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_did_not_end_well_counts(
+    died: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that ended by itself is no crash; beside one that did not it says nothing."""
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
     (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
     ends = []
     for has_ended in (True, False, True):
-        _died(tmp_path, calls=1, has_ended=has_ended)
+        died(tmp_path, calls=1, has_ended=has_ended)
         ends.append(cli.main(["triage", str(tmp_path)]))
     assert ends == [0, 1, 1]
 
@@ -772,25 +699,27 @@ def test_one_nan_is_one_dump_of_the_launch_where_it_is_first(
 
 
 def test_a_storm_leaves_dumps_for_later_calls_and_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """A NaN that is first in another launch each time, in 20,000 calls."""
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
     (tmp_path / "manifest.json").write_text("{}")
     for wanted, dumps in (("nan", [1, 11, 111, 1111, 11111]), ("nan,inf,slow:2x", [1, 11, 111])):
         folder = tmp_path / wanted
         folder.mkdir()
         (folder / "manifest.json").write_text("{}")
-        ring, _ = rings(folder, monkeypatch)
-        triggers = ring.triggers(str(folder), 0, wanted, "")
+        ring = Ring(library, folder)
+        triggers = ring.triggers(wanted)
         for number in range(1, 20_001):
             packed = flight.CALL.pack(number, number, 1, 1, 0)
-            value = flight.VALUE.pack(number, 0, 0, True, False, 2, 1, 0, 0.0, 0.0, 0)
-            ring.see(triggers, packed, value, "x")
-            ring.fire(triggers)
+            value = VALUE.pack(number, 0, 0, True, False, 2, 1, 0, 0.0, 0.0, 0)
+            ring.see(triggers, packed, value)
         if "inf" in wanted:
-            value = flight.VALUE.pack(0, 0, 0, True, False, 2, 0, 1, 0.0, 0.0, 0)
-            ring.see(triggers, packed, value, "x")
-            ring.fire(triggers)
+            value = VALUE.pack(0, 0, 0, True, False, 2, 0, 1, 0.0, 0.0, 0)
+            ring.see(triggers, packed, value)
         said = capfd.readouterr().err.splitlines()
         calls = [int(re.findall(r"call (\d+):", line)[0]) for line in said if "are in" in line]
         assert calls == dumps + [20_000] * ("inf" in wanted)

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump import document_files
 from rewriter.dump.documents import RunFacts
 from rewriter.dump.reading import open_dump
-from rewriter.runtime import attach, control, dormant, rotation
+from rewriter.runtime import attach, control
+from tables import options, row
 
-TABLE = [
-    {"launch": 0, "kernel": "k", "kind": "cpp", "repeats": True, "after": [["out", "y"]]},
-]
+TABLE = [row(repeats=True, after=[["out", "y"]])]
 
 
 @pytest.fixture
@@ -32,17 +32,8 @@ def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "dump"
 
 
-def recorder_of(*probes: str, **options: Any) -> Any:
-    about = {
-        "artifact": "w.py",
-        "sha256": "",
-        "version": "0",
-        "probes": list(probes),
-        "when": None,
-        "format": "text",
-        "values": False,
-    }
-    return attach({**about, **options}, TABLE)
+def recorder_of(*probes: str, **changes: Any) -> Any:
+    return attach(options(*probes, **changes), TABLE)
 
 
 def call(recorder: Any, value: float = 0.0, elements: int = 2, launches: int = 1) -> None:
@@ -102,14 +93,6 @@ def test_what_several_calls_share_goes_with_the_last_of_them(dump: Path) -> None
     assert all(torch.load(x, weights_only=True)[0] == 1 for x in dump.rglob("*.pt"))
 
 
-def test_a_fork_keeps_calls_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would remove those of its parent, which it counts as well."""
-    of_parent = rotation.kept_in(str(tmp_path))
-    assert rotation.kept_in(str(tmp_path)) is of_parent
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert rotation.kept_in(str(tmp_path)) is not of_parent
-
-
 def test_without_rotation_rows_have_a_limit(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder = recorder_of("hash", max_bytes="5K")
     for number in range(50):
@@ -123,7 +106,7 @@ def test_without_rotation_rows_have_a_limit(dump: Path, capfd: pytest.CaptureFix
     assert error.count("\n") == error.count("--max-bytes: the rows have 5000 bytes; no more") == 1
 
 
-def test_nothing_goes_while_somebody_reads(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_goes_while_somebody_reads(dump: Path) -> None:
     recorder = recorder_of("hash", last=2)
     for number in range(4):
         call(recorder, number)
@@ -133,17 +116,25 @@ def test_nothing_goes_while_somebody_reads(dump: Path, monkeypatch: pytest.Monke
     assert [run.number for run in opened.runs] == [2, 3]
     assert all(len(run.steps) == 1 and not run.cut for run in opened.runs)
     assert runs(dump) == list(range(2, 9))
-    monkeypatch.setattr(rotation, "_PATIENCE", 0.0)  # it has taken too long
+    del opened
     call(recorder, 9)
     assert runs(dump) == [8, 9]
+
+
+@pytest.mark.exhaustive
+def test_who_reads_for_long_holds_nothing_up(dump: Path) -> None:
+    recorder = recorder_of("hash", last=2)
+    for number in range(4):
+        call(recorder, number)
+    opened = open_dump(dump)
+    call(recorder, 4)
+    assert runs(dump) == [2, 3, 4]
+    time.sleep(31)
+    call(recorder, 5)
+    assert runs(dump) == [4, 5]
     with pytest.raises(RewriterError, match="was removed while it was read") as caught:
         list(opened.runs[0].events())
     assert caught.value.slug == "dump-changed"
-    monkeypatch.undo()
-    del opened, caught
-    monkeypatch.setenv("REWRITER_DUMP", str(dump))
-    call(recorder, 10)
-    assert runs(dump) == [9, 10]
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -216,7 +207,8 @@ def test_commands_read_what_is_being_written(
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         ranks.append(recorder_of("hash", last=keep, quiet=True))
-    for recorder in ranks * 4:
+        call(ranks[-1], launches=3)
+    for recorder in ranks * 3:
         call(recorder, launches=3)
     is_over = threading.Event()
 
@@ -265,12 +257,13 @@ def test_what_a_killed_process_left_is_removed(dump: Path) -> None:
 def test_what_is_switched_on_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, dump = tmp_path / "ctl", tmp_path / "dump"
     monkeypatch.setenv(control.VARIABLE, str(path))
-    monkeypatch.setattr(dormant, "_PAUSE", 0.0)
     probed = recorder_of("hash", dormant=True, label="", args="written")
 
     def calls(count: int) -> None:
+        time.sleep(0.06)  # how often they look at the file
         for _ in range(count):
-            probed.begin()
+            if probed.due():
+                probed.begin()
             if probed.on:
                 probed.after(0, torch.ones(2))
 

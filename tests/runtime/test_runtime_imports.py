@@ -40,5 +40,5 @@ def test_what_is_embedded_needs_nothing_of_what_is_not() -> None:
 
 def test_who_only_asks_for_the_extension_module_imports_no_torch() -> None:
     """`doctor` does; commands start in a tenth of the time without torch."""
-    script = "import sys, rewriter.runtime.native_calls; sys.exit('torch' in sys.modules)"
+    script = "import sys, rewriter.runtime.extension; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

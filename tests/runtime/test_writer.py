@@ -1,4 +1,4 @@
-"""The queue behind both runtimes: in order, bounded, and nothing of it is lost."""
+"""The queue behind the recorder: in order, bounded, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.instrumentation.bundle import SOURCES
+from rewriter.runtime.bundle import SOURCES
 
 pytestmark = pytest.mark.programs
 # Numbers, each of which is known only some time after it was put; they are written to a file.

@@ -51,7 +51,7 @@ def put_probes(directory: Path, probe: str = "print", names: Sequence[str] = NAM
     beside each, as the very file."""
     for name in names:
         path = directory / name
-        made = rewriter.instrument(path, rewriter.select(probe), standalone=True)
+        made = rewriter.instrument(path, rewriter.select(probe))
         probed = path.with_name(f".{path.name}.test")
         probed.write_bytes(made.source)
         probed.chmod(path.stat().st_mode)

@@ -1,7 +1,7 @@
-"""A driver that makes calls as lines in a C++ wrapper do, and the Python recorder beside it.
+"""A driver that makes calls as lines in a C++ wrapper do, and lines in Python beside it.
 
 One shared object is built from the text of the runtime and the driver; the same tensors go through
-the Python recorder: same lines, same dump, same files.
+the extension module: same lines, same dump, same files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import torch
 
 import dump_schemas
 from harness import settle
-from rewriter.instrumentation.bundle import END, interface, recorder, text
-from rewriter.instrumentation.dialects.cpp import option_texts, row_texts
-from rewriter.runtime import attach
-from rewriter.runtime.event_queue import drain_queue
+from rewriter.runtime import attach, extension
+from rewriter.runtime.bundle import END, interface, recorder, text
+from rewriter.runtime.table import option_texts, row_texts
 
 HERE = Path(__file__).parent
 # Where a script finds this module, and what it imports.
@@ -456,7 +455,7 @@ class Both:
             self.capture.readouterr()
             act(runtime)
             # What is measured on a GPU is written a little later.
-            drain_queue()
+            extension.finish_writing()
             self.native.library.test_drain(ctypes.c_void_p(self.native.wrapper))
             said.append(self.capture.readouterr().out)
         return said[0], said[1]

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rewriter.runtime import saved
-from rewriter.runtime.event_queue import drain_queue
+from rewriter.runtime import extension
 
 if TYPE_CHECKING:
     from capture import Exported
@@ -94,9 +93,7 @@ def _outcome(function: Callable[[list[Any]], Sequence[Any]], args: Sequence[Any]
 
 def settle() -> None:
     """Wait for the files of the probes in this process: they are written beside the model."""
-    drain_queue()
-    for one in tuple(saved._OPEN.values()):
-        one.drain()
+    extension.finish_writing()
 
 
 def rebuild_aoti(exported: Exported, source: bytes, folder: Path) -> Path:
@@ -130,7 +127,7 @@ def rebuild_aoti(exported: Exported, source: bytes, folder: Path) -> Path:
 def run_aoti(so: Path, args: Sequence[Any]) -> Outcome:
     """Load a library of AOTInductor's, and what records its calls, and run it once on copies of
     `args`."""
-    from rewriter.instrumentation import recorder_library
+    from rewriter.runtime import recorder_library
 
     recorder_library.load()
     return run_aoti_alone(so, args)

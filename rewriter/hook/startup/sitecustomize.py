@@ -26,6 +26,7 @@ NAME = "sitecustomize"  # Python imports the module of this name when it starts
 SOCKET = "REWRITER_HOOK"
 EAGER = "REWRITER_EAGER"  # how many calls of each compiled function are compared with plain Python
 START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
+RUNTIME = "_rewriter_runtime"
 PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
 _TASKS = "torch._inductor.runtime.compile_tasks"  # reads, compiles and executes generated files
 _COMPILER = "torch._inductor.codecache"
@@ -171,8 +172,7 @@ class Hook:
         if "text" not in answer:
             return None
         self.build_in(answer.get("build", ""))
-        if self._here.build:
-            _import_recorder()  # the text loads it
+        _load_runtime()
         tree = placed(answer["text"], answer["lines"], path)
         return compile(tree, path, "exec", dont_inherit=True)
 
@@ -250,11 +250,14 @@ def _start(command: str) -> None:
 
 
 def placed(text: str, lines: "list[int]", path: str = "<unknown>") -> "Any":
-    """The syntax tree of a text, in which `lines` are the numbers of lines in the file."""
+    """The syntax tree of a text, in which `lines` are the numbers of lines in the file. It imports
+    the runtime that `_load_runtime` loaded."""
     import ast
 
     tree = ast.parse(text, path)  # the name is for warnings
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("rewriter.runtime."):
+            node.module = RUNTIME + (node.module or "").removeprefix("rewriter.runtime")
         if isinstance(node, (ast.stmt, ast.expr, ast.keyword, ast.arg, ast.excepthandler)):
             node.end_lineno = lines[(node.end_lineno or node.lineno) - 1]
             node.lineno = lines[node.lineno - 1]
@@ -302,22 +305,17 @@ def _process_name() -> str:
     return str(module.current_process().name)
 
 
-def _import_recorder() -> None:
-    """Import what loads the recorder of C++ wrappers, of the package that this file is in, also if
-    another one is installed."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(_FOLDER)))
-    sys.path.insert(0, package)
-    try:
-        import rewriter.instrumentation.recorder_library  # noqa: F401
-    finally:
-        sys.path[:] = [path for path in sys.path if path is not package]
+def _load_runtime() -> None:
+    """Make the runtime of this package known under a name of its own: the program may have another
+    version installed, or none."""
+    if RUNTIME not in sys.modules:
+        package = os.path.dirname(os.path.dirname(_FOLDER))
+        _load_package(RUNTIME, os.path.join(package, "runtime"))
 
 
-def _compare(module: "ModuleType") -> None:
-    """Load the package beside this file, which compares calls with plain Python."""
+def _load_package(name: str, folder: str) -> "ModuleType":
     import importlib.util
 
-    name, folder = "_rewriter_against_eager", os.path.join(_FOLDER, "against_eager")
     spec = importlib.util.spec_from_file_location(
         name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
@@ -326,7 +324,13 @@ def _compare(module: "ModuleType") -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
-    package.begin(module, int(os.environ[EAGER]))
+    return package
+
+
+def _compare(module: "ModuleType") -> None:
+    """Load the package beside this file, which compares calls with plain Python."""
+    folder = os.path.join(_FOLDER, "against_eager")
+    _load_package("_rewriter_against_eager", folder).begin(module, int(os.environ[EAGER]))
 
 
 def begin() -> None:

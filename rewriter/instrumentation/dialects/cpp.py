@@ -9,17 +9,19 @@ from dataclasses import dataclass
 
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
-from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import HeaderLines, expression
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.types import Argument, MemoryEvent
+from rewriter.runtime import bundle
+from rewriter.runtime.table import input_texts, option_texts, row_texts
 
 _SPACE = "inductor_rewriter"
-_LOADING = "from rewriter.instrumentation.recorder_library import load"
+_LOADING = "from rewriter.runtime.recorder_library import load"
 OWN_LINE = re.compile(
-    rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()|" + re.escape(_LOADING.encode())
+    rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()|"
+    rb"from rewriter\.(?:runtime|instrumentation)\.recorder_library import load"
 )
 AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
 # How the table begins, and its last line.
@@ -119,11 +121,7 @@ class Cpp:
 
 def dialect(source: Source, *, standalone: bool) -> Cpp:
     """How probes are written in a C++ wrapper."""
-    return Cpp(embedded.extract(source), standalone)
-
-
-def repacked(source: bytes, packer: str) -> None:
-    """Nothing is packed in C++."""
+    return Cpp(embedded.extract(source), bool(standalone))
 
 
 def table_lines(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:
@@ -133,68 +131,8 @@ def table_lines(options: Json, launches: Sequence[Json], inputs: Sequence[str]) 
     for row in launches:
         yield f"    {{{', '.join(map(_literal, row_texts(row)))}}},"
     yield "};"
-    given = _literal("; ".join(f"in {name}" for name in inputs) or None)
+    given = _literal(input_texts(inputs))
     yield f"{TABLE_END}{{options, rows, {given}, sizeof rows / sizeof *rows, nullptr, nullptr}};"
-
-
-def option_texts(options: Json) -> list[str | None]:
-    """The options as the recorder reads them, in the order of `Options` in read_table.h."""
-    return list(map(_text, _options(options)))
-
-
-def row_texts(row: Json) -> list[str | None]:
-    """The row of a launch as the recorder reads it, in the order of `Row` in read_table.h."""
-    return list(map(_text, _row(row)))
-
-
-def _options(options: Json) -> Iterator[str | bool | int | None]:
-    for key in ("artifact", "sha256", "version"):
-        yield options[key]
-    yield ",".join(options["probes"])
-    yield options["when"] or ""
-    yield options["format"]
-    yield options["values"]
-    yield "; ".join(
-        " ".join([scope, *(name or "-" for name in names)])
-        for scope, names in options["outputs"].items()
-    )
-    yield "; ".join(options.get("expected", ())) or None
-    yield options.get("reads_inputs", True)
-    for key in ("label", "calls", "last", "args", "max_bytes"):
-        yield options[key]
-    yield "; ".join(options["allow"]) or None
-    yield options["stop"]
-    lines = (row for row in options.get("memory", ()) if "obstacle" not in row)
-    yield "; ".join(map(_memory_line, lines)) or None
-    yield options.get("dormant", False)
-    yield ",".join(options["on"]) if "on" in options else None
-
-
-def _memory_line(row: Json) -> str:
-    marks = (f" {mark}" for mark in ("held", "waits") if row.get(mark))
-    return f"{row['event']} {row['buffer']}{''.join(marks)}"
-
-
-def _row(row: Json) -> Iterator[str | bool | int | None]:
-    for key in ("launch", "kernel", "kind", "scope", "line"):
-        yield row[key]
-    yield ", ".join(row["source_nodes"])
-    yield ", ".join(row["origins"])
-    yield row["repeats"]
-    yield "; ".join(" ".join(alias) for alias in row.get("buffers", {}).items()) or None
-    for phase in ("before", "after"):
-        yield "; ".join(" ".join(label) for label in row[phase]) if phase in row else None
-    yield "; ".join(" ".join(label) for label in row.get("reads", ())) or None
-    marks = [bool(row.get(mark)) for mark in ("together", "memory_waits")]
-    while marks and not marks[-1]:
-        marks.pop()
-    yield from marks
-
-
-def _text(value: str | bool | int | None) -> str | None:
-    if isinstance(value, bool):
-        return "1" if value else None
-    return str(value) if isinstance(value, int) else value
 
 
 def _literal(value: str | None) -> str:

@@ -55,7 +55,7 @@ Recorder* recorder_of(Wrapper& wrapper) {
     wrapper.recorder.store(recorder, std::memory_order_release);
     return recorder;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
+    Printer::say(std::string("[rewriter] warning: no probes: ") + error.what() + "\n");
     wrapper.silent = true;
     return nullptr;
   }
@@ -82,7 +82,7 @@ inline bool record_into(Table& table, const char* directory, bool quiet) noexcep
     if (before) static_cast<Recorder*>(before)->finish();
     return true;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
+    Printer::say(std::string("[rewriter] warning: no probes: ") + error.what() + "\n");
     return false;
   }
 }
@@ -215,20 +215,25 @@ inline Value keep_array(
 }
 
 // Passes something to the memory probes, if there are any.
-inline AtenTensorHandle take_memory_line(
-    void* call, char line, int number, AtenTensorHandle buffer) noexcept {
+inline AtenTensorHandle pass_memory_line(
+    void* call, char line, int number, AtenTensorHandle buffer, const char* problem) noexcept {
   RunningCall& running = *static_cast<RunningCall*>(call);
   AtenTensorHandle other = nullptr;
   try {
     running.recorder.at_memory(running, [&](MemoryWatch& watch, RunningCall&) {
       if (line == 'c') watch.checked(running, number);
-      else if (buffer && line == 'a') other = watch.allocated(running, number, buffer);
-      else if (buffer) watch.gone(running, number, buffer, line == 'r');
+      else if (buffer && line == 'a') other = watch.allocated(running, number, buffer, problem);
+      else if (buffer) watch.gone(running, number, buffer, line == 'r', problem);
     });
   } catch (...) {
     // Out of memory.
   }
   return other;
+}
+
+inline AtenTensorHandle take_memory_line(
+    void* call, char line, int number, AtenTensorHandle buffer) noexcept {
+  return pass_memory_line(call, line, number, buffer, nullptr);
 }
 
 inline const Functions* own_functions() {

@@ -41,6 +41,8 @@ class Calls {
     }
   }
 
+  bool are_all() const { return ranges_.empty(); }
+
   bool contains(int64_t number) const {
     for (const Range& range : ranges_) {
       const bool inside = range.low <= number && number <= range.high;

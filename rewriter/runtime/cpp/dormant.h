@@ -1,4 +1,5 @@
-// Probes that do nothing until they are switched on: rewriter/runtime/dormant.py.
+// Dormant probes: they do nothing until the file that REWRITER_CONTROL names switches them on. Each request
+// gets a recorder of its own with the launches and probes that it selects.
 #pragma once
 
 #include <sys/stat.h>

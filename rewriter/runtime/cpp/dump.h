@@ -1,5 +1,13 @@
-// Writes a dump: a manifest, and per rank and call the events; the directory is that of
-// `rewriter/runtime/dump.py`.
+// Writes a dump: a manifest, and for each rank and call its events and saved tensors.
+//
+//     DUMP/manifest.json
+//     DUMP/rank0/run0/run.json
+//     DUMP/rank0/run0/launches.json
+//     DUMP/rank0/run0/events.jsonl
+//     DUMP/rank0/run0/000012/after_launch_triton_poi_fused_0_buf3_cuda:0.pt
+//
+// A run directory belongs to the call of a wrapper that created it: processes and wrappers that share a DUMP
+// never write to one another's files, and nothing is ever overwritten.
 #pragma once
 
 #include <dlfcn.h>
@@ -152,8 +160,9 @@ inline void write_buffers(Json& json, const std::string& joined) {
   json.close('}');
 }
 
-inline void write_outputs(Json& json, const std::string& joined) {
-  json.key("outputs").open('{');
+// Lists by name: `name value value`, separated by `; `; `-` is an empty text.
+inline void write_lists(Json& json, const char* key, const std::string& joined) {
+  json.key(key).open('{');
   for (std::size_t start = 0, end; start < joined.size(); start = end + 2) {
     end = std::min(joined.find("; ", start), joined.size());
     std::size_t space = std::min(joined.find(' ', start), end);
@@ -181,6 +190,8 @@ inline void write_launch(Json& json, const ProbedLaunch& launch) {
   if (row.before) write_labels(json, "before", launch.before);
   if (row.after) write_labels(json, "after", launch.after);
   if (row.reads) write_labels(json, "reads", read_labels(row.reads));
+  if (row.parameters) write_lists(json, "parameters", row.parameters);
+  if (row.schema) json.key("schema").string(row.schema);
   json.close('}');
 }
 
@@ -216,11 +227,18 @@ class CallDirectory {
 
   bool has_begun() const { return !make_files_; }
 
-  // Makes the files, if that was not tried before. Throws if it fails.
+  // Makes the files, if that was not tried before. Throws if it fails; a full disk is not to fill up with
+  // directories of calls that have nothing.
   void begin() {
     if (!make_files_) return;
     const auto make_files = std::exchange(make_files_, nullptr);
-    make_files();
+    try {
+      make_files();
+    } catch (...) {
+      unlink((path + "/launches.json").c_str());
+      rmdir(path.c_str());
+      throw;
+    }
     const std::string name = path + "/events.jsonl";
     events_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (events_ < 0) fail("write", name);
@@ -244,9 +262,10 @@ class CallDirectory {
     const int problem = write_all(events_, rows_.data(), rows_.size(), done);
     rows_.clear();
     if (problem) {
-      if (done && !ftruncate(events_, size_)) lseek(events_, size_, SEEK_SET);
-      errno = problem;
-      fail("write", path + "/events.jsonl");
+      if (done) static_cast<void>(!ftruncate(events_, size_));
+      ::close(std::exchange(events_, -1));
+      throw std::runtime_error(
+          "cannot write " + path + "/events.jsonl: " + strerror(problem) + "; no more rows of this call");
     }
     size_ += static_cast<off_t>(done);
   }
@@ -369,7 +388,7 @@ class DumpWriter {
   static std::string describe(const Options& options, const Fixed<ProbedLaunch>& launches) {
     Json json(true);
     json.open('{').key("format").string("rewriter.run-launches").key("version").number(int64_t{1});
-    write_outputs(json, options.outputs);
+    write_lists(json, "outputs", options.outputs);
     json.key("launches").open('[');
     for (const ProbedLaunch& launch : launches) write_launch(json, launch);
     json.close(']').close('}');
@@ -410,10 +429,11 @@ class DumpWriter {
     if (options_.allow && *options_.allow) json.key("allow").list(options_.allow, "; ");
     json.key("fingerprint").open('{').key("name").string("nh128");
     json.key("version").number(int64_t{1}).close('}');
-    json.key("torch").string(TORCH_VERSION).key("device").string(device_name());
+    json.key("torch").string(options_.torch ? options_.torch : TORCH_VERSION).key("device").string(device_name());
     json.key("host").string(host_name());
     if (const int size = read_size()) json.key("ranks").number(static_cast<int64_t>(size));
-    json.key("command").string(command_line()).close('}');
+    if (options_.tf32) json.key("tf32").list(options_.tf32, ",");
+    json.key("command").string(options_.command ? options_.command : command_line()).close('}');
     write_whole(path, json.text + "\n");
   }
 

@@ -77,11 +77,14 @@ inline int32_t dtype_named(const std::string& name) {
 
 // A value as a line passes it. Pointers are valid until the line returns.
 struct Content {
-  enum class Kind : char { tensor, view, array, integer, unsigned_integer, floating, boolean, other };
+  enum class Kind : char {
+    tensor, view, array, integer, unsigned_integer, floating, boolean, other, text
+  };
 
   Kind kind = Kind::other;
   Array array{};       // of a view only `sizes`, `strides` and `dim`
   int64_t offset = 0;  // of a view, in elements from its base
+  const char *type = nullptr, *text = nullptr;  // of an object of Python
   union {
     AtenTensorHandle handle;  // for a view, that of its base
     int64_t integer = 0;
@@ -138,11 +141,20 @@ class Owned {
   AtenTensorHandle handle = nullptr;
 };
 
-// Statistics of one tensor, over its finite elements: see `rewriter/runtime/statistics.py`.
+// Statistics of one tensor; an element that an expanded dimension repeats counts each time.
+//
+// Extremes, mean and standard deviation are over the finite elements; the latter is the sample standard
+// deviation (divisor n - 1, as torch.std). Extremes are exact; `low_text` and `high_text` are those of integers,
+// which float64 may not hold. For complex dtypes the `magnitude` is measured; an element is NaN if either part
+// is, else infinite if either part or its magnitude is.
+//
+// `near_limit` counts, for floating-point types of 16 and 8 bits, the finite elements whose magnitude is more
+// than half of the largest finite one: doubled, they overflow. The lowest number of a 16-bit type is not
+// counted, since masks are filled with it.
 struct Statistics {
   int64_t numel = 0, finite = 0, nan = 0, inf = 0, negative_inf = 0, near_limit = 0;
   double low = 0, high = 0, mean = 0, std = 0;
-  std::string low_text, high_text;  // for integers, which float64 may not hold
+  std::string low_text, high_text;
   bool magnitude = false;
 };
 
@@ -172,7 +184,7 @@ struct Host {
 
 struct Item {
   const Label* label = nullptr;
-  const char* kind = "other";  // tensor, int, float, bool
+  const char* kind = "other";  // tensor, int, float, bool, or another type of Python
   std::string text;  // if it is not a tensor
   Tensor tensor;
   Host host;

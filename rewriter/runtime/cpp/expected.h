@@ -1,5 +1,17 @@
 // Compares the inputs of a call with what the wrapper was compiled for.
-// rewriter/runtime/expected.py explains the rows of the table; the messages are the same.
+// It reads no elements.
+//
+// The table first has a row for each input, with `-` for a fact that is not known:
+//
+//     NAME tensor DTYPE DEVICE [SIZE,...] [STRIDE,...] [ALIGNMENT]
+//     NAME int|float SYMBOL
+//
+// A size or stride is an expression over integers and symbols (the names of dynamic sizes), or `?` if it is not
+// known. `:low..high` behind it gives limits; `...` as the last one means any number of further dimensions. A
+// symbol gets its value from the first input that gives one: int inputs come first, then sizes, then strides.
+//
+// Rows with guards follow, conditions on symbols that have to hold: `if s77%8==0`, `if s0==1 or s0%8==0`. They
+// have the operators of Python and the functions `min` and `max`.
 #pragma once
 
 #include <cctype>
@@ -102,6 +114,7 @@ struct Given {
       case Kind::floating: given.kind = "float"; return given;
       case Kind::boolean: given.kind = "bool"; break;
       case Kind::other: given.kind = "other"; return given;
+      case Kind::text: given.kind = content.type; return given;
       default: given.kind = "int";
     }
     given.is_integer = true;

@@ -1,4 +1,5 @@
-// How the probe `nan` handles a NaN: `rewriter/runtime/findings.py`.
+// What follows from a NaN that the probe `nan` found: nothing if `--allow` names it; with `--stop` the program
+// ends, once everything that was recorded is written.
 #pragma once
 
 #include <dlfcn.h>

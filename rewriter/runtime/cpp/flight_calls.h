@@ -1,4 +1,4 @@
-// Calls whose rows go into the ring of the process: `RecordWriter` in rewriter/runtime/flight_dump.py.
+// Calls whose rows go into the ring of the process.
 #pragma once
 
 #include <sys/stat.h>

@@ -18,7 +18,7 @@
 namespace {
 namespace inductor_rewriter {
 
-// The text of the kernel, which rewriter/instrumentation/bundle.py makes of
+// The text of the kernel, which rewriter/runtime/bundle.py makes of
 // rewriter/runtime/cpp/engine/kernel.h.
 inline const char* kernel_source();
 

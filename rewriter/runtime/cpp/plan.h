@@ -165,6 +165,7 @@ class ReadJob : public EventJob {
         item.text = python_repr(floating);
         return;
       case Kind::boolean: item.text = bits ? "True" : "False"; return;
+      case Kind::text: return;
       default: item.text = "?";
     }
   }
@@ -178,6 +179,7 @@ class ReadJob : public EventJob {
       Item& item = job->event.items[i];
       item.label = event.items[i].label;
       item.kind = event.items[i].kind;
+      item.text = event.items[i].text;
       item.tensor = event.items[i].tensor;
       item.tensor.handle = nullptr;  // the tensor may be freed by now
     }
@@ -231,6 +233,10 @@ class RecentPlans : public Plans {
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
       job->bits[i] = contents[place].integer;
+      if (contents[place].kind == Content::Kind::text) {
+        job->event.items[i].kind = contents[place].type;
+        job->event.items[i].text = contents[place].text;
+      }
       if (job->event.items[i].is_tensor()) {
         locate_tensor(moment, contents[place], seen_[place], job->event.items[i], recorder);
       }
@@ -318,7 +324,7 @@ class RecentPlans : public Plans {
       }
     }
     static const char* const kinds[] = {
-        "tensor", "tensor", "tensor", "int", "int", "float", "bool", "other"};
+        "tensor", "tensor", "tensor", "int", "int", "float", "bool", "other", "other"};
     auto job = std::make_unique<ReadJob>(plan);
     job->event.items = Fixed<Item>(plan->places.size());
     for (std::size_t i = 0; i < plan->places.size(); ++i) {

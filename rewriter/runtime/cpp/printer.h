@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,30 +32,58 @@ inline void hold_standard_streams() {
   if (file >= 0) ::close(file);
 }
 
+// Where wrappers in Python print: a descriptor, or texts that the extension module takes.
+struct PythonOutput {
+  static constexpr int collects = -1;
+
+  // The text, if it is collected.
+  bool take(const std::atomic<int>& to, std::string& all, const char* text, std::size_t size) {
+    if (to.load(std::memory_order_relaxed) != collects) return false;
+    std::lock_guard<std::mutex> guard(lock);
+    all.append(text, size);
+    return true;
+  }
+  static PythonOutput& get() {
+    static PythonOutput& output = *new PythonOutput;
+    return output;
+  }
+
+  std::mutex lock;
+  std::atomic<int> descriptor{STDOUT_FILENO}, error_descriptor{STDERR_FILENO};
+  std::string lines, messages;
+};
+
 // Standard output and standard error of one wrapper.
 class Printer {
  public:
   explicit Printer(const Options& options, bool be_quiet = false)
       : rank(read_rank()), upstream(!std::strcmp(options.format, "upstream")),
-        quiet(be_quiet || options.quiet || read_quiet()), label_(options.label) {
+        quiet(be_quiet || options.quiet || read_quiet()), of_python(options.of_python), label_(options.label) {
     hold_standard_streams();
   }
 
   const int rank;
   const bool upstream;
   const bool quiet;
+  const bool of_python;  // whether the wrapper is in Python
 
   // Writes to standard output immediately: what follows may crash. Flushes C's buffer first, and
   // uses one system call, so that other output does not come in between.
   void write_now(const char* text, std::size_t size) {
     if (quiet) return;
+    int to = fileno(stdout);
+    if (of_python) {
+      PythonOutput& output = PythonOutput::get();
+      if (output.take(output.descriptor, output.lines, text, size)) return;
+      to = output.descriptor;
+    }
 #if __has_include(<stdio_ext.h>)
     if (__fpending(stdout)) std::fflush(stdout);
 #else
     std::fflush(stdout);
 #endif
     std::size_t done;
-    if (const int problem = write_all(fileno(stdout), text, size, done)) {
+    if (const int problem = write_all(to, text, size, done)) {
       warn("stdout", std::string("lines cannot be printed: ") + std::strerror(problem));
     }
   }
@@ -84,6 +113,8 @@ class Printer {
   }
 
   static void say(const std::string& line) {
+    PythonOutput& output = PythonOutput::get();
+    if (output.take(output.error_descriptor, output.messages, line.data(), line.size())) return;
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
 

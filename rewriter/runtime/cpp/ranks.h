@@ -1,4 +1,7 @@
-// The number of this process in its job: `read_rank` of rewriter/runtime/process.py.
+// The number of this process in its job, 0 if it has none. torchrun and most launchers set RANK. Others set at
+// least LOCAL_RANK, the number of the process on its host; with GROUP_RANK, the number of the host, and
+// LOCAL_WORLD_SIZE that gives the rank. Under srun the rank is SLURM_PROCID, unless the task itself started
+// several processes: then LOCAL_RANK differs from SLURM_LOCALID.
 #pragma once
 
 #include <cstdlib>

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "objects.h"
 #include "picks.h"
 #include "table.h"
 
@@ -20,7 +21,7 @@ struct Options {
   const char* format;  // text or upstream
   bool values;
   const char* outputs;  // returned by scopes: `scope name name`, separated by `; `; `-`: none
-  const char* expected;  // a row for each input, separated by `; `: see rewriter/runtime/expected.py
+  const char* expected;  // a row for each input, separated by `; `: see expected.h
   bool reads_inputs;  // whether probes that read values get the inputs
   const char* label;  // the name of the wrapper in prints; empty if there is only one
   const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
@@ -35,6 +36,10 @@ struct Options {
   // Set by a control request for what it switches on.
   const char* dump = nullptr;  // the directory of the dump; empty for that of the program
   bool quiet = false;          // print nothing
+  // Of a wrapper in Python: what its manifest says of the program.
+  bool of_python = false;
+  const char *torch = nullptr, *command = nullptr;
+  const char* tf32 = nullptr;  // operations that may run in TF32, separated by commas; null without CUDA
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null if there is no line at that
@@ -57,6 +62,8 @@ struct Row {
   const char* reads;
   bool together = false;
   bool memory_waits = false;
+  const char* schema = nullptr;      // of the operator, in Python
+  const char* parameters = nullptr;  // which values it gets as: `name parameter parameter`, separated by `; `
 };
 
 // A wrapper's table. The first call makes its recorder.
@@ -76,6 +83,20 @@ struct Wrapper {
 // A table with what was read of it.
 class ReadTable {
  public:
+  // Adds what only the table of a wrapper in Python says.
+  void add(const ObjectTable& of) {
+    options_.of_python = true;
+    options_.torch = of.torch;
+    options_.command = of.command;
+    options_.tf32 = of.tf32;
+    if (of.directory) options_.dump = of.directory;
+    options_.quiet = of.quiet;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i].schema = of.more[i][0];
+      rows_[i].parameters = of.more[i][1];
+    }
+  }
+
   explicit ReadTable(const Table& from)
       : options_(read_options(from.options)), rows_(read_rows(from)),
         wrapper{options_, rows_.data(), rows_.size(), from.inputs, from.picks} {}
@@ -101,8 +122,8 @@ class ReadTable {
     return rows;
   }
 
-  const Options options_;
-  const std::vector<Row> rows_;
+  Options options_;
+  std::vector<Row> rows_;
 
  public:
   Wrapper wrapper;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,6 +53,13 @@ struct Capture {
   int64_t number = 0;
   std::vector<EventJob*> events;
   uint64_t seen = 0;
+};
+
+// The lists in a line of Python, of which each member is a value of its own: for each value of the line, the
+// place of its label, and what its name ends with. `shape` is the same for lines with the same lists.
+struct Lists {
+  std::string shape;
+  std::vector<std::pair<std::size_t, std::string>> values;
 };
 
 class Recorder : public Printer, private Output {
@@ -123,13 +131,15 @@ class Recorder : public Printer, private Output {
   bool stops() const { return options_.stop; }
 
   // Ends the program at this NaN once the event is written.
-  void stop_at(const Event& event, const Item& item) {
+  void stop_at(const Event& event, const RunningCall& call, const Item& item) {
     std::lock_guard<std::mutex> guard(finding_);
     if (finding_name_.empty()) {
       finding_name_ = item.label->name;
       finding_count_ = std::to_string(item.statistics.nan) + " of " +
           std::to_string(item.statistics.numel);
       finding_launch_ = event.launch;
+      finding_call_ = event.call;
+      if (call.directory) finding_run_ = call.directory->path;
       has_finding_ = true;
     }
   }
@@ -162,6 +172,7 @@ class Recorder : public Printer, private Output {
   void finish() {
     if (reader_) reader_->finish();
     drain();
+    for (auto& probe : probes_) probe->finish();
   }
 
   // Calls `then` when the call is over, or earlier if too many wait. It gets the event without its values.
@@ -188,7 +199,9 @@ class Recorder : public Printer, private Output {
         !std::strcmp(name, "pt_data_worker");
   }
 
-  // Whether this is a forked process: it inherits the recorder, but must not be recorded.
+  bool is_of_parent() const { return mark_.is_fork(); }
+
+  // Whether this is a forked process, which is said: it inherits the recorder, but must not be recorded.
   bool is_fork() {
     if (!mark_.is_fork()) return false;
     int pid = getpid();
@@ -202,20 +215,42 @@ class Recorder : public Printer, private Output {
   // Starts a call; null if it is not recorded.
   RunningCall* begin() {
     const int64_t number = number_++;
-    read_replays();
-    return wanted_.contains(number) ? start_call(number).release() : nullptr;
+    const bool is_wanted = wanted_.contains(number);
+    // Of a wrapper in Python, replays since its last recorded call are of calls that are not.
+    if (wanted_.are_all() || !options_.of_python) read_replays();
+    else if (is_wanted) skip_replays();
+    return is_wanted ? start_call(number).release() : nullptr;
   }
 
-  // Reports the CUDA graphs that were replayed since the last time. With `is_last`, also those that never
-  // were. The process may then be exiting, where asking torch for its current stream may crash.
-  void read_replays(bool is_last = false) {
+  // The call of a thread in which none has begun. If calls are left out, its launches are measured only while a
+  // CUDA graph is captured, which a wanted call may replay.
+  RunningCall* resume() {
+    const int64_t number = std::max<int64_t>(number_ - 1, 0);
+    if (wanted_.are_all()) return start_call(number).release();
+    if (on_cpu_ || !reader_ || !reader_->is_in_capture()) return nullptr;
+    auto call = std::make_unique<RunningCall>(*this, number);
+    call->is_wanted = false;
+    return call.release();
+  }
+
+  // Reports the CUDA graphs that were replayed since the last time; `ended` is a call that is over. With
+  // `is_last`, also those that never were. The process may then be exiting, where asking torch for its current
+  // stream may crash.
+  void read_replays(RunningCall* ended = nullptr, bool is_last = false) {
     if (!has_captures_.load(std::memory_order_acquire) || !reader_) return;
     if (!is_last && reader_->is_in_capture()) return;
     std::lock_guard<std::mutex> guard(capturing_);
-    reader_->wait_for_replays();
+    const bool is_over = reader_->wait_for_replays();
     for (auto& capture : captures_) {
-      act("replay", [&] { report_replay(*capture, is_last); });
+      act("replay", [&] { report_replay(*capture, ended, is_last, is_over); });
     }
+  }
+
+  void skip_replays() {
+    if (!has_captures_.load(std::memory_order_acquire) || !reader_ || reader_->is_in_capture()) return;
+    std::lock_guard<std::mutex> guard(capturing_);
+    reader_->wait_for_replays();
+    for (auto& capture : captures_) capture->seen = replays_of(*capture, true);
   }
 
   // Starts a recorded call with this number.
@@ -264,28 +299,54 @@ class Recorder : public Printer, private Output {
   // Ends a call, which is freed once it is written. Prints are written before this returns; the dump may be
   // written later.
   void end(RunningCall& call) {
+    if (!call.is_wanted) {
+      if (!call.capture) delete &call;
+      return;
+    }
     call.catch_up();
     if (reader_) reader_->settle();
     if (memory_) act("memory", [&] { memory_->finish(call); });
     // A captured call is written after the first replay of its graph.
     const bool is_captured = call.capture;
     if (is_captured && reader_->is_in_capture()) return;
-    read_replays();
+    read_replays(&call);
     if (!is_captured) put(call, new EndJob(*this, call));
     if (!quiet) finish();
   }
 
-  void at_inputs(RunningCall& call, Contents& contents) {
-    Event event;
-    event.call = call.number;
-    event.phase = "inputs";
+  // Values with which a call begins, if they are not as many as the wrapper takes: it will fail.
+  void at_given(RunningCall& call, const Contents& contents) {
+    Event event = inputs_of(call);
     if (faulty_) return;
-    for (Probe* probe : checkers_) {
-      act(event, [&] { probe->given(event, contents, call, *this); });
-    }
+    check_inputs(call, event, contents);
+    if (event.unexpected.empty()) return;
+    act(event, [&] {
+      call.note(event, [&](Json& json) { json.key("unexpected").string(event.unexpected[0].second); });
+    });
+  }
+
+  // `lists` are those in the line; `given` are its values, each list as one.
+  // A call of a wrapper in Python ends when its thread begins the next one. If a CUDA graph is captured then, in
+  // which nothing may be waited for, it ends later.
+  bool is_captured_now() const { return !on_cpu_ && is_capturing(); }
+  void postpone(RunningCall& call) {
+    std::lock_guard<std::mutex> guard(postponing_);
+    postponed_.push_back(&call);
+  }
+  std::vector<RunningCall*> take_postponed() {
+    std::lock_guard<std::mutex> guard(postponing_);
+    return std::exchange(postponed_, {});
+  }
+
+  void at_inputs(
+      RunningCall& call, Contents& contents, const Lists* lists = nullptr, const Contents* given = nullptr) {
+    Event event = inputs_of(call);
+    if (faulty_) return;
+    check_inputs(call, event, given ? *given : contents);
     const auto unexpected = event.unexpected;
     EventJob* job = nullptr;
-    Moment& moment = moments_[moments_.size() - 1];
+    Moment& plain = moments_[moments_.size() - 1];
+    Moment& moment = lists ? listed(plain, *lists) : plain;
     if (options_.reads_inputs && !readers_.empty()) {
       job = report(call, event, moment, contents);
     } else if (!checkers_.empty() && call.directory) {
@@ -305,11 +366,14 @@ class Recorder : public Printer, private Output {
     for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
   }
 
-  void at_launch(RunningCall& call, int index, bool before, Contents& contents) {
+  void at_launch(
+      RunningCall& call, int index, bool before, Contents& contents, const Lists* lists = nullptr) {
     if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return;
     if (faulty_) return;
     const int place = places_[index];
-    Moment& moment = moments_[2 * place + !before];
+    Moment& plain = moments_[2 * place + !before];
+    Moment& moment = lists ? listed(plain, *lists) : plain;
+    if (!call.is_wanted) return measure_replays(call, moment, contents);
     Event event;
     event.call = call.number;
     event.launch = moment.launch;
@@ -533,6 +597,47 @@ class Recorder : public Printer, private Output {
         "only statistics come from a replay");
   }
 
+  // An event of a call that is not recorded, while a CUDA graph is captured.
+  void measure_replays(RunningCall& call, Moment& moment, Contents& contents) {
+    if (moment.probes->empty() || !reader_->is_in_capture()) return;
+    Event event;
+    event.call = call.number;
+    event.launch = moment.launch;
+    event.phase = moment.phase;
+    event.line = &moment.line;
+    act(event, [&] {
+      EventJob* const job = reader_->read(moment, contents, call, *this);
+      adopt(*job, call, event, moment);
+      if (!job->event.captured) return job->release();
+      reader_->measure(*job, false, *this);
+      keep(call, *job);
+    });
+  }
+
+  // The moment with a label for each member of the lists in a line.
+  Moment& listed(const Moment& plain, const Lists& lists) {
+    std::lock_guard<std::mutex> guard(listing_);
+    std::unique_ptr<Listed>& known = listed_[{&plain, lists.shape}];
+    if (known) return known->moment;
+    known = std::make_unique<Listed>();
+    known->labels = Labels(lists.values.size());
+    for (std::size_t i = 0; i < lists.values.size(); ++i) {
+      const auto& [place, end] = lists.values[i];
+      if (place >= plain.labels->size()) continue;
+      Label& label = known->labels[i] = (*plain.labels)[place];
+      label.name += end;
+      label.expr += end;
+    }
+    Moment& made = known->moment;
+    made.launch = plain.launch;
+    made.phase = plain.phase;
+    made.labels = &known->labels;
+    made.probes = plain.probes;
+    made.line = plain.line;
+    made.row = plain.row;
+    return made;
+  }
+
   // Keeps an event of a CUDA graph capture: replays measure its values, and it is reported then.
   void keep(RunningCall& call, EventJob& job) {
     std::lock_guard<std::mutex> guard(capturing_);
@@ -546,22 +651,47 @@ class Recorder : public Printer, private Output {
     call.capture->events.push_back(&job);
   }
 
-  // The first replay belongs to the call that captured the graph. Each other one gets a call of its own,
-  // since no line of the wrapper runs in a replay.
-  void report_replay(Capture& capture, bool is_last) {
-    uint64_t replays = 0;
+  // How many replays measured the events of a graph. If the device failed, the last one did not come to an end,
+  // but rows of earlier ones can be read.
+  uint64_t replays_of(const Capture& capture, bool is_over) const {
+    uint64_t most = 0, least = UINT64_MAX;
     for (EventJob* captured : capture.events) {
-      replays = std::max(replays, reader_->replays(*captured));
+      const uint64_t replays = reader_->replays(*captured);
+      most = std::max(most, replays);
+      if (replays) least = std::min(least, replays);
     }
+    return is_over ? most : std::min(least, most);
+  }
+
+  // Whether a call has run a launch of a graph itself, and so not replayed it.
+  bool has_run(const RunningCall& call, const Capture& capture) const {
+    for (const EventJob* captured : capture.events) {
+      const ProbedLaunch* const launch = captured->event.launch;
+      if (!launch) continue;
+      const std::size_t place = static_cast<std::size_t>(places_[std::size_t(launch->row->launch)]);
+      if (call.before[place] || call.after[place]) return true;
+    }
+    return false;
+  }
+
+  // The first replay belongs to the call that captured the graph. Each other one belongs to the call that has
+  // ended, unless that has run these launches itself: then it gets a call of its own, since no line of the
+  // wrapper runs in a replay.
+  void report_replay(Capture& capture, RunningCall* ended, bool is_last, bool is_over) {
+    const uint64_t replays = replays_of(capture, is_over);
     const bool is_new = replays != capture.seen;
     if (!is_new && !(is_last && capture.call)) return;
+    if (!is_new && !capture.call->is_wanted) return;
     if (!is_new) {
       warn("exit", "a CUDA graph was captured and never replayed: it has no values");
     }
     capture.seen = replays;
     RunningCall* call = std::exchange(capture.call, nullptr);
-    if (!call) call = start_call(capture.number).release();
-    call->capture = nullptr;
+    if (call && !call->is_wanted) delete std::exchange(call, nullptr);
+    const bool is_replayer = !call && ended && !has_run(*ended, capture);
+    if (!call && !is_replayer && !wanted_.are_all() && options_.of_python) return;  // of a call that is left out
+    if (!call) call = is_replayer ? ended : start_call(capture.number).release();
+    if (!is_replayer) call->capture = nullptr;
     for (const EventJob* captured : capture.events) {
       EventJob* const job = reader_->replayed(*captured);
       adopt(*job, *call, captured->event, *captured->moment);
@@ -569,12 +699,12 @@ class Recorder : public Printer, private Output {
       job->event.captured = true;
       put(job);
     }
-    put(new EndJob(*this, *call));
+    if (!is_replayer) put(new EndJob(*this, *call));
   }
 
   // Called when the program ends, or the library of the wrapper is unloaded.
   void close() override {
-    if (!mark_.is_fork()) read_replays(true);
+    if (!mark_.is_fork()) read_replays(nullptr, true);
   }
 
   static void adopt(EventJob& job, RunningCall& call, const Event& event, const Moment& moment) {
@@ -597,6 +727,19 @@ class Recorder : public Printer, private Output {
     return false;
   }
 
+  static Event inputs_of(const RunningCall& call) {
+    Event event;
+    event.call = call.number;
+    event.phase = "inputs";
+    return event;
+  }
+
+  void check_inputs(RunningCall& call, Event& event, const Contents& contents) {
+    for (Probe* probe : checkers_) {
+      act(event, [&] { probe->given(event, contents, call, *this); });
+    }
+  }
+
   void note_unexpected(
       RunningCall& call, const Event& event, const std::string& name, const std::string& problem) {
     act(event, [&] {
@@ -611,10 +754,9 @@ class Recorder : public Printer, private Output {
     const Row* row = finding_launch_ ? finding_launch_->row : nullptr;
     const std::string kernel = row ? row->kernel : "";
     const std::string where = row ? "#" + std::to_string(row->launch) + " " + kernel : "the inputs";
-    const std::string text = start(call.number) + " stopped at " + where + ": " + finding_count_ +
+    const std::string text = start(finding_call_) + " stopped at " + where + ": " + finding_count_ +
         " elements of " + finding_name_ + " are NaN (--stop)\n";
-    const std::string run = call.directory ? call.directory->path : "";
-    if (!run.empty()) write_stopped(run, row ? row->launch : -1, kernel, finding_name_);
+    if (!finding_run_.empty()) write_stopped(finding_run_, row ? row->launch : -1, kernel, finding_name_);
     call.catch_up();
     put(new EndJob(*this, call));
     drain();
@@ -687,11 +829,21 @@ class Recorder : public Printer, private Output {
 
   static constexpr std::size_t most_text = 1 << 16;
 
+  // A moment whose labels name the members of lists.
+  struct Listed {
+    Labels labels;
+    Moment moment;
+  };
+
   const Options& options_;
   const ForkMark mark_;
   Labels inputs_;
   Fixed<ProbedLaunch> launches_;
   Fixed<Moment> moments_;  // two for each launch, and one for the inputs
+  std::mutex postponing_;
+  std::vector<RunningCall*> postponed_;
+  std::mutex listing_;
+  std::map<std::pair<const Moment*, std::string>, std::unique_ptr<Listed>> listed_;
   const Probes none_;
   const Moment unread_{nullptr, "inputs", nullptr, &none_, "", "", nullptr};
   const Calls wanted_;
@@ -714,7 +866,8 @@ class Recorder : public Printer, private Output {
   std::mutex finding_;
   std::atomic<bool> has_finding_{false};
   const ProbedLaunch* finding_launch_ = nullptr;
-  std::string finding_name_, finding_count_;
+  std::string finding_name_, finding_count_, finding_run_;
+  int64_t finding_call_ = 0;
   std::unique_ptr<DumpWriter> dump_;
   std::atomic<int> fork_{0};
   // Emitted and not flushed yet.

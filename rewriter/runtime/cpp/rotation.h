@@ -1,4 +1,4 @@
-// Which calls stay in a dump: rewriter/runtime/rotation.py.
+// Which calls stay in a dump.
 #pragma once
 
 #include <dirent.h>

@@ -74,6 +74,7 @@ struct RunningCall {
   bool is_behind = false;  // whether another thread writes it
   Session* session = nullptr;  // set if probes are dormant
   Capture* capture = nullptr;  // set if it is captured into a CUDA graph
+  bool is_wanted = true;  // otherwise only what is captured in it is measured: another call may replay that
   // The last launch whose values were shown before it, and their facts by name.
   const ProbedLaunch* shown_launch = nullptr;
   int shown_iteration = 0;

@@ -1,4 +1,4 @@
-// Which values of an event are shown: `RunningCall.fresh` in rewriter/runtime/running_call.py.
+// Which values of an event are shown.
 #pragma once
 
 #include <string>

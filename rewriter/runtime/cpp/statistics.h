@@ -1,4 +1,4 @@
-// Converts what the engine measured to statistics: `rewriter/runtime/statistics.py` explains them.
+// Converts what the engine measured to statistics.
 #pragma once
 
 #include <cstring>

@@ -125,10 +125,9 @@ class Reading : public Values {
 
   bool is_in_capture() const override { return is_capturing(); }
 
-  void wait_for_replays() const override {
-    // Errors are ignored: even if the device failed, the rows of earlier replays can be read.
+  bool wait_for_replays() const override {
     static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
-    if (wait && has_device()) wait();
+    return !wait || !has_device() || !wait();
   }
 
   uint64_t replays(const EventJob& captured) const override {

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from ..digest import digest
-from ..process import say
+from ..plain import say
+from .measured import digest
 from .wrapper import ProblemError, describe, load_inputs, main, prepare
 
 _REPORT = ctypes.CFUNCTYPE(

@@ -33,9 +33,9 @@ from typing import Any
 
 import torch
 
-from ..digest import digest
 from . import recorded_values, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
+from .measured import count, digest
 from .package_loader import loader_of
 
 
@@ -267,19 +267,14 @@ def describe(output: Any) -> dict[str, Any]:
     """The type, shape and other facts of an output; equal digests mean equal bits."""
     if not isinstance(output, torch.Tensor):
         return {"type": type(output).__name__, "value": repr(output)}
-    from ..statistics import collect, measure
-
-    statistics = collect([measure(output.detach())])[0]
-    row: dict[str, Any] = {
+    return {
         "type": "tensor",
         "dtype": str(output.dtype).removeprefix("torch."),
         "shape": list(output.shape),
         "device": str(output.device),
         "sha256": digest(output),
+        **count(output),
     }
-    if statistics is not None:
-        row |= {"nan": statistics.nan, "inf": statistics.inf}
-    return row
 
 
 def load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[str, Any]]:

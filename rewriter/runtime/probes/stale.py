@@ -1,17 +1,9 @@
-"""Fills memory with a pattern once the wrapper no longer needs its content.
-
-`memory/watch.py` does the work.
-"""
-
-from __future__ import annotations
+"""Fills memory with a pattern once the wrapper no longer needs its content."""
 
 from . import Probe
 
-
-class StaleProbe(Probe):
-    summary = "fill buffers when the wrapper releases them, so that later reads show"
-    when = "memory"
-    memory = frozenset({"reuse", "release"})
-
-
-PROBE = StaleProbe
+PROBE = Probe(
+    summary="fill buffers when the wrapper releases them, so that later reads show",
+    when="memory",
+    memory=frozenset({"release", "reuse"}),
+)

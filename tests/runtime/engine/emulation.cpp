@@ -132,9 +132,8 @@ int32_t __float_as_int(float value) { return as<int32_t>(value); }
 #define private public  // the driver's functions are put in
 #include "engine/gpu.h"
 #undef private
-#define inductor_rewriter_measure measure_here  // which is a kernel's name, too
-#include "engine/library.cpp"
-#undef inductor_rewriter_measure
+#include "engine/bands.h"
+#include "engine/cpu.h"
 
 namespace {
 
@@ -209,6 +208,19 @@ void run(unsigned blocks) {
 }
 
 }  // namespace
+
+// Measures tensors on the CPU: what the kernels are held against. How many were measured.
+extern "C" int measure_here(
+    const Layout* const* layouts, const void* const* data, int count, Measured* to) {
+  int done = 0;
+  while (done < count && measure_on_cpu(*layouts[done], data[done], 1, to[done])) ++done;
+  return done;
+}
+
+// Compares guard bands on the CPU.
+extern "C" int compare_here(const Band* bands, int count, uint64_t launch, Damage* damage) {
+  return compare_bands(bands, count, launch, damage);
+}
 
 // Measures up to gpu::most_tasks tensors by one launch on a GPU of so many processors. How many rows
 // came out right, or -1 for what the kernel does not read.
@@ -375,9 +387,6 @@ extern "C" void device_break(int yes) { broken = yes; }
 
 // Launches so far by kernel (`launched`).
 extern "C" void device_launches(int* to) { std::memcpy(to, launched, sizeof launched); }
-
-// The library for Python (library.cpp) has it as the first device.
-extern "C" void device_for_library() { gpus().all[0] = &device_here(); }
 
 namespace {
 

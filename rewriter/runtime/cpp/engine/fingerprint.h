@@ -10,7 +10,7 @@
 // of threads, blocks or devices.
 //
 // K0[p] = A0[p % 64] ^ B0[p / 64], and K1 from A1 and B1: a thread that takes each 64th vector needs
-// one word of A0 and A1. rewriter/runtime/fingerprint.py has the same for torch's operators.
+// one word of A0 and A1.
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)

@@ -19,6 +19,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -189,6 +190,15 @@ class FlightRing {
     char* const room = reinterpret_cast<char*>(header_) + message_at;
     std::strncpy(room, exception, header_bytes - message_at - 1);
     header_->state = ended;
+  }
+
+  // The same of all rings of the process.
+  static void finish_all(const char* exception) {
+    All& all = all_rings();
+    const std::lock_guard<std::mutex> guard(all.mutex);
+    for (const Known& known : all.known) {
+      if (known.ring && known.pid == getpid()) known.ring->finish(exception);
+    }
   }
 
   // When the last launch of a call ended, 0 if that is not known any more.
@@ -490,8 +500,11 @@ class FlightRing {
     header_->clock_ns = now();
     header_->wall_ns =
         static_cast<uint64_t>(wall.tv_sec) * 1000000000 + static_cast<uint64_t>(wall.tv_nsec);
-    bool is_first = !link(temporary.c_str(), path_.c_str());
-    if (!is_first && errno != EEXIST) {  // the file system has no links
+    // Renamed, so that a mapping has the name by which others find it, but not over the ring of another copy.
+    constexpr unsigned no_replace = 1;  // RENAME_NOREPLACE, since Linux 3.15
+    bool is_first =
+        !syscall(SYS_renameat2, AT_FDCWD, temporary.c_str(), AT_FDCWD, path_.c_str(), no_replace);
+    if (!is_first && errno != EEXIST) {  // the file system cannot
       is_first = access(path_.c_str(), F_OK) && !rename(temporary.c_str(), path_.c_str());
     }
     unlink(temporary.c_str());

@@ -1,5 +1,9 @@
 // Marks that the replay of a CUDA graph leaves in host memory: which launch began last, and which ended last.
-// The files are the same as those of rewriter/runtime/graph_marks.py, which explains where they are.
+//
+// A replay runs no host code, and after a fault in it device memory cannot be read. So a write of 32 bits is
+// captured before and after each launch. The writes go to host memory that is registered with CUDA and mapped
+// from a file in /dev/shm (CUDA cannot register files on a disk). That memory outlives both the fault and the
+// process.
 #pragma once
 
 #include <fcntl.h>

@@ -17,7 +17,7 @@ namespace inductor_rewriter {
 // The dimensions of a tensor in row-major order, as few as possible: neighbouring dimensions that are
 // contiguous are merged. Strides are in elements.
 struct Dimensions {
-  static constexpr int most = 64;  // the limit of torch's operators
+  static constexpr int most = 64;  // the limit of torch
   int64_t size[most], stride[most];
   int count = 0;
 

@@ -1,5 +1,5 @@
 // The measurement of a tensor by one pass over it, and the layout of a tensor. These structures are the same
-// in C++, in the GPU's kernels and in Python (rewriter/runtime/engine.py).
+// in C++ and in the GPU's kernels.
 #pragma once
 
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)

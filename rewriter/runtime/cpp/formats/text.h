@@ -1,4 +1,4 @@
-// The text of values, in our own format, `Text` in rewriter/runtime/text.py, or in upstream's.
+// The text of values, in our own format or in upstream's.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 #include "../line.h"
 #include "../values.h"
 #include "upstream.h"
+#include "upstream_python.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -53,7 +54,9 @@ inline std::string fingerprint_text(const Item& item) {
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) return upstream::value_text(event, item);
+  if (recorder.upstream) {
+    return recorder.of_python ? upstream_python::value_text(event, item) : upstream::value_text(event, item);
+  }
   std::string text = about_value(event, item, recorder);
   if (!item.is_tensor()) return text + "\n";
   text += "  " + statistics_text(item);
@@ -67,12 +70,16 @@ inline std::string value_text(const Event& event, const Item& item, const Record
 }
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) return upstream::digest_text(event, item);
+  if (recorder.upstream) {
+    return recorder.of_python ? upstream_python::digest_text(event, item) : upstream::digest_text(event, item);
+  }
   return about_value(event, item, recorder) + "  " + fingerprint_text(item) + "\n";
 }
 
 inline std::string health_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) return upstream::health_text(event, item);
+  if (recorder.upstream) {
+    return recorder.of_python ? upstream_python::health_text(event, item) : upstream::health_text(event, item);
+  }
   const std::string text = health_of(item);
   return text.empty() ? text : about_value(event, item, recorder) + "  " + text + "\n";
 }

@@ -1,5 +1,4 @@
-// The output of memory probes: printed lines, and rows of `memory.jsonl`. The same as in
-// rewriter/runtime/memory/rows.py.
+// The output of memory probes: printed lines, and rows of `memory.jsonl`.
 #pragma once
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-// Acts on the buffers that a wrapper's memory lines pass: guards and fills them, and compares bands. See
-// rewriter/runtime/memory/watch.py.
+// Acts on the buffers that a wrapper's memory lines pass: guards and fills them, and compares bands.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +25,22 @@ class MemoryOfWrapper : public MemoryWatch {
     return std::unique_ptr<MemoryWatch>(new MemoryOfWrapper(options, recorder));
   }
 
-  AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made) override {
+  AtenTensorHandle allocated(
+      RunningCall& call, int event, AtenTensorHandle made, const char* problem) override {
     if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
-    AtenTensorHandle const other = guard_and_fill(call, watched, event, made);
+    AtenTensorHandle const other = guard_and_fill(call, watched, event, made, problem);
     end_line(call, watched, line_of(event).waits);
     return other;
   }
 
-  void gone(RunningCall& call, int event, AtenTensorHandle handle, bool is_reused) override {
+  void gone(
+      RunningCall& call, int event, AtenTensorHandle handle, bool is_reused, const char* problem) override {
     if (is_off_) return;
     Watched& watched = watched_of(call);
     const Line& line = line_of(event);
-    give_up(call, watched, handle, line.is_held, is_reused);
+    if (!problem && line.is_held) problem = "another tensor may have its memory";
+    give_up(call, watched, handle, problem, is_reused);
     end_line(call, watched, line.waits);
   }
 
@@ -137,10 +139,11 @@ class MemoryOfWrapper : public MemoryWatch {
 
   // Makes a filled buffer with bands that replaces one that was allocated; null if that one stays.
   AtenTensorHandle guard_and_fill(
-      RunningCall& call, Watched& watched, int event, AtenTensorHandle made) {
+      RunningCall& call, Watched& watched, int event, AtenTensorHandle made, const char* known) {
     drop(watched, event);  // from an earlier iteration of a loop
     Memory memory;
     std::string problem = find_memory(made, memory);
+    if (problem.empty() && known) problem = known;
     Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
     if (!places) {
       for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, problem);
@@ -235,7 +238,7 @@ class MemoryOfWrapper : public MemoryWatch {
 
   // Fills a buffer that the wrapper releases. Unless it is reused, its memory is not freed for a while.
   void give_up(
-      RunningCall& call, Watched& watched, AtenTensorHandle handle, bool is_held, bool is_reused) {
+      RunningCall& call, Watched& watched, AtenTensorHandle handle, const char* known, bool is_reused) {
     Memory memory;
     std::string problem = find_memory(handle, memory);
     Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
@@ -245,7 +248,7 @@ class MemoryOfWrapper : public MemoryWatch {
       if (places && !memory.on_cpu && !current_stream(&stream, memory.device_index)) {
         problem = "its stream is not known";
       }
-      if (problem.empty() && is_held) problem = "another tensor may have its memory";
+      if (problem.empty() && known) problem = known;
       if (!problem.empty() || !places) {
         skip(watched, stale_probe, problem);
       } else {

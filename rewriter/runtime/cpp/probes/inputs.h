@@ -20,7 +20,11 @@ class Inputs : public Probe {
       }
     });
     if (contents.size() != rows_.size()) {
-      return recorder.warn("inputs", "the line and the table differ in the number of values");
+      std::string wrong = std::to_string(contents.size()) + " values, expected " +
+          std::to_string(rows_.size()) + " (";
+      wrong += (rows_.empty() ? "none" : rows_.front().name + " to " + rows_.back().name) + ")";
+      recorder.write(recorder.start(event) + " inputs: " + wrong + "\n");
+      return event.unexpected.emplace_back("", wrong), void();
     }
     std::vector<Given> values(rows_.size());
     for (std::size_t i = 0; i < rows_.size(); ++i) {

@@ -1,6 +1,7 @@
 // Saves every tensor that a launch reads and writes, one file each.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -14,13 +15,23 @@
 namespace {
 namespace inductor_rewriter {
 
+// Saves a tensor that only torch can save. Returns what went wrong, or null.
+using SaveOther = const char* (*)(void* tensor, const char* path);
+inline std::atomic<SaveOther>& other_saver() {
+  static std::atomic<SaveOther> saver{nullptr};
+  return saver;
+}
+
 class Save : public Probe {
  public:
   // No call follows, and all calls are over.
   ~Save() override {
-    if (!saver_) return;
-    std::lock_guard<std::mutex> guard(Idle::get().lock);
-    Idle::get().savers.push_back(saver_);
+    if (saver_) Savers::get().give(saver_);
+  }
+
+  void finish() override {
+    std::lock_guard<std::mutex> guard(starting_);
+    if (saver_) saver_->wait_until(saver_->last());
   }
 
   void at(Event& event, RunningCall& call, Recorder& recorder) override {
@@ -51,12 +62,13 @@ class Save : public Probe {
 
   void save(const Event& event, Item& item, RunningCall& call, Recorder& recorder) {
     const Tensor& tensor = item.tensor;
-    if (!tensor.strided) throw std::runtime_error("its layout is not strided");
-    if (!tensor.in_memory) return;
-    if (dtype_info(tensor.dtype).name[0] == 'q') {
-      throw std::runtime_error("quantized tensors have no plain elements");
-    }
-    Saver& saver = saver_of(recorder);
+    const bool is_quantized = dtype_info(tensor.dtype).name[0] == 'q';
+    const SaveOther save_other = other_saver().load();
+    const bool is_other = (!tensor.strided || is_quantized) && save_other && tensor.handle;
+    if (!is_other && !tensor.strided) throw std::runtime_error("its layout is not strided");
+    if (!is_other && !tensor.in_memory) return;
+    if (!is_other && is_quantized) throw std::runtime_error("quantized tensors have no plain elements");
+    Saver& saver = saver_of(recorder, call.directory->path);
     Saving& saving = call.state<Saving>(this);
     // If the dump rotates, old calls were removed to make room.
     KeptCalls* const kept = recorder.kept();
@@ -72,6 +84,11 @@ class Save : public Probe {
     }
     const std::string file = folder + "/" + file_name(event, item);
     const std::string path = call.directory->path + "/" + file;
+    if (is_other) {
+      if (const char* problem = save_other(tensor.handle, path.c_str())) throw std::runtime_error(problem);
+      item.file = file;
+      return;
+    }
     Result result = save_on_device(saver, path, tensor);
     if (result == Result::refused) {
       fetch(item, true);
@@ -116,19 +133,48 @@ class Save : public Probe {
     if (!message.empty()) recorder.warn("save", message);
   }
 
-  // Savers that are not in use: their threads do not end.
-  struct Idle {
+  // All savers. Their threads do not end, so those that are not in use are used again. Without a limit of bytes
+  // wrappers that save into one dump share a saver, which stores equal tensors once.
+  struct Savers {
+    struct Shared {
+      std::string root;
+      Saver* saver;
+      int users;
+    };
     std::mutex lock;
-    std::vector<Saver*> savers;
-    static Idle& get() {
-      static Idle& idle = *new Idle;
-      return idle;
+    std::vector<Saver*> idle;
+    std::vector<Shared> shared;
+    static Savers& get() {
+      static Savers& all = *new Savers;
+      return all;
     }
-    Saver* take(uint64_t most) {
+    Saver* take(uint64_t most, const std::string& root) {
       std::lock_guard<std::mutex> guard(lock);
-      while (!savers.empty()) {
-        Saver* const saver = savers.back();
-        savers.pop_back();
+      for (Shared& one : shared) {
+        if (most || one.root != root || !one.saver->is_own()) continue;
+        ++one.users;
+        return one.saver;
+      }
+      Saver* const saver = take_idle(most);
+      if (!most) shared.push_back({root, saver, 1});
+      return saver;
+    }
+    void give(Saver* saver) {
+      std::lock_guard<std::mutex> guard(lock);
+      for (auto one = shared.begin(); one != shared.end(); ++one) {
+        if (one->saver != saver) continue;
+        if (--one->users) return;
+        shared.erase(one);
+        break;
+      }
+      idle.push_back(saver);
+    }
+
+   private:
+    Saver* take_idle(uint64_t most) {
+      while (!idle.empty()) {
+        Saver* const saver = idle.back();
+        idle.pop_back();
         if (!saver->is_own()) continue;  // made by the process that forked this one
         saver->start_again(most);
         return saver;
@@ -137,12 +183,12 @@ class Save : public Probe {
     }
   };
 
-  // One for all calls.
-  Saver& saver_of(const Recorder& recorder) {
+  // One for all calls, which are in one dump: ROOT/rank0/run3.
+  Saver& saver_of(const Recorder& recorder, const std::string& call) {
     std::lock_guard<std::mutex> guard(starting_);
     if (!saver_) {
       most_ = wanted_bytes(recorder.max_bytes());
-      saver_ = Idle::get().take(most_);
+      saver_ = Savers::get().take(most_, call.substr(0, call.rfind('/', call.rfind('/') - 1)));
     }
     return *saver_;
   }

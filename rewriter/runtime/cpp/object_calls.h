@@ -1,0 +1,231 @@
+// The functions of the recorder for wrappers in Python: `ObjectFunctions`.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "call.h"
+#include "engine/flight.h"
+#include "objects.h"
+#include "probes/save.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// The name of a type of Python, which is valid for ever.
+inline const char* type_name(const char* name) {
+  static std::mutex lock;
+  static std::set<std::string>& all = *new std::set<std::string>;
+  std::lock_guard<std::mutex> guard(lock);
+  return all.insert(name).first->c_str();
+}
+
+inline Content content_of(const Object& value) {
+  using Kind = Content::Kind;
+  Content content;
+  switch (value.kind) {
+    case 't':
+      content.kind = Kind::tensor;
+      content.handle = static_cast<AtenTensorHandle>(value.tensor);
+      break;
+    case 'f':
+      content.kind = Kind::floating;
+      content.floating = value.floating;
+      break;
+    case 'i': content.kind = Kind::integer; content.integer = value.integer; break;
+    case 'b': content.kind = Kind::boolean; content.integer = value.integer; break;
+    case 's':
+      content.kind = Kind::text;
+      content.type = type_name(value.type);
+      content.text = value.text;
+      break;
+    case 'l': content.kind = Kind::text; content.type = "list"; content.text = ""; break;
+    default: content.kind = Kind::tensor; content.handle = nullptr;  // None is no value
+  }
+  return content;
+}
+
+// Adds a value, or the members of a list, whose names end with `end`. Returns how many objects that were.
+inline int add_object(const Object* of, std::size_t place, const std::string& end, Lists& lists, Contents& to) {
+  if (of->kind != 'l') {
+    to.push_back(content_of(*of));
+    lists.values.emplace_back(place, end);
+    lists.shape += of->kind == 'o' ? '-' : '.';
+    return 1;
+  }
+  int taken = 1;
+  lists.shape += '[';
+  for (int64_t i = 0; i < of->integer; ++i) {
+    taken += add_object(of + taken, place, end + "[" + std::to_string(i) + "]", lists, to);
+  }
+  lists.shape += ']';
+  return taken;
+}
+
+inline void* attach_objects(const ObjectTable* of) noexcept {
+  try {
+    auto* const table = new Table{of->options, of->rows, of->inputs, of->size, nullptr, nullptr};
+    auto* const read = new ReadTable(*table);
+    read->add(*of);
+    table->made = read;
+    return table;
+  } catch (...) {
+    return nullptr;  // out of memory
+  }
+}
+
+inline void take_objects(void* call, char phase, int launch, const Object* values, int count) noexcept {
+  RunningCall& running = *static_cast<RunningCall*>(call);
+  Recorder& recorder = running.recorder;
+  try {
+    if (recorder.is_fork()) return;
+    Contents& contents = running.contents;
+    contents.clear();
+    bool has_lists = false;
+    for (int i = 0; i < count; ++i) has_lists = has_lists || values[i].kind == 'l';
+    if (!has_lists) {
+      for (int i = 0; i < count; ++i) contents.push_back(content_of(values[i]));
+      if (phase == 'g') recorder.at_given(running, contents);
+      else if (phase == 'i') recorder.at_inputs(running, contents);
+      else recorder.at_launch(running, launch, phase == 'b', contents);
+      return;
+    }
+    Lists lists;
+    Contents given;
+    std::size_t place = 0;
+    for (int i = 0; i < count; ++place) {
+      given.push_back(content_of(values[i]));
+      i += add_object(values + i, place, "", lists, contents);
+    }
+    if (phase == 'g') recorder.at_given(running, given);
+    else if (phase == 'i') recorder.at_inputs(running, contents, &lists, &given);
+    else recorder.at_launch(running, launch, phase == 'b', contents, &lists);
+  } catch (...) {
+    // Out of memory: the model runs on without this event.
+  }
+}
+
+inline void end_postponed(Recorder& recorder) {
+  if (recorder.is_captured_now()) return;
+  for (RunningCall* const call : recorder.take_postponed()) end_call(call);
+}
+
+inline void* begin_objects(void* of) noexcept {
+  Table& table = *static_cast<Table*>(of);
+  try {
+    const Wrapper& wrapper = read(table);
+    void* const recorder = wrapper.options.dormant ? nullptr : wrapper.recorder.load();
+    if (recorder && !static_cast<Recorder*>(recorder)->is_fork()) end_postponed(*static_cast<Recorder*>(recorder));
+  } catch (...) {
+    return nullptr;  // out of memory
+  }
+  return begin_call(table);
+}
+
+inline void end_objects(void* call) noexcept {
+  RunningCall& running = *static_cast<RunningCall*>(call);
+  Recorder& recorder = running.recorder;
+  try {
+    if (recorder.is_fork()) return;
+    if (recorder.is_captured_now()) return recorder.postpone(running);
+    end_postponed(recorder);
+  } catch (...) {
+    // Out of memory.
+  }
+  end_call(call);
+}
+
+inline void* resume_call(void* table) noexcept {
+  try {
+    Wrapper& wrapper = read(*static_cast<Table*>(table));
+    if (wrapper.options.dormant) return nullptr;
+    Recorder* const recorder = recorder_of<Recorder>(wrapper);
+    return recorder && !recorder->is_worker() && !recorder->is_fork() ? recorder->resume() : nullptr;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+inline void finish_objects(void* of, bool is_last) noexcept {
+  Table& table = *static_cast<Table*>(of);
+  void* const made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
+  if (!made) return;
+  Wrapper& wrapper = static_cast<ReadTable*>(made)->wrapper;
+  void* const recorder = wrapper.options.dormant ? nullptr : wrapper.recorder.load();
+  if (!recorder) return;
+  Recorder& of_wrapper = *static_cast<Recorder*>(recorder);
+  if (of_wrapper.is_of_parent()) return;
+  try {
+    end_postponed(of_wrapper);
+    of_wrapper.read_replays(nullptr, is_last);
+    of_wrapper.finish();
+    if (is_last) of_wrapper.retire();
+  } catch (...) {
+    // Out of memory.
+  }
+}
+
+inline void print_to(int lines, int messages) noexcept {
+  PythonOutput& output = PythonOutput::get();
+  output.descriptor = lines;
+  output.error_descriptor = messages;
+}
+
+inline char* collected_text(bool messages, std::size_t* size) noexcept {
+  PythonOutput& output = PythonOutput::get();
+  std::lock_guard<std::mutex> guard(output.lock);
+  std::string& text = messages ? output.messages : output.lines;
+  if (text.empty()) return nullptr;
+  char* const copy = static_cast<char*>(std::malloc(text.size()));
+  if (!copy) return nullptr;
+  std::memcpy(copy, text.data(), *size = text.size());
+  text.clear();
+  return copy;
+}
+
+// The fingerprint of a tensor's elements. False if they cannot be read.
+inline bool find_fingerprint(AtenTensorHandle handle, std::string& to) {
+  Content content;
+  content.kind = Content::Kind::tensor;
+  content.handle = handle;
+  Item item;
+  Tensor& tensor = item.tensor;
+  if (!read_tensor(content, tensor) || !tensor.in_memory) return false;
+  tensor.handle = handle;
+  const bool is_direct = (tensor.on_cpu && !is_complex(tensor.dtype)) || !tensor.numel;
+  if (!is_direct) fetch(item, tensor.on_cpu);
+  const auto& shape = is_direct ? tensor.shape : item.host.shape;
+  const auto& stride = is_direct ? tensor.stride : item.host.stride;
+  const Layout layout{
+      tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
+      tensor.device_index};
+  Measured measured;
+  if (!measure_on_cpu(layout, is_direct ? tensor.data : item.host.data, thread_count(), measured)) return false;
+  to = hexadecimal(measured.fingerprint);
+  return true;
+}
+
+inline const ObjectFunctions* object_functions() {
+  static const ObjectFunctions all{
+      attach_objects,
+      begin_objects,
+      resume_call,
+      take_objects,
+      [](void* call, char line, int number, void* tensor, const char* problem) noexcept {
+        return static_cast<void*>(
+            pass_memory_line(call, line, number, static_cast<AtenTensorHandle>(tensor), problem));
+      },
+      end_objects,
+      finish_objects,
+      print_to,
+      collected_text,
+      [](const char* exception) noexcept { FlightRing::finish_all(exception); },
+      [](SaveOther save) noexcept { other_saver() = save; }};
+  return &all;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

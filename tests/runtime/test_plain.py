@@ -20,6 +20,7 @@ import rewriter
 from artifacts import get
 from rewriter.instrumentation import probes
 from rewriter.runtime import gpu_kinds, plain
+from tables import options, row
 
 SELECTIONS: list[dict[str, Any]] = [
     {"probe": "names,print,save"},
@@ -250,3 +251,26 @@ def test_instrument_knows_what_it_has() -> None:
     source = Path(plain.__file__).read_text("utf-8")
     nodes = [x for x in ast.walk(ast.parse(source)) if isinstance(x, ast.ImportFrom)]
     assert not any(node.level for node in nodes)
+
+
+@pytest.mark.programs
+def test_without_a_compiler_it_takes_the_place_of_the_recorder(tmp_path: Path) -> None:
+    """What it lacks is refused, with the reason why there is no recorder."""
+    table = [row(after=[["out", "y"]])]
+    lines = [
+        "import torch",
+        "from rewriter.runtime import attach",
+        *(
+            f"one = attach({options(probe)!r}, {table!r}); one.begin(); one.after(0, torch.ones(2))"
+            for probe in ("print", "hash")
+        ),
+    ]
+    environment = {**os.environ, "CXX": "no-compiler", "REWRITER_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[rewriter 0] #0 after  k  out y  f32[2]  cpu  " + (
+        "min 1 max 1 mean 1 std 0 nan 0 inf 0\n"
+    )
+    lacks, why = done.stderr.splitlines()
+    assert "no probes: plain Python has no hash" in lacks
+    assert "the recorder cannot be loaded: no C++ compiler" in why

@@ -331,44 +331,10 @@ class Gpu {
     return is_started() && !driver_.is_capturing(stream, &state) && state == 1;
   }
 
-  // Waits for rows that were launched on a stream, and releases them. Returns what went wrong, or an
-  // empty text. After a failure, `to` has zeros in place of rows that did not come.
-  std::string fetch(uint64_t first, int count, void* stream, Measured* to) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    std::string failed;
-    for (int i = 0; i < count; ++i) {
-      const uint64_t sequence = first + static_cast<uint64_t>(i);
-      for (int turn = 0; !ring.read(sequence, to[i]); ++turn) {
-        if (!failed.empty()) {
-          to[i] = Measured{};
-          break;
-        }
-        if (turn < 4096) continue;
-        const auto waited = Clock::now() - start;
-        if (find(sequence, std::chrono::nanoseconds(waited).count(), to[i])) break;
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
-        if (Clock::now() - start < std::chrono::milliseconds(200)) continue;
-        // Either the device is still busy with earlier work, or it failed.
-        failed = synchronize(stream);
-        if (failed.empty() && Clock::now() - start < std::chrono::seconds(2)) continue;
-        if (failed.empty()) failed = "a measurement did not come";
-      }
-    }
-    ring.release(first + static_cast<uint64_t>(count) - 1);
-    return failed;
-  }
-
   // Waits until the stream is idle. Returns the device's error, or an empty text.
   std::string synchronize(void* stream) const {
     const int code = driver_.synchronize(stream);
     return code ? driver_.describe("the device failed", code) : "";
-  }
-
-  // The same, called by a thread for which another device may be current.
-  std::string synchronize_elsewhere(void* stream) const {
-    driver_.set_context(context_);
-    return synchronize(stream);
   }
 
   // The records of damaged guard bands, in pinned host memory that the device writes to. Null if it cannot

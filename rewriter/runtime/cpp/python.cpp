@@ -322,10 +322,16 @@ void end_here(Lines& self) {
 // Threads that no longer exist begin no other call, so their calls end here.
 void end_of_dead(Lines& self) {
   for (std::size_t i = self.calls->size(); i-- > 0;) {
+    if (i >= self.calls->size()) continue;  // other threads ended theirs meanwhile
     char path[64];
     PyOS_snprintf(path, sizeof path, "/proc/self/task/%ld", (*self.calls)[i].system_thread);
     if (!(*self.calls)[i].is_busy && access(path, F_OK)) end_at(self, i);
   }
+}
+
+// Notes whether this thread is in a line. Other threads may have begun calls since it looked for its own.
+void set_busy(Lines& self, bool is_busy) {
+  if (Running* const one = find_call(self)) one->is_busy = is_busy;
 }
 
 void add_call(Lines& self, void* call) {
@@ -372,10 +378,10 @@ PyObject* pass(Lines& self, char phase, int launch, PyObject* const* given, Py_s
   for (Py_ssize_t i = 0; is_read && i < count; ++i) is_read = values.add(given[i]);
   const auto act = [&] {
     line_of_thread = &values;
-    running->is_busy = true;
+    set_busy(self, true);
     const Object* const data = values.data();
     without_lock([&] { return recorder->line(call, phase, launch, data, values.count()), 0; });
-    if (Running* const still = find_call(self)) still->is_busy = false;
+    set_busy(self, false);
     line_of_thread = nullptr;
   };
   if (is_read) undisturbed(act);
@@ -459,11 +465,11 @@ void* pass_memory(Lines& self, char line, PyObject* number, PyObject* tensor, co
   }
   void* other = nullptr;
   undisturbed([&] {
-    running->is_busy = true;
+    set_busy(self, true);
     void* const handle = implementation ? &implementation : nullptr;
     other = without_lock(
         [&] { return recorder->memory(call, line, static_cast<int>(index), handle, problem); });
-    if (Running* const still = find_call(self)) still->is_busy = false;
+    set_busy(self, false);
   });
   write_collected();
   return other;
@@ -541,7 +547,7 @@ PyObject* lines_end(PyObject* self, PyObject*) {
 void finish(Lines& self, bool is_last) {
   find_call(self);  // forgets what another process left
   for (std::size_t i = self.calls->size(); i-- > 0;) {
-    if (!(*self.calls)[i].is_busy) end_at(self, i);
+    if (i < self.calls->size() && !(*self.calls)[i].is_busy) end_at(self, i);
   }
   without_lock([&] { return recorder->finish(self.table, is_last), 0; });
   write_collected();

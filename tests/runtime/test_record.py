@@ -39,6 +39,9 @@ from rewriter.runtime import attach, flight
 from rings import VALUE, Ring, build
 from tables import options, row
 
+# Where a program finds this module, and what it imports.
+TESTS = [str(folder) for folder in (Path(__file__).parent, Path(__file__).parents[1] / "support")]
+
 WRAPPER = str(
     Path(__file__).parents[2] / "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"
 )
@@ -140,7 +143,7 @@ def main(how: str) -> None:
     ],
 )
 def test_what_dies_leaves_its_last_launches(how: str, tmp_path: Path) -> None:
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    program = f"import sys; sys.path[:0] = {TESTS}\n"
     program += f"import test_record; test_record.main({how!r})"
     dump = tmp_path / "dump"
     environment = {**os.environ, "REWRITER_DUMP": str(dump), "REWRITER_RECORD_BYTES": "64Ki"}
@@ -319,7 +322,7 @@ def test_moments_that_are_none(
 
 FORKS = """
 import os, sys, time
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests}
 import test_record
 probed = test_record.attach(test_record.OPTIONS, test_record.TABLE, ["given"])
 test_record.call(probed)
@@ -338,7 +341,7 @@ def test_a_fork_does_not_look_like_the_process(
 ) -> None:
     """The parent is killed while its child lives, which calls the model, too."""
     monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    program = FORKS.format(tests=str(Path(__file__).parent))
+    program = FORKS.format(tests=TESTS)
     dump = tmp_path / "dump"
     process = subprocess.Popen(
         [sys.executable, "-c", program],

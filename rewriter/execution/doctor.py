@@ -101,7 +101,7 @@ def _torch(*, importing: bool) -> Iterator[Check]:
 
 def _recorder() -> Iterator[Check]:
     """What records. Builds it if it is not in the cache; does not import torch."""
-    recorder = recorder_library.library()
+    recorder = recorder_library.find()
     if isinstance(recorder, Unavailable):
         yield Check(
             "recorder",

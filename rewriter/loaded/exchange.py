@@ -21,7 +21,7 @@ from rewriter.loaded.block import Block
 from rewriter.loaded.functions import handing_over, like
 from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, plan_of, probes_of
 from rewriter.locate.names import is_partition
-from rewriter.runtime.device import is_capturing
+from rewriter.runtime.plain import is_capturing
 
 _PLAIN = Probed({}, {})
 _REPLAYED = (

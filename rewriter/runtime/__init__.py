@@ -34,12 +34,10 @@ def attach(
     from . import extension, plain
     from .build import Unavailable
     from .plain import Silent, say
-    from .schemas import declare
 
     if os.environ.get("REWRITER_PROBE", "").lower() == "off":
         return Silent()
     try:
-        launches = declare(launches)
         try:
             return extension.attach(options, launches, inputs)
         except Unavailable as problem:

@@ -34,13 +34,13 @@ def attach(options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequ
     where the module cannot be loaded."""
     import torch
 
-    from .device import tf32
+    from .plain import declared, tf32
 
     loaded = load()
     if isinstance(loaded, Unavailable):
         raise loaded
+    launches = list(map(declared, launches))
     rows = [row_texts(row) for row in launches]
-    is_tf32 = torch.cuda.is_available()
     return loaded.attach(
         tuple(option_texts(options)),
         tuple(text for row in rows for text in [*row, *[None] * _ROW][:_ROW]),
@@ -49,7 +49,7 @@ def attach(options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequ
             input_texts(inputs),
             torch.__version__,
             os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
-            ",".join(tf32()) if is_tf32 else None,
+            ",".join(tf32()) if torch.cuda.is_available() else None,
             options.get("directory") or os.environ.get("REWRITER_DUMP"),
         ),
         len(inputs),
@@ -75,7 +75,7 @@ def finish_writing() -> None:
 def _load() -> ModuleType:
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise Unavailable("it is for CPython with a global lock")
-    recorder = recorder_library.library()
+    recorder = recorder_library.find()
     if isinstance(recorder, Unavailable):
         raise recorder
     headers = {sysconfig.get_path(name) for name in ("include", "platinclude")}

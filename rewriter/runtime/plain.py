@@ -563,10 +563,15 @@ def manifest(options: Row) -> Row:
     row |= {"fingerprint": {"name": "nh128", "version": 1}, "torch": torch.__version__}
     row["device"] = cuda.get_device_name() if cuda.is_initialized() else "cpu"
     row |= {"host": socket.gethostname(), **({"ranks": size} if size else {})}
+    row |= {"tf32": tf32()} if cuda.is_available() else {}
+    return row | {"command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv))}
+
+
+def tf32() -> list[str]:
+    """Which of the float32 operations of CUDA's libraries may run in TF32."""
     of: Any = torch.backends
     kinds = {"matmul": of.cuda.matmul, "conv": getattr(of.cudnn, "conv", of.cudnn)}
-    row |= {"tf32": [x for x, y in kinds.items() if is_tf32(y)]} if cuda.is_available() else {}
-    return row | {"command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv))}
+    return [name for name, backend in kinds.items() if is_tf32(backend)]
 
 
 def is_tf32(backend: Any) -> bool:

@@ -26,9 +26,9 @@ _RECORD, _FINISH = "inductor_rewriter_record_into", "inductor_rewriter_finish"
 
 @cache
 def load() -> ctypes.CDLL | None:
-    """As `library`; where it cannot be loaded, standard error says why, and C++ wrappers run
+    """As `find`; where it cannot be loaded, standard error says why, and C++ wrappers run
     without probes."""
-    made = library()
+    made = find()
     if isinstance(made, Unavailable):
         print(f"[rewriter] warning: no recorder for C++ wrappers: {made}", file=sys.stderr)
         return None
@@ -36,7 +36,7 @@ def load() -> ctypes.CDLL | None:
 
 
 @cache
-def library() -> ctypes.CDLL | Unavailable:
+def find() -> ctypes.CDLL | Unavailable:
     """The loaded recorder, which is built if it is not in the cache; or why there is none. Done
     once per process."""
     return made_or_why(_load)

@@ -98,7 +98,7 @@ def fingerprint(tensor: Tensor) -> str:
     be read, or if the recorder cannot be loaded."""
     from . import recorder_library
 
-    recorder = recorder_library.library()
+    recorder = recorder_library.find()
     if isinstance(recorder, Unavailable):
         return ""
     text = ctypes.create_string_buffer(64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import library
 
-from rewriter.runtime.schemas import declare
+from rewriter.runtime.plain import declared
 
 
 @library.custom_op("schemas_test::rope_", mutates_args=("q", "k"))
@@ -24,7 +24,7 @@ ROW = {
 
 
 def test_roles_are_those_of_the_schema() -> None:
-    (row,) = declare([ROW])
+    row = declared(ROW)
     assert row["before"] == [["inout", "buf0"], ["in", "buf1"]]
     assert row["after"] == [
         ["inout", "buf0"],
@@ -37,4 +37,4 @@ def test_roles_are_those_of_the_schema() -> None:
 
 def test_an_operator_that_is_not_registered_keeps_its_roles() -> None:
     row = {**ROW, "kernel": "torch.ops.schemas_test.unknown.default"}
-    assert declare([row, {"launch": 0}]) == [row, {"launch": 0}]
+    assert [declared(row), declared({"launch": 0})] == [row, {"launch": 0}]

@@ -68,7 +68,7 @@ def by_schema(
     first argument.
 
     If an operator has no known schema and its result is not kept, it runs for its mutations: data
-    flow decides which arguments these may be, until the program tells (`runtime/schemas.py`).
+    flow decides which arguments these may be, until the program tells (`runtime/plain.py`).
     """
     name = callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
     written = operators.written(name)

@@ -33,9 +33,10 @@ from typing import Any
 
 import torch
 
+from ..plain import measure
 from . import recorded_values, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
-from .measured import count, digest
+from .measured import digest
 from .package_loader import loader_of
 
 
@@ -267,13 +268,15 @@ def describe(output: Any) -> dict[str, Any]:
     """The type, shape and other facts of an output; equal digests mean equal bits."""
     if not isinstance(output, torch.Tensor):
         return {"type": type(output).__name__, "value": repr(output)}
+    with torch.no_grad():
+        known = measure(output.detach())
     return {
         "type": "tensor",
         "dtype": str(output.dtype).removeprefix("torch."),
         "shape": list(output.shape),
         "device": str(output.device),
         "sha256": digest(output),
-        **count(output),
+        **{name: known[name] for name in ("nan", "inf") if name in known},
     }
 
 

@@ -54,24 +54,26 @@ class Variant:
 
 
 VARIANTS = (
-    Variant("names", ("--probe", "names"), (1.15, 1.05, 1.05)),
+    Variant("dormant", ("--dormant",), (1.01, 1.01, 1.01), 1.01),
+    Variant("names", ("--probe", "names"), (1.1, 1.05, 1.05)),
+    Variant("what `run -- COMMAND` does", ("--probe", "names,print"), (1.5, 1.5, 1.5), dumps=True),
     Variant(
         "statistics and fingerprint into the dump, quiet",
         ("--probe", "hash"),
-        (1.5, 1.3, 1.3),
-        1.5,
+        (1.4, 1.35, 1.35),
+        1.25,
         dumps=True,
     ),
-    Variant("record, in its ring", ("--probe", "record"), (1.5, 1.3, 1.3), 1.3, dumps=True),
+    Variant("record, in its ring", ("--probe", "record"), (1.4, 1.4, 1.4), 1.3, dumps=True),
     Variant(
         "record with all triggers",
         ("--on", "nan,inf,changed,spike:100x,slow:100x"),
-        (1.5, 1.3, 1.3),
+        (1.5, 1.4, 1.4),
         1.3,
         dumps=True,
     ),
     Variant("nan into the dump", ("--probe", "nan"), (1.5, 1.3, 1.3), 1.5, dumps=True),
-    Variant("print", ("--probe", "print"), (2.5, 2, 2), 2, pipes=True),
+    Variant("print", ("--probe", "print"), (1.45, 1.4, 1.4), 1.3, pipes=True),
     Variant("print, all arguments", ("--probe", "print", "--args", "all"), (4, 3, 3), pipes=True),
     Variant("memory: bounds, poison, stale", ("--probe", "bounds,poison,stale"), (2, 2, 2), 2),
     Variant(

@@ -102,8 +102,9 @@ class Recorder : public Printer, private Output {
       }
     }
     Writers::add(writer_);
-    // With these probes the user looks for a crash: everything is written before a launch runs.
-    prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.size() > 1);
+    // With these probes somebody who looks for a crash reads along: everything is written before a launch runs.
+    // What is only read afterwards need not hold up the device: there, `sync` tells which launch fails.
+    prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.size() > 1 && !quiet);
   }
 
   // All calls are over and written.
@@ -300,14 +301,14 @@ class Recorder : public Printer, private Output {
   // written later.
   void end(RunningCall& call) {
     if (!call.is_wanted) {
-      if (!call.capture) delete &call;
+      if (!leave(call)) delete &call;
       return;
     }
     call.catch_up();
     if (reader_) reader_->settle();
     if (memory_) act("memory", [&] { memory_->finish(call); });
     // A captured call is written after the first replay of its graph.
-    const bool is_captured = call.capture;
+    const bool is_captured = leave(call);
     if (is_captured && reader_->is_in_capture()) return;
     read_replays(&call);
     if (!is_captured) put(call, new EndJob(*this, call));
@@ -687,7 +688,13 @@ class Recorder : public Printer, private Output {
     }
     capture.seen = replays;
     RunningCall* call = std::exchange(capture.call, nullptr);
-    if (call && !call->is_wanted) delete std::exchange(call, nullptr);
+    // A call in Python ends when its thread begins the next one: until then that thread has it.
+    bool is_running = call && !call->is_over;
+    if (call && !call->is_wanted) {
+      call->capture = nullptr;
+      if (!std::exchange(is_running, false)) delete call;
+      call = nullptr;
+    }
     const bool is_replayer = !call && ended && !has_run(*ended, capture);
     if (!call && !is_replayer && !wanted_.are_all() && options_.of_python) return;  // of a call that is left out
     if (!call) call = is_replayer ? ended : start_call(capture.number).release();
@@ -699,7 +706,14 @@ class Recorder : public Printer, private Output {
       job->event.captured = true;
       put(job);
     }
-    if (!is_replayer) put(new EndJob(*this, *call));
+    if (!is_replayer && !is_running) put(new EndJob(*this, *call));
+  }
+
+  // The thread of a call needs it no more. Returns whether it is captured, and freed after the first replay.
+  bool leave(RunningCall& call) {
+    std::lock_guard<std::mutex> guard(capturing_);
+    call.is_over = true;
+    return call.capture;
   }
 
   // Called when the program ends, or the library of the wrapper is unloaded.

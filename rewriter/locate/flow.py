@@ -47,8 +47,8 @@ class Flow:
     tensors: frozenset[str]
     scalars: frozenset[str]
     variables: dict[str, Variable] = field(default_factory=dict)
-    # Variables that were deleted and not bound again, with their last content.
-    gone: dict[str, Content] = field(default_factory=dict)
+    # Variables that were deleted and not bound again, as they were.
+    gone: dict[str, Variable] = field(default_factory=dict)
     # Variables whose memory another buffer has taken over as a whole.
     lost: set[str] = field(default_factory=set)
     # Other names for memory, by the variable that owns it.
@@ -84,7 +84,7 @@ class Flow:
     def forget(self, name: str) -> None:
         """`name` was deleted."""
         if (variable := self.variables.pop(name, None)) is not None:
-            self.gone[name] = variable.content
+            self.gone[name] = variable
 
     def hazard(self, name: str, declared: Role | None) -> Hazard:
         """What is wrong with memory that a kernel reads, judging by the text."""

@@ -70,7 +70,7 @@ class CallCheck:
         """Of a call of which no output was checked."""
         last = dataflow.outputs(dataflow.trace(run))
         returned = () if last is None else last.returned
-        missing = sum(isinstance(one, TensorRow) for one in returned)
+        missing = sum(isinstance(one, TensorRow) or not one.is_known for one in returned)
         return cls(run.name, run.artifact, reason=reason, missing=missing)
 
     @property
@@ -80,6 +80,7 @@ class CallCheck:
 
 # The launch, and what of it, or of what it is given, is wrong.
 _Culprit = tuple[LaunchCheck, OutputCheck]
+_Known = Mapping[tuple[int, int], LaunchCheck]  # by launch and iteration
 
 
 def check_outputs(
@@ -121,9 +122,9 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     if not found.wrong:
         return found
     of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
-    first = _first(run, graph, evaluator, checks)
-    first = first or _left_alone(run, results, found.wrong, of_call)
-    first = first or _lost(run, found.wrong, of_call)
+    first = _lost(results, graph, found.wrong, of_call)
+    first = first or _first(run, graph, evaluator, of_call)
+    first = first or _left_alone(results, found.wrong, of_call)
     fed = _fed_unwritten(results, of_call)
     if fed is not None and (first is None or fed[0].launch <= first[0].launch):
         first = fed
@@ -177,8 +178,7 @@ def _outputs(
                 left = results.of_input(what)
             if left is not None:
                 found.append(_left(left, node, evaluator))
-                is_known = not found[-1].comparison.is_unknown or evaluator.is_undefined(node)
-                missing += not is_known
+                missing += found[-1].comparison.is_unknown and not evaluator.is_undefined(node)
             elif isinstance(what, NoResult) and node in graph.nodes:
                 found += _never_written(run, what, node, evaluator)
         except UncheckedError as error:
@@ -207,15 +207,15 @@ def _never_written(
     run: RunDump, what: NoResult, node: str, evaluator: Evaluator
 ) -> Iterator[OutputCheck]:
     """An output that by the text of the wrapper nothing writes, though the graph gives a value."""
+    if what.is_known or not bool(torch.isfinite(value_of(node, evaluator).bound()).any()):
+        return
     wrapper = wrapper_of(run)
     entries = () if wrapper is None else wrapper.located.entries
-    returned = (zip(x.returned or x.outputs, x.hazards, strict=False) for x in entries)
+    returned = (zip(x.outputs, x.hazards, strict=False) for x in entries)
     if not any((what.name, "unwritten") in pairs for pairs in returned):
-        return
-    bound = value_of(node, evaluator).bound()
-    if bool(torch.isfinite(bound).any()):
-        statement = evaluator.statement(node)
-        yield OutputCheck(what.name, statement, Comparison(0, 0), "nothing is written by a launch")
+        raise UncheckedError(what.text)
+    problem = "nothing is written by a launch"
+    yield OutputCheck(what.name, evaluator.statement(node), Comparison(0, 0), problem)
 
 
 def _unwritten(marked: torch.Tensor) -> str:
@@ -234,15 +234,13 @@ def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> 
     return None
 
 
-def _first(
-    run: RunDump, graph: FxGraph, evaluator: Evaluator, checks: Sequence[LaunchCheck]
-) -> _Culprit | None:
+def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) -> _Culprit | None:
     """The first launch whose result is not the node that its check took it for."""
     steps = {(step.launch, step.iteration): step for step in run.steps}
     launched = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in run.steps})
-    for check in checks:
-        step = steps.get((check.launch, check.iteration))
-        if check.run != run.name or step is None or check.route not in ("graph", "fragment"):
+    for at, check in known.items():
+        step = steps.get(at)
+        if step is None or check.route not in ("graph", "fragment"):
             continue
         if check.route == "fragment" and launched[check.kernel] > 1:
             continue  # the node names in the fragment are those of the kernel's first launch
@@ -257,62 +255,63 @@ def _first(
                 continue
             own = {node_of(statement) for statement in check.computes}
             wrong = _received(run, graph, evaluator, step, node, own)
-            if wrong is not None:
-                by, output = wrong
-                for other in checks:
-                    if (other.run, other.launch, other.iteration) == (run.name, *by):
-                        return other, output
+            if wrong is not None and (maker := known.get(wrong[0])) is not None:
+                return maker, wrong[1]
             return check, OutputCheck(checked.arg, checked.claim, comparison)
     return None
 
 
 def _left_alone(
-    run: RunDump,
-    results: CallResults,
-    wrong: Sequence[OutputCheck],
-    known: Mapping[tuple[int, int], LaunchCheck],
+    results: CallResults, wrong: Sequence[OutputCheck], known: _Known
 ) -> _Culprit | None:
     """The launch that wrote a wrong result last, if that could not be checked, and all that it read
     was checked: it computes something else, or it was given something else."""
     for output in wrong:
         node = results.writers.get(output.name)
-        if node is None or node.step.launch is None:
+        if output.problem or node is None or node.step.launch is None:
             continue
         check = known.get((node.step.launch, node.step.iteration))
-        steps = [run.steps[x.step] for x in node.origins]
+        steps = [results.run.steps[x.step] for x in node.origins]
         made = [known.get((x.launch, x.iteration)) for x in steps if x.launch is not None]
         is_fed = all(one is not None and one.outcome == "agrees" for one in made)
         if check is None or not is_fed or check.outcome == "differs":
             continue
-        if output.name not in {dataflow.variable(one.arg) for one in check.results}:
+        facts = results.run.launch_row(check.launch)
+        if output.name not in {dataflow.buffer_of(facts, one.arg) for one in check.results}:
             return check, output
     return None
 
 
 def _lost(
-    run: RunDump, wrong: Sequence[OutputCheck], known: Mapping[tuple[int, int], LaunchCheck]
+    results: CallResults, graph: FxGraph, wrong: Sequence[OutputCheck], known: _Known
 ) -> _Culprit | None:
-    """The launch that has to write a wrong result, and does not: it is given a copy of it, or it
-    computes what the graph copies into an input."""
-    wrapper = wrapper_of(run)
+    """The launch that has to write a wrong result, and does not: it is given a copy of it, it
+    computes what the graph copies into an input, or a part of it that nothing reads elsewhere."""
+    run, wrapper = results.run, wrapper_of(results.run)
+    read = {x.step for node in results.nodes for x in node.origins}
     for output in wrong:
         copy = None if wrapper is None else given_copy(wrapper, output.name)
         if copy is not None and (check := known.get((copy[0].index, 0))) is not None:
             problem = f"it only writes a copy, {copy[1].expr}"
             return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
         copied = f" = aten.copy_.default({output.name}, "
+        whole = graph.nodes.get(node_of(output.claim)) if output.problem else None
+        parts = {graph.base(name) for name in whole.reads} if whole is not None else set()
         for check in known.values():
             step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
             written = () if step is None else received.written(run.rows(step))
-            is_written = output.name in {dataflow.buffer_of(facts, name) for name in written}
-            if not is_written and any(copied in x for x in check.computes):
+            if output.name in {dataflow.buffer_of(facts, name) for name in written}:
+                continue
+            if any(copied in x for x in check.computes):
                 return check, output
+            part = next((x for x in map(node_of, check.computes) if x in parts), "")
+            if part and written and check.step not in read:
+                is_in = f"{part}, which belongs there, is in {', '.join(written)}, and nothing"
+                return check, replace(output, problem=f"{output.problem}: {is_in} reads that")
     return None
 
 
-def _fed_unwritten(
-    results: CallResults, known: Mapping[tuple[int, int], LaunchCheck]
-) -> _Culprit | None:
+def _fed_unwritten(results: CallResults, known: _Known) -> _Culprit | None:
     """The first launch that is given a buffer of which no launch wrote a part. It need not read
     that part, so this is only asked of a call that leaves something wrong."""
     for node in results.nodes:

@@ -175,6 +175,17 @@ def test_lines_stand_where_the_buffer_is_there() -> None:
     assert len(re.findall(r"^    _rw\.checked\(", probed, re.MULTILINE)) == 2
 
 
+def test_an_output_in_memory_that_was_taken_over_twice_is_what_its_launch_writes() -> None:
+    body = WRITE
+    for old, new in (("buf0", "buf5"), ("buf5", "buf6")):
+        body += f"\nauto {new} = {view(old)}; {old}.reset();  // reuse\n{IN_PLACE.format(new)}"
+    text = FRAME.replace("@BODY@", textwrap.indent(body, "    ") + "\n")
+    _, found = located(text.replace("buf0.release()", "buf6.release()"))
+    (entry,) = found.entries
+    assert (entry.outputs, entry.returned, entry.hazards) == (("buf0",), ("buf6",), ("",))
+    assert [x.buffer for x in found.launches[-1].args] == ["buf0"]
+
+
 def test_bounds_alone_is_told_where_buffers_end() -> None:
     """The runtime keeps guarded memory until then; poison has nothing to keep."""
     body = (

@@ -203,12 +203,15 @@ def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
     assert call.of is not None
     assert (call.first.launch, call.of.problem) == (0, "it only writes a copy, buf1.clone()")
     # What a launch without a record may write, and what has no value, is not compared.
-    assert _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO).wrong == ()
+    unknown = _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO)
+    said = "buf1, which no recorded launch wrote"
+    assert (unknown.wrong, unknown.missing, unknown.reason) == ((), 1, said)
     empty = "torch.ops.aten.empty.memory_format([4, 8], dtype = torch.float32)"
     free = TWO.replace("return (", f"free: {KIND} = {empty}\n        return (").replace(
         "mul)", "free)"
     )
-    assert _of_wrapper(tmp_path / "c", "buf1.clone()", "buf1", free).wrong == ()
+    undefined = _of_wrapper(tmp_path / "c", "buf1.clone()", "buf1", free)
+    assert (undefined.wrong, undefined.missing) == ((), 0)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +229,66 @@ def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
     assert [one.name for one in call.wrong] == ["arg0_1"]
     assert (None if call.first is None else call.first.launch) == launch
     assert ("" if call.of is None else call.of.problem) == problem
+
+
+JOINED = f"""
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: {KIND}):
+        sin: {KIND} = torch.ops.aten.sin.default(arg0_1)
+        cos: {KIND} = torch.ops.aten.cos.default(arg0_1)
+        cat: "f32[8, 8][8, 1]cpu" = torch.ops.aten.cat.default([sin, cos])
+        return (cat,)
+"""
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "is_read", "launch"),
+    [(None, False, None), ("buf1", False, 0), ("buf2", False, 1), ("buf1", True, None)],
+)
+def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
+    elsewhere: str | None, is_read: bool, launch: int | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A launch that reads what the first one wrote has a use for it."""
+    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    x, facts = dumps.value("arg0_1", file="x.pt"), {"kind": "cpp", "scope": "call"}
+    parts = {"buf1": ("sin", 0), "buf2": ("cos", 32)}
+    launches = [
+        dumps.launch(
+            number, f"cpp_{name}", [x], [dumps.value(buffer, "out", file=f"{name}.pt")],
+            buffers={} if buffer == elsewhere else {buffer: "buf0"},
+            after=[["out", buffer, f"reinterpret_tensor(buf0, (4, 8), (8, 1), {start})"]], **facts,
+        )
+        for number, (buffer, (name, start)) in enumerate(parts.items())
+    ]  # fmt: skip
+    if is_read:
+        read = [dumps.value("buf1", file="sin.pt")]
+        launches.append(dumps.launch(2, "cpp_c", read, [dumps.value("buf3", "out")], **facts))
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
+    run, sha256, given = dump / "rank0/run0", "ab" * 32, torch.arange(32.0).reshape(4, 8)
+    for name, tensor in {"x": given, "sin": given.sin(), "cos": given.cos()}.items():
+        torch.save(tensor, run / f"{name}.pt")
+    row = json.loads((run / "run.json").read_text())
+    row |= {"sha256": sha256, "outputs": {"call": ["buf0"]}}
+    (run / "run.json").write_text(json.dumps(row))
+    graphs.write(dump, {sha256: JOINED})
+    checks = [
+        LaunchCheck(
+            run="rank0/run0", step=1 + number, launch=number, iteration=0, kernel=f"cpp_{name}",
+            kind="cpp", scope="call", line=12, source_nodes=(), origins=(), outcome="agrees",
+            route="graph", computes=(f"{name} = aten.{name}.default(arg0_1)",),
+        )
+        for number, name in enumerate(("sin", "cos"))
+    ]  # fmt: skip
+    (call,) = check_outputs(dump, checks)
+    assert bool(call.wrong) == bool(elsewhere)
+    assert (None if call.first is None else call.first.launch) == launch
+    if launch is not None and call.of is not None:
+        assert call.of.problem == (
+            f"elements {32 * launch} to {32 * launch + 31} of 64 are written by no launch: "
+            f"{('sin', 'cos')[launch]}, which belongs there, is in {elsewhere}, and nothing reads "
+            "that"
+        )
 
 
 def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) -> None:

@@ -269,16 +269,15 @@ def _entry(
     inputs_at = _line_at(outline, finder.inputs_end) if finder.names.inputs else None
     weights, weights_at = tuple(finder.names.weights), _line_at(outline, finder.weights_end)
     inputs, returned = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
-    outputs = tuple(buffer for buffer, _ in returned)
-    hazards = tuple(hazard for _, hazard in returned)
     return EntryPoint(
         body.name,
         start,
         indent,
         inputs,
         inputs_at,
-        outputs,
-        hazards=hazards,
+        outputs=tuple(buffer for buffer, _, _ in returned),
+        returned=tuple(name for _, name, _ in returned),
+        hazards=tuple(hazard for *_, hazard in returned),
         weights=weights,
         weights_at=weights_at,
     )
@@ -315,25 +314,24 @@ def _input_specs(
 
 def _outputs(
     outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
-) -> tuple[tuple[str, Hazard], ...]:
-    """The buffers in `output_handles[0] = buf3.release();`, and what is wrong with their memory.
+) -> tuple[tuple[str, str, Hazard], ...]:
+    """The buffers in `output_handles[0] = buf3.release();`, their names there, and what is wrong
+    with their memory.
 
     A buffer that is returned twice has `output_handles[1] = output_handles[0];`.
     """
-    bases = finder.names.bases
-    buffers: dict[int, tuple[str, Hazard]] = {}
+    nothing: tuple[str, str, Hazard] = "", "", ""
+    buffers: dict[int, tuple[str, str, Hazard]] = {}
     for match in _OUTPUT.finditer(outline.read(body.node)):
+        buffer = buffers.get(int(match["same"] or -1), nothing)
         if name := match["name"]:
-            # `release` itself ended the variable.
-            is_bare = flow.gone.get(name) is Content.NOTHING and name not in flow.empty
-            unwritten: Hazard = "unwritten" if is_bare else ""
-            buffer = flow.get(bases.get(name, name)).root, unwritten
-        else:
-            buffer = buffers.get(int(match["same"]), ("", ""))
+            variable = flow.gone.get(name) or flow.get(name)  # `release` itself ended it
+            is_bare = variable.content is Content.NOTHING and name not in flow.empty
+            # A subgraph has its own name for what it leaves.
+            root = finder.names.bases.get(name, name) if variable.root == name else variable.root
+            buffer = flow.get(root).root, name, "unwritten" if is_bare else ""
         buffers[int(match["position"])] = buffer
-    return tuple(
-        buffers.get(position, ("", "")) for position in range(max(buffers, default=-1) + 1)
-    )
+    return tuple(buffers.get(position, nothing) for position in range(max(buffers, default=-1) + 1))
 
 
 def _require_call(source: Source) -> None:

@@ -145,7 +145,11 @@ def test_infinities_of_the_narrower_type_are_expected() -> None:
     assert compare(torch.tensor([1.0, 1.0, 0.0, 1.0]), expected).wrong == 4
 
 
-@pytest.mark.parametrize("name", ["rand_like.default", "native_dropout.default", "bernoulli.p"])
+@pytest.mark.parametrize(
+    "name",
+    ["rand_like.default", "native_dropout.default", "bernoulli.p", "uniform.default",
+     "exponential.default", "normal.Tensor_float", "poisson.default", "rrelu_with_noise.default"],
+)  # fmt: skip
 def test_random_numbers_are_not_judged(name: str) -> None:
     with pytest.raises(UncheckedError, match="random"):
         run(operator_named(["aten", *name.split(".")]), (exact(torch.ones(3)), 0.5), {}, None)

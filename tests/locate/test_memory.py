@@ -117,6 +117,14 @@ def test_lines_stand_where_the_memory_is(tmp_path: Path) -> None:
     assert strip(result.source) == Restored(path.read_bytes(), ANY, True)
 
 
+def test_none_that_is_returned_is_no_buffer(tmp_path: Path) -> None:
+    """As the gradient of an input that needs none."""
+    path = tmp_path / "output_code.py"
+    path.write_text(_HEAD + indent(f"{ALLOCATE}\n{WRITE}\nreturn (None, buf0, )\n", "    "))
+    (entry,) = rewriter.open(path).only.located.entries
+    assert (entry.outputs, entry.returned, entry.hazards) == (("", "buf0"),) * 2 + (("", ""),)
+
+
 def test_a_library_call_reads_what_nobody_wrote(tmp_path: Path) -> None:
     """It returns its result, and does not write the memory of a launch that is missing."""
     text = get("cpu-torch2.13/conv").data

@@ -412,4 +412,5 @@ def _returned(
         while isinstance(member, cst.Call) and member.args:
             member = member.args[0].value
         name = statement.name(member)
-        yield (flow.get(name).root, name, flow.hazard(name, "in")) if name else ("", "", "")
+        is_tensor = name not in ("", "None")
+        yield (flow.get(name).root, name, flow.hazard(name, "in")) if is_tensor else ("", "", "")

@@ -112,12 +112,10 @@ def coverage(verification: Verification) -> str:
 
 def by_arguments(verification: Verification) -> str:
     """How many launches were only checked by what they are given; empty if none were."""
-    if not (count := verification.by_arguments):
-        return ""
-    if count == 1:
-        return "; 1 call of a custom operator was given what its graph says (the result is its own)"
-    given = "were given what their graph says (the results are their own)"
-    return f"; {count} calls of custom operators {given}"
+    if (count := verification.by_arguments) == 1:
+        return "; 1 call was given what its graph says (the result is its own)"
+    several = f"; {count} calls were given what their graph says (the results are their own)"
+    return several if count else ""
 
 
 def reasons(verification: Verification) -> list[str]:

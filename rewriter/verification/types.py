@@ -13,8 +13,8 @@ from rewriter.dump.reading import label
 Outcome = Literal["agrees", "differs", "unchecked"]
 # What a launch was checked against: the operator that it calls, the graph that the wrapper was
 # compiled from, the part of the graph in the comment above the kernel, a function that the user
-# names, or another launch of the same kernel. A call of an operator that only the program registers
-# is checked by its arguments: what it computes is its own.
+# names, or another launch of the same kernel. A call of an operator that draws seeds, or that only
+# the program registers, is checked by its arguments: what it computes is its own.
 Route = Literal["operator", "graph", "fragment", "reference", "arguments", "itself", ""]
 
 

@@ -115,6 +115,10 @@ class WholeGraph:
                     checked = self._sharper(checked, known, claim, got, row)
             except UncheckedError as error:
                 problem, nodes = problem or error, (claim,) if claim else ()
+                drawn = self._graph.nodes.get(claim)
+                if drawn and drawn.operator == "inductor_seeds" and self._fits(claim, row):
+                    checked = Checked(row.arg, drawn.statement, calls.as_recorded(row.size))
+                    outcome.route = "arguments"
             if not nodes and is_call:  # calls of one operator come in the order of the graph
                 held = self._held_by(argument)
                 before = held.nodes if held is not None else ()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from rewriter.artifact.naming.graph import FxGraph, parse  # noqa: E402
+from rewriter.dump.rows import TensorRow  # noqa: E402
+from rewriter.locate.types import Argument, Launch  # noqa: E402
 from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.evaluate import Evaluator  # noqa: E402
 from rewriter.verification.operators.random import _philox  # noqa: E402
+from rewriter.verification.received import LaunchValues  # noqa: E402
+from rewriter.verification.whole_graph import WholeGraph  # noqa: E402
 
 GRAPH = """
 class <lambda>(torch.nn.Module):
@@ -64,3 +71,31 @@ def test_the_graph_of_a_package_names_the_device_at_its_seeds() -> None:
 def test_seeds_themselves_are_not_known() -> None:
     with pytest.raises(UncheckedError, match="draws random numbers"):
         Evaluator(_graph("cpu"), {}).value("rand")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "drawn", "is_taken"),
+    [
+        ("aten.randint.low_out", torch.tensor([5, -(2**62)]), True),
+        ("aoti_torch_cpu_randint_low_out", torch.tensor([5, -(2**62)]), True),
+        ("aten.randint.low_out", torch.tensor([5]), False),
+        ("aten.randint.low_out", torch.tensor([5.0, 6.0]), False),
+    ],
+)
+def test_a_seed_that_was_recorded_is_known_to_what_follows(
+    kernel: str, drawn: torch.Tensor, is_taken: bool, tmp_path: Path
+) -> None:
+    torch.save(drawn, tmp_path / "seeds.pt")
+    row = TensorRow(
+        phase="after", arg="buf0", role="out", dtype=str(drawn.dtype).removeprefix("torch."),
+        shape=tuple(drawn.shape), stride=(1,), device="cpu", file="seeds.pt",
+    )  # fmt: skip
+    run: Any = SimpleNamespace(path=tmp_path, table={})
+    whole = WholeGraph(_graph("cpu"), {("buf0", 0): "seeds"}, run, {}, {})
+    argument = Argument("buf0", "buf0", "buf0", "out", "tensor")
+    launch = Launch(0, "", kernel, "extern_out", 1, (argument,), (), (), None)
+    values = LaunchValues(run, launch, {}, {"buf0": row}, {}, "")
+    outcome = whole.check(values)
+    claims = [(x.claim, x.comparison.is_unknown) for x in outcome.results]
+    assert claims == [(_graph("cpu").statement("seeds"), True)] * is_taken
+    assert (outcome.route == "arguments", outcome.unknown == ["buf0"]) == (is_taken, not is_taken)

@@ -78,8 +78,8 @@ class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagno
     by_arguments: Annotated[
         Count,
         Meta(
-            description="Launches of custom operators among these that are given what their graph "
-            "says: what they compute is their own"
+            description="Launches of custom operators, and draws of seeds, among these that are "
+            "given what their graph says: what they compute is their own"
         ),
     ]
     launches: Annotated[Count, Meta(description="Launches that ran")]

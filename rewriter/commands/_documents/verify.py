@@ -68,8 +68,8 @@ class VerifyDocument(Document, frozen=True, kw_only=True, tag="rewriter.verify")
     by_arguments: Annotated[
         Count,
         Meta(
-            description="Launches of custom operators among these that are given what their graph "
-            "says: what they compute is their own"
+            description="Launches of custom operators, and draws of seeds, among these that are "
+            "given what their graph says: what they compute is their own"
         ),
     ]
     differ: Count

@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rewriter.commands import _program, _triage
@@ -25,7 +24,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.execution import program
 from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
-from rewriter.execution.standard_error import StandardError, exception
+from rewriter.execution.standard_error import StandardError
 from rewriter.execution.standard_input import StandardInput
 from rewriter.hook.run import Request
 from rewriter.instrumentation.select import select
@@ -93,6 +92,7 @@ def _probed(
                 blocking=blocking,
                 redirected=arguments.json,
                 command=shlex.join(words),
+                hears=True,
                 stdin=given,
             )
         )
@@ -143,7 +143,7 @@ def _start(
             hint="Write after -- what starts the program, such as python train.py.",
         ) from error
     if status.code and not status.stopped:
-        status = replace(status, message=exception(standard_error.text))
+        status = standard_error.explained(status)
     ended = None if status.code == 0 else status
     taken.add(name, ended, time.perf_counter() - started)
     return ended

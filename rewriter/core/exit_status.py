@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class ExitStatus:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
 
-    `message` is the text of the exception, if it raised one, or says what the time limit was; with
-    SIGABRT it is what an allocator complained of, or the check that failed in a kernel, if that was
-    heard.
+    `message` is the text of the exception, if it raised one, and where, or says what the time limit
+    was, and where each process was then; with SIGABRT it is what an allocator complained of, or the
+    check that failed in a kernel, if that was heard.
     `timed_out` and `interrupted` say that this command ended it: at its time limit, or because this
     command received that signal. A program that is `running` has not ended.
     """
@@ -33,6 +33,11 @@ class ExitStatus:
     def stopped(self) -> bool:
         """Whether this command ended the program."""
         return self.timed_out or self.interrupted != 0
+
+    @property
+    def raised(self) -> bool:
+        """Whether it ended by an exception of Python's."""
+        return self.code is not None and not self.stopped and bool(self.message)
 
     def __str__(self) -> str:
         """As one line of text."""

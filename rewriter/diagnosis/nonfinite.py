@@ -115,7 +115,8 @@ class _OriginVerdicts:
         what: What = "inf" if origin.state == "infinite" else "nan"
         made = self._verdict(origin.node, origin.state, origin.rows, what)
         if origin.given:
-            made = replace(made, cause=Producer(None, row=origin.given[0]))
+            of = tuple(self._held(row, "inf") for row in origin.given)
+            made = replace(made, cause=Producer(None, row=origin.given[0]), given=of)
         if origin.allowed is not None:
             made = replace(made, cause=Producer.of(origin.allowed.place, None))
         if origin.overflow is None:
@@ -135,21 +136,21 @@ class _OriginVerdicts:
         is_followed = self._values and node.step.launch is not None
         evidence = Evidence(self._dump, run, node.step, flow)
         arguments = tuple(self._arguments(evidence, node, rows))
-        places = [where(run.path, row, what) if self._values else "" for row in rows]
         return replace(
             Verdict.of(self._dump, run, node.place, state, arguments),
             on_gpu=evidence.on_gpu(arguments),
             call=self._calls.words(run),
             number=self._calls.number(run),
-            held=tuple(
-                Held(row.arg, what, row.count(what), row.numel or 0, place)
-                for row, place in zip(rows, places, strict=True)
-            ),
+            held=tuple(self._held(row, what) for row in rows),
             captured=any(row.captured for row in rows),
             followed=follow(run, flow, node, saved, what) if saved and is_followed else (),
             passed_on=tuple(self._passed_on(node)) if what == "nan" else (),
             absorbed=self._origin.absorbed,
         )
+
+    def _held(self, row: TensorRow, what: What) -> Held:
+        place = where(self._run.path, row, what) if self._values else ""
+        return Held(row.arg, what, row.count(what), row.numel or 0, place)
 
     def _passed_on(self, node: FlowNode) -> Iterator[Producer]:
         """The later launches of the call that wrote NaN, too."""
@@ -187,17 +188,9 @@ class _OriginVerdicts:
         if verdict.state == "made":
             if not infinite:
                 yield "No input of the launch held NaN or infinities: the launch itself makes them."
-            elif verdict.cause is not None and verdict.cause.launch is None:
-                for row in self._origin.given:
-                    name = in_model(self._run, row.arg)
-                    named = f"{row.arg} ({name})" if name else row.arg
-                    yield (
-                        f"{named} came in with {row.count('inf'):,} infinite of {row.numel:,} "
-                        "elements, which become NaN here."
-                    )
             elif verdict.cause is None:
                 yield from (_constant(x, row) for x, row in infinite)
-            else:
+            elif verdict.cause.launch is not None:
                 names = ", ".join(x.name for x, _ in infinite) or "what it updates"
                 yield (
                     f"It was given no NaN, but infinities ({names}): their difference, their "

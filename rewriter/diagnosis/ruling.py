@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
@@ -16,10 +17,10 @@ from rewriter.diagnosis.findings import (
     Suspect,
     ranked,
 )
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import Verdict, how_ended
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.reading import Dump
-from rewriter.execution.standard_error import failed_check
+from rewriter.execution.standard_error import OUTSIDE, failed_check
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
@@ -164,22 +165,31 @@ def of_end(
     kind: FindingKind = "hang" if ended.timed_out else "crash"
     how = "was stopped at its time limit" if ended.timed_out else "died"
     shown = f"shown by where the process {how}"
+    text = tuple(ended.message.strip().splitlines()[1:][-12:])
+    # What raised an exception outside of launches is no launch, whichever ended last.
+    is_launch = [not (ended.raised and one.state == "over") for one in verdicts]
     findings = tuple(
         _of_verdict(verdict, kind, shown, following[at : at + 1])
         for at, verdict in enumerate(verdicts)
+        if is_launch[at]
     )
-    if findings:
+    # A rank that waits for one that is behind is not at fault.
+    is_behind = any(one.behind for one in verdicts)
+    findings = tuple(
+        replace(one, symptom=is_behind and not verdict.behind, text=(*text, *one.text))
+        for one, verdict in zip(findings, compress(verdicts, is_launch), strict=True)
+    )
+    if findings and not (ended.raised and OUTSIDE in ended.message):
         return Examined(findings)
-    text = tuple(ended.message.strip().splitlines()[-12:])
     if ended.timed_out:
-        what = f"{ended}, while no recorded launch was running"
-        text = (
+        text += (
             "The time limit includes imports and compilation. If it ended before the first launch, "
             "pass a larger --timeout.",
         )
-    else:
-        what = f"the process died while no recorded launch was running: {ended}"
-    return Examined((Finding(kind, what, "shown by how it ended", text=text),))
+    what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
+    by = "shown by its traceback" if ended.raised else "shown by how it ended"
+    end = Finding(kind, what, by, text=text, whole=True)
+    return Examined((end, *(replace(one, symptom=True) for one in findings)))
 
 
 def of_inputs(dump: Dump) -> Examined:

@@ -7,6 +7,7 @@ wrapper.
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from rewriter.core.exit_status import ExitStatus
+from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import StoppedState, Verdict, VerdictArgument
@@ -25,6 +27,7 @@ from rewriter.dump.documents import LaunchRow
 from rewriter.dump.graph_marks import GraphMark
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.execution.standard_error import failed_check
 
 # Texts in an exception about a failed allocation.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
@@ -37,6 +40,7 @@ _THREADS = (
 )
 _STREAMS = "streams of the graph were in a launch: the fault is in one of these."
 _AMONG = {"running": _THREADS, "after": _THREADS, "replayed": _STREAMS}
+_BOUND = re.compile(r"< (\d+)L*$")  # in the check of an index
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
@@ -65,6 +69,7 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
+    verdicts = [replace(one, behind=_behind(opened, one, verdicts, calls)) for one in verdicts]
     among = [(x.rank, x.pid, _AMONG.get(x.state, "")) for x in verdicts]
     within = Counter(among)  # threads of a process in a call, or streams of its graph in a launch
     return tuple(
@@ -73,6 +78,21 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
         else one
         for one, where in zip(verdicts, among, strict=True)
     )
+
+
+def _behind(opened: Dump, verdict: Verdict, verdicts: Sequence[Verdict], calls: CallHistory) -> str:
+    """How many calls of a wrapper a rank has made less than one that waits for it."""
+    for one in verdicts:
+        if one.state == "waiting" != verdict.state:
+            of = [x for x in opened.runs if x.artifact == one.artifact]
+            most, made = (
+                max((calls.number(x) for x in of if x.rank == rank), default=0)
+                for rank in (one.rank, verdict.rank)
+            )
+            if made < most:
+                less = counted(most - made, "call")
+                return f"rank {verdict.rank} is {less} behind rank {one.rank}, which waits for it"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -186,6 +206,7 @@ def _verdict(
     )
     if stop.state == "replayed":
         made = _in_replay(made, stop, calls)
+    made = replace(made, index=next(_indices(made), "") if failed_check(ended.message) else "")
     return replace(made, notes=(*_notes(made), *filter(None, [dump.caveat])))
 
 
@@ -270,11 +291,6 @@ def _ending(status: ExitStatus) -> Iterator[str]:
 
 def _values(verdict: Verdict) -> Iterator[str]:
     """Notes about suspicious inputs of the launch."""
-    indexes = any(
-        word in name.lower()
-        for name in (verdict.kernel, *verdict.origins, *verdict.source_nodes)
-        for word in _INDEXING
-    )
     for argument in verdict.arguments:
         row = argument.measured
         if argument.role == "out" or row is None:
@@ -284,9 +300,25 @@ def _values(verdict: Verdict) -> Iterator[str]:
                 f"{argument.name} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
                 f"of {row.numel} elements when the launch reads it."
             )
-        low, high = row.min, row.max
-        if not indexes or not row.dtype.startswith(("int", "uint")):
+    indexes = any(
+        word in name.lower()
+        for name in (verdict.kernel, *verdict.origins, *verdict.source_nodes)
+        for word in _INDEXING
+    )
+    if indexes and not verdict.index:
+        yield from (f"{one}: out of bounds, if they are indices." for one in _indices(verdict))
+
+
+def _indices(verdict: Verdict) -> Iterator[str]:
+    """What a launch was given that is out of bounds, if it holds indices; the bound is that of the
+    check that failed in the kernel, if one did."""
+    said = failed_check(verdict.ended.message) if verdict.ended is not None else ""
+    checked = match[1] if (match := _BOUND.search(said)) else ""
+    for argument in verdict.arguments:
+        row = argument.measured
+        if argument.role == "out" or row is None or not row.dtype.startswith(("int", "uint")):
             continue
+        low, high = row.min, row.max
         # Its own sizes say how many indices there are, and not what they may be.
         others = [x.tensor for x in verdict.arguments if x.tensor and x is not argument]
         if verdict.kind == "triton_user":  # it may take a tensor of several dimensions as one row
@@ -296,9 +328,13 @@ def _values(verdict: Verdict) -> Iterator[str]:
             sizes = [size for other in others for size in other.shape]
             limit = "no dimension of the other tensors is longer than {}"
         if isinstance(low, int) and isinstance(high, int) and sizes:
-            most = max(sizes)
-            if high >= most or low < -most:
-                yield (
-                    f"{argument.name} holds integers from {low} to {high}, and "
-                    f"{limit.format(most)}: out of bounds, if they are indices."
-                )
+            most = int(checked or max(sizes))
+            of = [x.in_model for x in verdict.arguments if x.tensor and most in x.tensor.shape[:1]]
+            if high < most and low >= -most:
+                continue
+            if checked:
+                rows = f"{of[0]} has {most} rows" if of else f"there are {most}"
+                yield f"{argument.in_model} holds {high if high >= most else low}, {rows}"
+            else:
+                held = f"integers from {low} to {high}"
+                yield f"{argument.name} holds {held}, and {limit.format(most)}"

@@ -18,6 +18,7 @@ from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow, to_json
+from rewriter.execution.standard_error import COMPILING, IN_COMPILED, OUTSIDE
 
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier
@@ -52,26 +53,17 @@ _ORIGINS: dict[str, NonFiniteOrigin] = {
 VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
-_OUTSIDE = "outside of launches, after {launch}, the last one of its call"
-# What is said of a program that ended by itself, by the state.
-_ENDED = {
-    "faulted": "{launch} faulted: {error}",
-    "earlier": "the device was faulty before {launch}: {error}",
-    "unannounced": "the program ended after launch {label}, in the next one or before it: {how}",
-    "after": "the program ended after {launch}, before another one began: {how}",
-    "over": f"the program ended {_OUTSIDE}: {{how}}",
-    "begun": "the program ended in or after {launch}: {how}",
-    "replayed": "the program ended in {launch}, in the replay of a CUDA graph: {how}",
-    "waiting": "waits for other ranks in {launch}: {how}",
-}
-_STOPPED = {
+# Where a program ended, by the state.
+_WHERE = {
     "running": "in {launch}",
-    "replayed": "in the replay of a CUDA graph, in {launch}",
+    "unannounced": "after launch {label}, in the next one or before it",
+    "after": "after {launch}, before another one began",
+    "over": "outside of launches, after {launch}, the last one of its call",
     "begun": "in or after {launch}",
-    "after": "after {launch}",
-    "waiting": "and waiting for other ranks in {launch}",
-    "over": _OUTSIDE,
+    "replayed": "in {launch}, in the replay of a CUDA graph",
+    "waiting": "while it waits for other ranks in {launch}",
 }
+_FAULTY = {"faulted": "{launch} faulted", "earlier": "the device was faulty before {launch}"}
 _NOT_FINITE: dict[str, str] = {
     "overflowed": "{launch} makes infinities ({held}), which {effect} turns into the first NaN",
     "infinite": "{launch} makes infinities that nothing absorbs: {held}",
@@ -87,6 +79,18 @@ _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 def lacks_operator(message: str) -> bool:
     """Whether the text of an exception is about a custom operator that is not registered."""
     return any(text in message for text in _NO_OPERATOR)
+
+
+def how_ended(ended: ExitStatus, where: str) -> str:
+    """One sentence: how a program ended, and where, unless its own line is known."""
+    rest = f", {where}" if IN_COMPILED in str(ended) or where[:5] == "while" else f" {where}"
+    if not where or any(known in str(ended) for known in (OUTSIDE, COMPILING)):
+        rest = ""
+    if ended.stopped or ended.running:
+        return f"{ended}{rest}"
+    if ended.raised:
+        return f"the program raised {ended}{rest}"
+    return f"the program ended {where}: {ended}"
 
 
 @dataclass(frozen=True)
@@ -167,10 +171,14 @@ class VerdictArgument:
         return self.tensor if self.tensor is not None and self.tensor.is_measured else None
 
     @property
+    def in_model(self) -> str:
+        """The name of an input in the model, if that is known, or else its own."""
+        return self.model.partition(" at ")[0] or self.name
+
+    @property
     def known_as(self) -> str:
         """Its name, for an input also that in the model."""
-        named = self.model.partition(" at ")[0]
-        return f"{self.name} ({named})" if named else self.name
+        return self.name if self.in_model == self.name else f"{self.name} ({self.in_model})"
 
 
 class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
@@ -182,9 +190,10 @@ class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
     numel: Count
     where: Annotated[str, Meta(description="Empty if it was not saved")]
 
-    def __str__(self) -> str:
+    def of(self, name: str) -> str:
+        """How many elements they are, with a name for the tensor."""
         elements = "element" if self.numel == 1 else "elements"
-        return f"{self.count:,} of {self.numel:,} {elements} of {self.name}"
+        return f"{self.count:,} of {self.numel:,} {elements} of {name}"
 
 
 class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_finite": "finite"}):
@@ -229,14 +238,15 @@ class Verdict(RecordedLaunch):
 
     For a crash, `ended` says how the program ended. `asynchronous`: the device may be faulty since
     an earlier launch, as nothing waited for it. `unannounced`: nothing is recorded before launches,
-    so the next launch may have been the one that was running.
+    so the next launch may have been the one that was running. `index` says which index is out of
+    bounds, `behind` how far this rank is behind one that waits for it.
 
     For a NaN, `ended` is `None` and `held` are the tensors with NaN or infinities. `cause` is what
-    made the infinities that became NaN, `effect` what turned infinities into NaN. `followed` traces
-    one element backwards, if values were saved; `passed_on` are later launches that wrote NaN.
-    `absorbed`: no result of the call has NaN, so they are no fault if the launch is right.
-    `captured`: the values are those of a CUDA graph, and only statistics can be recorded. `names`
-    are those of its wrapper.
+    made the infinities that became NaN, `given` the inputs of the call that held them, `effect`
+    what turned infinities into NaN. `followed` traces one element backwards, if values were saved;
+    `passed_on` are later launches that wrote NaN. `absorbed`: no result of the call has NaN, so
+    they are no fault if the launch is right. `captured`: the values are those of a CUDA graph, and
+    only statistics can be recorded. `names` are those of its wrapper.
     """
 
     rank: int
@@ -256,6 +266,7 @@ class Verdict(RecordedLaunch):
     process: str = ""
     number: int = 0
     held: tuple[Held, ...] = ()
+    given: tuple[Held, ...] = ()
     cause: Producer | None = None
     effect: Producer | None = None
     captured: bool = False
@@ -263,6 +274,8 @@ class Verdict(RecordedLaunch):
     followed: tuple[ElementStep, ...] = ()
     passed_on: tuple[Producer, ...] = ()
     absorbed: bool = False
+    index: str = ""
+    behind: str = ""
 
     @classmethod
     def of(
@@ -314,25 +327,35 @@ class Verdict(RecordedLaunch):
             launch += f" (line {self.line})"
         if self.ended is None:
             return self._not_finite(launch)
-        how = str(self.ended)
-        if self.ended.stopped or self.ended.running:
-            return f"{how} {_STOPPED.get(self.state, 'at {launch}').format(launch=launch)}"
+        if self.state in _FAULTY:
+            return f"{_FAULTY[self.state].format(launch=launch)}: {first_line(self.error)}"
         state = "unannounced" if self.state == "after" and self.unannounced else self.state
-        sentence = _ENDED.get(state, "the program ended in {launch}: {how}")
-        error = first_line(self.error)
-        return sentence.format(launch=launch, label=self.label, how=how, error=error)
+        place = _WHERE[state].format(launch=launch, label=self.label)
+        if self.index:
+            return f"index out of bounds {place}: {self.index}"
+        ended = how_ended(self.ended, place)
+        return f"{self.behind}: {ended}" if self.behind else ended
 
     def _not_finite(self, launch: str) -> str:
-        held = some([str(one) for one in self.held], _LISTED)
+        held, given = (
+            some([one.of(self._name(one.name)) for one in some_held], _LISTED)
+            for some_held in (self.held, self.given)
+        )
         cause, effect = (x.place if x is not None else "" for x in (self.cause, self.effect))
         of = f", of infinities that {cause} made" if cause else ""
         if self.cause is not None and self.cause.launch is None:
-            of = ", of infinities in the inputs of the call"
-        call = self.piece or "the call"
-        sentence = _NOT_FINITE[self.state]
-        return sentence.format(
-            launch=launch, held=held, effect=effect, cause=cause, call=call, of=of
-        )
+            of = f", of infinities in the inputs of the call ({given})"
+        sentence = _NOT_FINITE[self.state].format(
+            launch=launch, held=held, effect=effect, cause=cause, of=of,
+            call=self.piece or "the call",
+        )  # fmt: skip
+        came_in = self.origin == "came in" and self.call
+        return f"{sentence}, rank {self.rank}, {self.call}" if came_in else sentence
+
+    def _name(self, name: str) -> str:
+        """The name of a tensor, and of an input also that in the model."""
+        known = self.names.inputs.get(name)
+        return f"{name} ({known.name})" if known is not None and known.name else name
 
     @property
     def wants(self) -> tuple[str, str]:

@@ -26,6 +26,8 @@ _CALLS = 5  # earlier calls that are listed
 def describe(verdict: Verdict, *, next_command: str) -> str:
     """The text of a verdict. `next_command` is a suggestion for the user, empty for none."""
     lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
+    if verdict.state == "over" and not (verdict.ended and verdict.ended.signal):
+        return "\n".join(map(escape, lines))  # it was in no launch, of which this would be
     if verdict.names.part:
         lines.append(f"  {verdict.names.part}")
     if verdict.source_nodes or verdict.origins:
@@ -66,10 +68,11 @@ def argument_lines(arguments: Sequence[VerdictArgument]) -> list[str]:
 
 
 def model_lines(lines: Sequence[SourceLine]) -> list[str]:
-    """The first lines of the model."""
-    shown = [str(line) for line in lines[:_LINES]]
-    if len(lines) > _LINES:
-        shown[-1] += f" (and {len(lines) - _LINES} more lines)"
+    """The lines of the model: those of libraries are cut off."""
+    most = max(_LINES, sum(not line.is_of_library for line in lines))
+    shown = [str(line) for line in lines[:most]]
+    if len(lines) > most:
+        shown[-1] += f" (and {len(lines) - most} more lines, of libraries)"
     return shown
 
 

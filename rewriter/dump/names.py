@@ -16,6 +16,7 @@ from rewriter.dump import beside, graphs
 
 FILE = "names.json"
 KEPT = ("parameter", "buffer")  # kinds of inputs of which each replica of a model has the same
+LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python3")  # in the path of a file
 _OTHER = {"forward": "backward", "backward": "forward"}
 _T = TypeVar("_T")
 
@@ -33,6 +34,11 @@ class SourceLine:
     def short(self) -> str:
         """Such as `model.py:12`."""
         return f"{self.file_name}:{self.line}"
+
+    @property
+    def is_of_library(self) -> bool:
+        """Whether the file is one of Python or of a package that is installed."""
+        return any(part in self.file.replace("\\", "/") for part in LIBRARIES)
 
     @property
     def file_name(self) -> str:
@@ -151,13 +157,18 @@ def _names(row: Any) -> Names:
     return Names(
         _by_launch(one.source_nodes),
         {name: Input(*given[:3]) for name, given in one.inputs.items()},
-        _by_launch({k: tuple(SourceLine(*x) for x in lines) for k, lines in one.lines.items()}),
+        {at: _own_first(lines) for at, lines in _by_launch(one.lines).items()},
         _by_launch(one.computes),
         one.graph,
         one.direction,
         one.partner,
         one.saved,
     )
+
+
+def _own_first(lines: Iterable[tuple[str, int, str, str]]) -> tuple[SourceLine, ...]:
+    """Lines of the user's own files before those of libraries."""
+    return tuple(sorted((SourceLine(*x) for x in lines), key=lambda one: one.is_of_library))
 
 
 def _by_launch(given: Mapping[str, _T]) -> dict[int, _T]:

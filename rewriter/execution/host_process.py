@@ -108,10 +108,10 @@ def run_host(
             on_poll=on_poll if progress and dump else None,
         )
     seconds = time.perf_counter() - started
-    ended = heard.explained(ended) if heard else ended
     content = json_text.parse_object(report.read_bytes()) if report.exists() else {}
     if not ended.message:
         ended = replace(ended, message=content.get("message", ""))
+    ended = heard.explained(ended) if heard else ended
     return HostRun(ended, seconds, content)
 
 

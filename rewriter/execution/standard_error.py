@@ -12,10 +12,12 @@ import re
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rewriter.core.exit_status import ExitStatus
+from rewriter.core.labels import short
 
 _PIECE = 1 << 16  # bytes, also of the end that is kept
 _LAST = 0.2  # seconds to wait for child processes of the program that still have it open
@@ -33,10 +35,24 @@ _CHECK = re.compile(r"index out of bounds: 0 <= .+")
 _TAIL = 20  # lines
 _HEAD = "Traceback (most recent call last):"
 _LONGEST = 300  # characters of an exception's text
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)')
+_SAID = re.compile(r": (?:fatal )?error: (.+)")  # of a compiler
+_GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
+_LIBRARIES = (
+    "site-packages",
+    "dist-packages",
+    f"{os.sep}lib{os.sep}python3",
+    "<frozen",
+    "<string>",
+)
+_COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
+# How the place of an exception begins, or ends.
+IN_COMPILED, COMPILING, OUTSIDE = "in compiled code,", "while compiling", "outside of compiled code"
 
 
 def exception(text: str) -> str:
-    """The last exception that Python printed, such as `ValueError: no`; empty if there is none.
+    """The last exception that Python printed, and where it was raised, such as `ValueError: no at
+    train.py:11 in load, outside of compiled code`; empty if there is none.
 
     Exceptions of a launcher's workers are preferred: they are the cause of the launcher's own.
     """
@@ -45,11 +61,42 @@ def exception(text: str) -> str:
     for number, line in enumerate(lines):
         prefix = match[0] if (match := _RANK.match(line)) else ""
         if line[len(prefix) :].rstrip() == _HEAD:
-            rest = (x[len(prefix) :] for x in lines[number + 1 :] if x.startswith(prefix))
+            rest = [x[len(prefix) :] for x in lines[number + 1 :] if x.startswith(prefix)]
             # The frames are indented.
-            raised = next((x for x in rest if x and not x[0].isspace()), "")
-            raised_by[bool(prefix)] = raised.strip()[:_LONGEST] or raised_by[bool(prefix)]
+            end = next((at for at, x in enumerate(rest) if x and not x[0].isspace()), None)
+            if end is not None:
+                raised = rest[end].strip()[:_LONGEST]
+                if "CompileError" in raised:
+                    said = (match for x in rest[end:] if (match := _SAID.search(x)))
+                    raised += next((f": {match[1]}" for match in said), "")
+                place = _place(rest[:end])
+                raised_by[bool(prefix)] = f"{raised} {place}" if place else raised
     return raised_by[True] or raised_by[False]
+
+
+def place_of_stack(text: str) -> str:
+    """Where the main thread was, by what `faulthandler` wrote of a process; empty if it was in
+    libraries alone, as processes that compile are."""
+    *_, main = text.split("\n\n") if text.strip() else [""]
+    return _place(main.splitlines()[::-1])
+
+
+def _place(frames: Sequence[str]) -> str:
+    """Where an exception was raised: the innermost frame that is in no library, and whether that
+    was in compiled code, or while something was compiled."""
+    found = [match for x in frames if (match := _FRAME.match(x))]
+    own = [x for x in found if not any(part in x["file"] for part in _LIBRARIES)]
+    code = next((x for x in found if _GENERATED.search(x["file"])), None)
+    own = [x for x in own if not _GENERATED.search(x["file"])]
+    if not own:
+        return ""
+    function = own[-1]["function"]
+    at = f"at {Path(own[-1]['file']).name}:{own[-1]['line']}"
+    at += f" in {function}" if function[0] != "<" else ""
+    if code is not None:
+        return f"{at}, {IN_COMPILED} {short(Path(code['file']).name)}, line {code['line']}"
+    compiles = any(part in x["file"] for part in _COMPILERS for x in found)
+    return f"{COMPILING} what is called {at}" if compiles else f"{at}, {OUTSIDE}"
 
 
 def complaint(text: str) -> str:
@@ -91,11 +138,13 @@ class StandardError:
         return self._kept.decode("utf-8", "replace")
 
     def explained(self, ended: ExitStatus) -> ExitStatus:
-        """How the process ended, after SIGABRT with what an allocator complained of, or which check
-        failed in a kernel."""
-        if ended.signal != signal.SIGABRT or ended.message:
+        """How the process ended, with the exception that it raised, or after SIGABRT with what an
+        allocator complained of, or which check failed in a kernel."""
+        if ended.message or ended.stopped:
             return ended
-        return replace(ended, message=complaint(self.text) or failed_check(self.text))
+        if ended.signal == signal.SIGABRT:
+            return replace(ended, message=complaint(self.text) or failed_check(self.text))
+        return replace(ended, message=exception(self.text) if ended.code else "")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

@@ -13,18 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.naming import trace
+from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
 from rewriter.dump import graph_marks
 from rewriter.dump.directory import dump_directory
+from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
+from rewriter.execution.standard_error import place_of_stack
 from rewriter.execution.standard_input import StandardInput
 from rewriter.hook import naming, of_probes, place_for_sockets, search_path
 from rewriter.hook.server import Loaded, Process, Server
-from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET
+from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET, STACK, STACKS
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import cache_directory
@@ -117,6 +120,8 @@ def run(request: Request, tell: Tell) -> HookedRun:
             ran = _start(request, Path(place), dump, signals, tell)
             _require_probed(request, ran)
             summary = _complete(dump, ran, Path(place), tell)
+            if ran.ended.timed_out:
+                ran = replace(ran, ended=_located(ran.ended, dump, Path(place)))
             kept = (dump / "manifest.json").is_file()
         finally:
             if not kept:
@@ -156,6 +161,7 @@ def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -
         if not name.startswith("REWRITER_") or name in cache_directory.VARIABLES
     }
     environment |= {**naming.environment(place), **request.environment}
+    environment |= {STACKS: "1"} if request.timeout is not None else {}
     environment["PYTHONPATH"] = search_path(environment)
     if dump is not None:
         environment |= of_probes(dump, request.command, quiet=request.quiet)
@@ -168,6 +174,22 @@ def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -
     if request.blocking:
         environment |= blocking_environment()
     return environment
+
+
+def _located(ended: ExitStatus, dump: Path, place: Path) -> ExitStatus:
+    """How a program was stopped, with the place in it where each of its processes was."""
+    ranks = {run.facts.pid: run.rank for run in open_dump(dump).runs} if is_recorded(dump) else {}
+    places = {}
+    for file in sorted(place.glob(f"*{STACK}"), key=lambda file: int(file.stem)):
+        if where := place_of_stack(limits.read(file, limits.JSON_BYTES).decode("utf-8", "replace")):
+            places[int(file.stem)] = where
+    rows = [
+        (ranks.get(number, len(places)), f"rank {ranks[number]}" if number in ranks else "", where)
+        for number, where in places.items()
+    ]
+    alone = f" {rows[0][2]}" if len(rows) == 1 else ""
+    lines = [f"{name or 'another process'} {where}" for _, name, where in sorted(rows)]
+    return replace(ended, message="\n".join((ended.message + alone, *([] if alone else lines))))
 
 
 def _elsewhere(place: Path, server: Server) -> Iterator[Unprobed]:

@@ -134,7 +134,8 @@ def test_nan_among_the_inputs_that_no_result_has_are_no_fault(tmp_path: Path) ->
     assert _launches(found) == [(None, True)]
     (note,) = of_nonfinite(found.absorbed, None, launches=3, is_random=False).notes
     assert note == (
-        "the first NaN is in the inputs of the call: 5 of 32 elements of arg0_1; no fault: nothing "
+        "the first NaN is in the inputs of the call: 5 of 32 elements of arg0_1, rank 0, "
+        "1st call of the inference graph; no fault: nothing "
         "that a call returns or updates has one"
     )
 

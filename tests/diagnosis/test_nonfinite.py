@@ -245,7 +245,10 @@ def test_a_nan_among_the_inputs(tmp_path: Path) -> None:
     dumps.write(dump, [], inputs=[dumps.value("w", nan=2)], run=1)
     (only,) = examine(dump)
     assert (only.launch, only.state) == (None, "given")
-    assert only.headline == "the first NaN is in the inputs of the call: 2 of 32 elements of w"
+    assert only.headline == (
+        "the first NaN is in the inputs of the call: 2 of 32 elements of w, rank 0, 2nd call of "
+        "the wrapper"
+    )
     assert only.call == "2nd call of the wrapper"
     assert only.notes == ("It came in from outside; earlier calls were given none.",)
 

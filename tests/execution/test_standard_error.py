@@ -14,6 +14,10 @@ from rewriter.execution.standard_error import StandardError, complaint, exceptio
 
 HEAD = "Traceback (most recent call last):\n"
 FRAME = '  File "model.py", line 3, in <module>\n    f()\n    ~^^\n'
+AT = " at model.py:3, outside of compiled code"
+# As in compiled code that a library calls, and while it is compiled; innermost last.
+LIBRARY = '  File "/v/site-packages/torch/%s.py", line 7, in call\n'
+WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
 
 
 @pytest.mark.parametrize(
@@ -22,19 +26,33 @@ FRAME = '  File "model.py", line 3, in <module>\n    f()\n    ~^^\n'
         ("", ""),
         ("ValueError: only said\n", ""),
         (HEAD + FRAME, ""),
-        ("step 1\n" + HEAD + FRAME + "ValueError: no\nmore\n", "ValueError: no"),
+        ("step 1\n" + HEAD + FRAME + "ValueError: no\nmore\n", f"ValueError: no{AT}"),
         (
             HEAD + FRAME + "KeyError: 1\n\nDuring …\n\n" + HEAD + FRAME + "ValueError\n",
-            "ValueError",
+            f"ValueError{AT}",
         ),
-        ("\x1b[35m" + HEAD + FRAME + "\x1b[1;35mValueError\x1b[0m: no\n", "ValueError: no"),
+        ("\x1b[35m" + HEAD + FRAME + "\x1b[1;35mValueError\x1b[0m: no\n", f"ValueError: no{AT}"),
         (
             f"[rank1]: {HEAD}[rank1]:   File …\nother\n[rank1]: ValueError: no\n"
             + f"{HEAD}{FRAME}torch.distributed.ChildFailedError: \n",
             "ValueError: no",
         ),
+        (
+            HEAD + FRAME + LIBRARY % "nn" + WRAPPER + LIBRARY % "_ops" + "ValueError: no\n",
+            "ValueError: no at model.py:3, in compiled code, caaaaaaaaaaaaa, line 33",
+        ),
+        (
+            HEAD + FRAME + LIBRARY % "_inductor/compile_fx" + "E: CppCompileError: C++ compile "
+            "error\n\nCommand:\ng++\n\nOutput:\na.cpp:3:9: error: no 'x' here\na.cpp:4: error: y\n",
+            "E: CppCompileError: C++ compile error: no 'x' here while compiling what is "
+            "called at model.py:3",
+        ),
+        (HEAD + LIBRARY % "run" + "ValueError: no\n", "ValueError: no"),
     ],
-    ids=["nothing", "no traceback", "cut", "plain", "chained", "coloured", "torchrun"],
+    ids=[
+        *("nothing", "no traceback", "cut", "plain", "chained", "coloured", "torchrun"),
+        *("compiled", "compiling", "library"),
+    ],
 )
 def test_the_exception_that_ended_it(text: str, found: str) -> None:
     assert exception(text) == found
@@ -45,7 +63,7 @@ def test_it_is_handed_on_and_kept(shown: bool, capfd: pytest.CaptureFixture[str]
     said = StandardError(shown=shown)
     with said.reading():
         subprocess.run([sys.executable, "-c", "1 / 0"], stderr=said.descriptor, check=False)
-    assert exception(said.text) == "ZeroDivisionError: division by zero"
+    assert exception(said.text).startswith("ZeroDivisionError: division by zero")
     assert ("ZeroDivisionError" in capfd.readouterr().err) == shown
 
 

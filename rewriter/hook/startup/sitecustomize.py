@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NAME = "sitecustomize"  # Python imports the module of this name when it starts
 SOCKET = "REWRITER_HOOK"
 EAGER = "REWRITER_EAGER"  # how many calls of each compiled function are compared with plain Python
+STACKS = "REWRITER_STACKS"  # at SIGTERM, leave where each thread is in a file beside the socket
+STACK = ".stack"  # how the name of such a file ends, behind the number of the process
 START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
 RUNTIME = "_rewriter_runtime"
 PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
@@ -333,6 +335,20 @@ def _compare(module: "ModuleType") -> None:
     _load_package("_rewriter_against_eager", folder).begin(module, int(os.environ[EAGER]))
 
 
+def _leave_stacks(folder: str) -> None:
+    """Have SIGTERM, which ends what has hung, leave the stack of each thread first; then it does
+    what it does in the program."""
+    import faulthandler
+    from signal import SIGTERM
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        file = os.open(os.path.join(folder, f"{os.getpid()}{STACK}"), flags, 0o600)
+        faulthandler.register(SIGTERM, file=file, chain=True)
+    except OSError:
+        return  # the command has ended
+
+
 def begin() -> None:
     """Wait for the compiler, and import the module that this file displaced."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _FOLDER]
@@ -347,6 +363,9 @@ def begin() -> None:
             code = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
             function.__code__ = code
         sys.addaudithook(hook.note)
+        if os.environ.get(STACKS):
+            _leave_stacks(os.path.dirname(address))
+            os.register_at_fork(after_in_child=lambda: _leave_stacks(os.path.dirname(address)))
         if os.environ.get(EAGER):
             acts[_DYNAMO] = _compare
     for name in [name for name in acts if name in sys.modules]:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rewriter.commands._parser import Parser
 
 SUMMARIES: Mapping[str, str] = {
+    "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "list": "list the kernel launches of an artifact",
     "instrument": "put probes around kernel launches",
     "strip": "take the probes out again",
     "run": "run a program, a wrapper or a package, with or without probes",
     "control": "switch dormant probes of running programs on and off",
     "cache": "show the wrappers of Inductor's cache, and restore those that have probes",
-    "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "triage": "find the launch that crashes or hangs, its arguments, and the next step",
     "verify": "check that each launch computes what its graph says",
     "sanitize": "find memory faults: out of bounds, unwritten, released, races",

@@ -142,6 +142,7 @@ def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[Probe
 
 def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
     opened = open_dump(dump)
+    dump = opened.path
     if not any(run.saves for run in opened.runs):
         raise RewriterError(
             "nothing-saved",
@@ -189,10 +190,8 @@ def _right(arguments: argparse.Namespace) -> Right:
 
 
 def _folder(arguments: argparse.Namespace, path: Path) -> Path:
-    wanted = arguments.dump
-    if wanted is None:
-        return dump_directory(path, None, overwrite=False, suffix=".diagnosis")
-    return dump_directory(path, wanted, overwrite=arguments.overwrite)
+    overwrite = arguments.overwrite
+    return dump_directory(path, arguments.dump, overwrite=overwrite, suffix=".diagnosis")
 
 
 def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> Selection:

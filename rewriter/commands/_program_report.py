@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from rewriter.commands._output import from_here, listed, verdict_lines, warn_about
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
-from rewriter.core.terminal import Line, level_style, message, table
+from rewriter.core.terminal import Line, level_style, message, say, table
 from rewriter.core.text import counted
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.nonfinite_origin import skipped_note
@@ -91,9 +92,10 @@ def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
 
 
 def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
-    """The report, on standard error: standard output is the program's. `absorbed` is whether it has
-    the verdicts about NaN that no result has."""
+    """The report: findings on standard output, unless JSON is there, and the rest on standard
+    error. `absorbed` is whether it has the verdicts about NaN that no result has."""
     request, run = probed.request, probed.run
+    tell = message if request.redirected else say
     warn(run)
     if run.probed:
         message(*_calls(run))
@@ -103,7 +105,7 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
     for finding in run.summary.findings:
         # NaN, and infinities that became NaN, are in a verdict.
         if finding.kind == "unexpected" or not has_nan:
-            message(_finding(finding), style=level_style("error"))
+            tell(_finding(finding), style=level_style("error"))
     if run.interrupted:
         message("interrupted")
     elif run.ended.code != 0:
@@ -119,7 +121,8 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
                 )
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         if absorbed or not verdict.absorbed:
-            message(*verdict_lines(verdict, command))
+            tell(*verdict_lines(verdict, command))
+    sys.stdout.flush()
     if probed.skipped:
         message(f"note: {probed.skipped}")
     if run.dump is not None:

@@ -282,9 +282,8 @@ def _texts(
 
 
 def _folder(arguments: argparse.Namespace, path: Path) -> Path:
-    if arguments.dump is None:
-        return dump_directory(path, None, overwrite=False, suffix=".sanitize")
-    return dump_directory(path, arguments.dump, overwrite=arguments.overwrite)
+    overwrite = arguments.overwrite
+    return dump_directory(path, arguments.dump, overwrite=overwrite, suffix=".sanitize")
 
 
 def _report(

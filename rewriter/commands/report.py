@@ -11,7 +11,7 @@ from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
-from rewriter.core.terminal import level_style, message
+from rewriter.core.terminal import level_style, message, say
 from rewriter.core.types import TrendStatistic
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def act(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()
             sys.stdout.buffer.write(text)
         else:
-            output = Path(arguments.output or f"{dump.path.absolute().name}.html")
+            output = Path(arguments.output or f"{Path(arguments.dump).absolute().name}.html")
             files.write(output, text, overwrite=arguments.overwrite)
             message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
     if arguments.json:
@@ -119,12 +119,13 @@ def act(arguments: argparse.Namespace) -> int:
 
         emit(report_document(report))
     else:
-        message(report.verdict, style=level_style("error" if report.found else "good"))
+        show = message if to_stdout else say
+        show(report.verdict, style=level_style("error" if report.found else "good"))
     return DIFFERS if report.found else OK
 
 
 def _print_trends(found: Trends | None) -> None:
-    from rewriter.core.terminal import say, table
+    from rewriter.core.terminal import table
     from rewriter.report import trend_text
 
     if found is None or not found.rows:

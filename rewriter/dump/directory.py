@@ -14,10 +14,11 @@ DIAGNOSIS = "diagnosis.json"
 def dump_directory(
     artifact: Path, wanted: str | Path | None, *, overwrite: bool, suffix: str = ".dump"
 ) -> Path:
-    """Make the directory for a dump. One that has files is only replaced with `overwrite`."""
-    if wanted is None:
+    """Make the directory for a dump. One that has files is only replaced with `overwrite`: without,
+    and if no directory is `wanted`, it is another one."""
+    if wanted is None and not overwrite:
         return _new_directory(Path(f"{artifact.stem}{suffix}"))
-    path = Path(wanted).absolute()
+    path = Path(wanted or f"{artifact.stem}{suffix}").absolute()
     with Transaction(path) as changes:
         changes.about(path.resolve())
         if require_free(path, overwrite=overwrite):

@@ -22,6 +22,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump import event_lines, graphs, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.being_read import Reading, hold
+from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.document_files import (
     EVENTS,
     MANIFEST,
@@ -354,10 +355,18 @@ def is_recorded(dump: Path) -> bool:
     return next(recorded.with_runs(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
 
 
+def of_diagnosis(path: Path) -> Path:
+    """Of the directory of a whole diagnosis, the dump of the run that recorded most; any other path
+    as it is."""
+    if not (path / DIAGNOSIS).is_file():
+        return path
+    return next((path / x for x in ("values", "crash", "health") if (path / x).is_dir()), path)
+
+
 def is_dump(path: str | Path) -> bool:
     """Whether a path is what `open_dump` opens, and no artifact: a dump, also one without an event,
     or a rank or a call of one."""
-    path = Path(path)
+    path = of_diagnosis(Path(path))
     if not path.is_dir():
         return False
     if names_dump(path) or next(_run_files(recorded.with_runs(path)), None) is not None:
@@ -366,11 +375,12 @@ def is_dump(path: str | Path) -> bool:
 
 
 def open_dump(path: str | Path) -> Dump:
-    """Open a dump, one rank of it, or one run: `DUMP`, `DUMP/rank1`, `DUMP/rank0/run3`.
+    """Open a dump, one rank of it, or one run: `DUMP`, `DUMP/rank1`, `DUMP/rank0/run3`; of a whole
+    diagnosis, the dump with most values.
 
     Raises `RewriterError` if there is none, or none with an event.
     """
-    path = Path(path)
+    path = of_diagnosis(Path(path))
     if not path.is_dir():
         raise RewriterError(
             "not-a-dump",

@@ -17,6 +17,7 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
+from rewriter.core.text import counted
 from rewriter.dump import graph_marks
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
@@ -82,6 +83,7 @@ class HookedRun:
     loaded: tuple[Loaded, ...] = ()
     unprobed: tuple[Unprobed, ...] = ()
     processes: Mapping[int, Process] = field(default_factory=dict)
+    traced: str = ""  # what Dynamo did, where Inductor compiled nothing
     dump: Path | None = None
     summary: DumpSummary = field(default_factory=DumpSummary)
 
@@ -151,6 +153,7 @@ def _start(
         server.loaded,
         tuple(unprobed.values()),
         server.processes,
+        _traced(place) if not server.loaded else "",
     )
 
 
@@ -190,6 +193,23 @@ def _located(ended: ExitStatus, dump: Path, place: Path) -> ExitStatus:
     alone = f" {rows[0][2]}" if len(rows) == 1 else ""
     lines = [f"{name or 'another process'} {where}" for _, name, where in sorted(rows)]
     return replace(ended, message="\n".join((ended.message + alone, *([] if alone else lines))))
+
+
+def _traced(place: Path) -> str:
+    """What torch's trace says of a program for which Inductor compiled nothing."""
+    text = "".join(log.read_text("utf-8", "replace") for log in place.glob("*.log"))
+    functions, graphs = (text.count(f'{{"dynamo_{x}"') for x in ("start", "output_graph"))
+    if graphs:
+        return (
+            f"torch.compile traced {counted(graphs, 'graph')} in it, and Inductor compiled none: "
+            'another backend has them, such as backend="eager" or "aot_eager".'
+        )
+    if functions:
+        return (
+            f"torch.compile began {counted(functions, 'function')} in it, and nothing was left to "
+            "compile between graph breaks: TORCH_LOGS=graph_breaks names them."
+        )
+    return ""
 
 
 def _elsewhere(place: Path, server: Server) -> Iterator[Unprobed]:
@@ -241,7 +261,8 @@ def nothing_compiled(ran: HookedRun) -> RewriterError:
         "nothing-compiled",
         "the program ran, and loaded no wrapper"
         + (f" that could be probed; {count} ran as they are: {reasons}" if count else ""),
-        hint="It compiles nothing with Inductor, or does so where its PYTHONPATH is not heeded: "
+        hint=ran.traced
+        or "It compiles nothing with Inductor, or does so where its PYTHONPATH is not heeded: "
         "in a Python with -I, -E or -S, with an environment of its own, or on another machine. "
         "Packages of AOTInductor are no wrappers that a program loads: `rewriter instrument "
         "model.pt2` puts probes into one.",

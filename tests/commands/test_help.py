@@ -37,6 +37,7 @@ EACH = {parser.prog: parser for parser in parsers()}
 def test_every_module_of_a_command_is_in_the_list() -> None:
     modules = {path.stem for path in (ROOT / "rewriter" / "commands").glob("[!_]*.py")}
     assert modules == set(commands.SUMMARIES)
+    assert next(iter(commands.SUMMARIES)) == "diagnose"  # what most people come for
 
 
 @pytest.mark.parametrize("prog", EACH)

@@ -7,6 +7,7 @@ import pytest
 
 import dumps
 from rewriter.core.errors import RewriterError
+from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_dump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow, read_row
 
@@ -173,3 +174,26 @@ def test_what_is_a_dump_or_a_part_of_one(tmp_path: Path) -> None:
         assert is_dump(tmp_path / one)
     (dump / "manifest.json").unlink()
     assert is_dump(dump)
+
+
+def test_of_a_whole_diagnosis_the_run_that_recorded_most(tmp_path: Path) -> None:
+    """`report`, `compare` and others take the directory that `diagnose` names."""
+    health = two_launches(tmp_path / "health")
+    assert not is_dump(tmp_path)
+    (tmp_path / "diagnosis.json").write_text("{}")
+    assert open_dump(tmp_path).path == health
+    values = two_launches(tmp_path / "values")
+    assert is_dump(tmp_path)
+    assert open_dump(tmp_path).path == values
+
+
+def test_a_directory_is_overwritten_also_by_its_usual_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    two_launches(tmp_path / "model.dump")
+    (tmp_path / "model.dump/manifest.json").write_text("{}")
+    other = dump_directory(Path("model.py"), None, overwrite=False)
+    assert other == tmp_path / "model.dump-2"
+    assert dump_directory(Path("model.py"), None, overwrite=True) == tmp_path / "model.dump"
+    assert not any((tmp_path / "model.dump").iterdir())

@@ -64,6 +64,26 @@ def test_refused_and_nothing_left(
 
 
 @pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([], "It compiles nothing with Inductor"),
+        (["dynamo_start"], "nothing was left to compile between graph breaks"),
+        (
+            ["dynamo_start", "dynamo_output_graph"],
+            'another backend has them, such as backend="eager"',
+        ),
+    ],
+    ids=["nothing", "breaks", "eager"],
+)
+def test_what_torch_traced_where_nothing_was_compiled(
+    rows: list[str], says: str, act: Act, directory: Path
+) -> None:
+    said = "".join(f'V0101 [0/0] {{"{row}": {{}}}}\n' for row in rows)
+    code, _, err = act("run", "--", "sh", "-c", f"printf '{said}' > $TORCH_TRACE/a.log")
+    assert (code, says in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--wrapper", "zz*"], "no wrapper with a name like zz*"),

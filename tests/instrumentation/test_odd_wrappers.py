@@ -247,3 +247,16 @@ def test_a_number_of_a_log_that_no_file_can_be_named_by(
     assert main(["list", str(path)]) == 0
     assert main(["instrument", str(path), "-o", str(tmp_path / "out")]) == 0
     assert "OSError" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", DATA)
+def test_a_name_that_is_no_utf_8(form: str, tmp_path: Path) -> None:
+    ending = "wrapper.cpp" if form == "aoti" else "py"
+    path = tmp_path / f"model\udcff.{ending}"
+    path.write_bytes(DATA[form])
+    probed = path.with_name(f"{path.stem}.instrumented{path.suffix}")
+    assert main(["instrument", str(path)]) == 0
+    name = b"model\\udcff" if form == "python" else b'"model\\377.'
+    assert name in probed.read_bytes()
+    assert main(["strip", str(probed), "-o", str(tmp_path / "plain")]) == 0
+    assert (tmp_path / "plain").read_bytes() == DATA[form]

@@ -18,6 +18,7 @@ from rewriter.runtime import bundle
 from rewriter.runtime.table import input_texts, option_texts, row_texts
 
 _SPACE = "inductor_rewriter"
+_BYTE = re.compile("[\udc80-\udcff]")
 _LOADING = "from rewriter.runtime.recorder_library import load"
 OWN_LINE = re.compile(
     rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()|"
@@ -141,4 +142,6 @@ def _literal(value: str | None) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     # The text may stand in a Python string, which three quotes would end.
     escaped = escaped.replace("\r", "\\r").replace("'''", "\\'\\'\\'")
+    # A byte of a file's name that is no UTF-8, which Python has as a surrogate.
+    escaped = _BYTE.sub(lambda byte: rf"\{ord(byte[0]) - 0xDC00:03o}", escaped)
     return f'"{escaped}"'

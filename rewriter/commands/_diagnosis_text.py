@@ -49,10 +49,16 @@ def _others(findings: Sequence[Finding]) -> Iterator[str]:
     if not findings:
         return
     yield f"beside it, {counted(len(findings), 'finding')}, which may follow from it:"
-    for finding in findings[:_OTHERS]:
-        yield f"  {finding.headline}"
-    if len(findings) > _OTHERS:
-        yield f"  and {len(findings) - _OTHERS} more"
+    alike: dict[object, list[Finding]] = {}
+    for one in findings:
+        same = one if one.launch is None else (one.kind, one.artifact, one.launch)
+        alike.setdefault(same, []).append(one)
+    groups = list(alike.values())
+    for first, *more in groups[:_OTHERS]:
+        again = f"; and in {counted(len(more), 'further call')}" if more else ""
+        yield f"  {first.headline}{again}"
+    if len(groups) > _OTHERS:
+        yield f"  and {sum(map(len, groups[_OTHERS:]))} more"
 
 
 def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:

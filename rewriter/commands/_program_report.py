@@ -211,7 +211,7 @@ def _finding(finding: Anomaly) -> str:
     where = f"{row.arg} ({row.role})"
     at = "of the inputs" if launch is None else f"{row.phase} #{launch} {row.kernel}"
     count = row.count(finding.kind)
-    return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
+    return f"first {what}: {where} {at} ({counted(count, 'element')}), {finding.run}, {wrapper}"
 
 
 def template(request: Request) -> str:

@@ -213,10 +213,7 @@ class _OriginVerdicts:
                     "for the backward may have been so already."
                 )
             if not self._calls.follows(self._run):
-                yield (
-                    "The call before it was not recorded (--calls, --last): the NaN may be of an "
-                    "earlier one."
-                )
+                yield NOT_BEFORE
         elif verdict.state == "infinite":
             yield from _overflow(self._origin.rows)
             yield (
@@ -278,6 +275,9 @@ def _masked(verdict: Verdict) -> Iterator[str]:
             )
 
 
+NOT_BEFORE = (
+    "The call before it was not recorded (--calls, --last): the NaN may be of an earlier one."
+)
 # Functions in the names of kernels and operators, and when their result is NaN.
 _DOMAINS = (
     (("log", "log2", "log10"), "a logarithm of a negative number is NaN"),
@@ -334,12 +334,18 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
     lowest = [(x.known_as, finite(row.min)) for x, row in read if row.is_floating]
     below = [(name, low) for name, low in lowest if low is not None and low < 0]
     for functions, why in _DOMAINS:
-        computed = [word for word in functions if word in words]
+        computed = [word for word in functions if word in words and not _is_whole(word, verdict)]
         if computed and (inside := _entering(verdict.computes, functions)):
             yield f"It computes {inside}: {why}."
         elif computed and below:
             named = ", ".join(f"{name} goes down to {low:.4g}" for name, low in below[:3])
             yield f"By its name the kernel computes {computed[0]}: {why}, and {named}."
+
+
+def _is_whole(word: str, verdict: Verdict) -> bool:
+    """Whether all powers that the launch computes are whole ones, as those of `x.square()`."""
+    powers = [one for one in verdict.computes if "aten.pow." in one]
+    return word == "pow" and bool(powers) and all(map(_WHOLE_POWER.search, powers))
 
 
 def _entering(computes: Sequence[str], functions: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rewriter.artifact.naming.graph import parse
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
@@ -62,9 +62,9 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
     number, checked = sum(map(len, known)), [one for one in known if one]
     outputs = number + sum(call.missing for call in calls)
     if not number:
-        reasons = dict.fromkeys(call.reason for call in calls if call.reason)
-        notes = tuple(f"no call against eager: {x}" for x in reasons) * is_asked
-        return Examined(notes=notes, outputs=outputs)
+        reasons = list(dict.fromkeys(call.reason for call in calls if call.reason))
+        note = f"no call against eager: {some(reasons, _LISTED)}"
+        return Examined(notes=(note,) * bool(is_asked and reasons), outputs=outputs)
     others = next((f"; others were not compared: {x.reason}" for x in calls if x.reason), "")
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "

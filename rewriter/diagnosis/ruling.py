@@ -307,7 +307,8 @@ def of_verification(
     if agree:
         launches = counted(len(checks), "launch")
         computed = agree - verification.by_arguments
-        ruled_out = f"wrong kernels: {launches}: {computed} compute what their graph says"
+        other = "other " * bool(findings)
+        ruled_out = f"{other}wrong kernels: {launches}: {computed} compute what their graph says"
         ruled_out += verification_text.by_arguments(verification)
     if suspects:
         ruled_out += "; " if ruled_out else ""

@@ -298,7 +298,7 @@ def _values(verdict: Verdict) -> Iterator[str]:
         if row.nan or row.inf:
             yield (
                 f"{argument.name} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
-                f"of {row.numel} elements when the launch reads it."
+                f"of {counted(row.numel or 0, 'element')} when the launch reads it."
             )
     indexes = any(
         word in name.lower()

@@ -238,6 +238,11 @@ def test_what_is_never_negative_is_not_suspected(computes: tuple[str, ...], tmp_
     names.write(dump, {"": names.Names(computes={0: computes})})
     (only,) = examine(dump)
     assert not any(text.startswith("It computes") for text in only.notes)
+    # Nor is a whole power taken for another one because of its name and of what is below 0.
+    low = [dumps.launch(0, "cpp_fused_pow_0", [dumps.value("a", min=-3.0)], launches[0][1][-1:])]
+    dump = dumps.write(tmp_path / "y.dump", low)
+    names.write(dump, {"": names.Names(computes={0: ("p = aten.pow.Tensor_Scalar(a, 2)",)})})
+    assert not any("fractional" in text for x in examine(dump) for text in x.notes)
 
 
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:

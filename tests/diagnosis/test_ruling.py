@@ -125,6 +125,41 @@ def test_the_sentence_says_which_launch_and_how_it_is_known(
     assert words in diagnosis.headline
 
 
+def test_what_raised_outside_of_launches_is_no_launch() -> None:
+    raised = ExitStatus(1, message="ValueError: no at train.py:3, outside of compiled code")
+    for ended in ([], [verdict("over", ended=raised)]):
+        diagnosis = rule([of_end(raised, ended)])
+        assert page(diagnosis) == [
+            "diagnosis: the program raised ValueError: no at train.py:3, outside of compiled code; "
+            "shown by its traceback"
+        ]
+        assert diagnosis.level == "error"
+    # Another rank waits in a launch meanwhile: that follows from it.
+    both = rule([of_end(raised, [verdict("waiting", ended=raised)])]).findings
+    assert [(one.launch, one.symptom) for one in both] == [(None, False), (2, True)]
+    within = replace(raised, message="ValueError: no at train.py:3, in compiled code, c, line 30")
+    (one,) = rule([of_end(within, [verdict("running", ended=within)])]).findings
+    assert one.headline.startswith(
+        "the program raised ValueError: no at train.py:3, in compiled code, c, line 30, in launch "
+        "#2 cpp_fused_log_2 (line 30) (model.py:9)"
+    )
+
+
+def test_the_same_launch_in_further_calls_is_one_line() -> None:
+    calls = [replace(check(2, "differs"), run=f"rank0/run{number}") for number in range(5)]
+    other = replace(check(3, "differs"), run="rank0/run1")
+    found = of_verification(Verification((check(0, "agrees"), *calls, other)))
+    lines = page(rule([found], order=[one.run for one in calls]))
+    at = lines.index("beside it, 5 findings, which may follow from it:")
+    assert [line.endswith("; and in 3 further calls") for line in lines[at + 1 : at + 3]] == [
+        True, False
+    ]  # fmt: skip
+    assert lines[at + 3 : at + 5] == [
+        "ruled out:",
+        "  other wrong kernels: 7 launches: 1 compute what their graph says",
+    ]
+
+
 def test_a_nan_of_a_launch_that_computes_what_it_should_is_the_models() -> None:
     nan = of_nonfinite((verdict("made"),), AGREE, launches=2, is_random=False)
     diagnosis = rule([nan, of_verification(AGREE)])

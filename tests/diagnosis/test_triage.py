@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis.ruling import of_end
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
-from rewriter.dump import timing
+from rewriter.dump import names, timing
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.conclusion import Conclusion, write_conclusion
@@ -419,13 +421,51 @@ def test_ranks_that_wait_are_not_guilty(tmp_path: Path) -> None:
     assert [(x.rank, x.state) for x in verdicts] == [
         (1, "running"), (2, "waiting"), (0, "waiting")
     ]  # fmt: skip
-    assert "waits for other ranks in launch #3" in verdicts[1].headline
+    assert "while it waits for other ranks in launch #3" in verdicts[1].headline
 
 
 def test_a_rank_that_died_between_calls_lets_others_wait(tmp_path: Path) -> None:
     collective(0, tmp_path)
     write(tmp_path, launches(last="both"), rank=1)
     assert [(x.rank, x.state) for x in examine(tmp_path, ABORTED)] == [(1, "over"), (0, "waiting")]
+
+
+def test_a_rank_that_is_behind_is_named_with_the_one_that_waits(tmp_path: Path) -> None:
+    write(tmp_path, launches(last="both"), rank=1)
+    write(tmp_path, launches(last="both"))
+    waits = dumps.launch(3, "wait_tensor", [dumps.value("buf2")], when="before", kind="collective")
+    write(tmp_path, [*launches(last="both"), waits], run=1)
+    message = "stopped at the time limit of 9 s\nrank 1 at train.py:3"
+    hung = ExitStatus(None, timed_out=True, message=message)
+    verdicts = examine(tmp_path, hung)
+    assert [(x.rank, x.behind) for x in verdicts] == [
+        (1, "rank 1 is 1 call behind rank 0, which waits for it"), (0, "")
+    ]  # fmt: skip
+    found = of_end(hung, verdicts).findings
+    assert [(one.symptom, one.text[0]) for one in found] == [
+        (False, "rank 1 at train.py:3"), (True, "rank 1 at train.py:3")
+    ]  # fmt: skip
+    assert found[0].what.startswith(f"{verdicts[0].behind}: stopped at the time limit of 9 s ")
+
+
+def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
+    """By the bound of its check, and not if no check is known to have failed."""
+    ids = {**dumps.value("ids", min=0, max=54), "dtype": "int64"}
+    table = {**dumps.value("w"), "shape": [50, 64]}
+    row = dumps.launch(0, "cpp_fused_embedding_0", [ids, table], when="before", after=[])
+    dump = dumps.write(tmp_path, [row], inputs=[ids, table])
+    names.write(dump, {"": names.Names(inputs={"w": names.Input("embed.weight", "")})})
+    checked = replace(ABORTED, message="index out of bounds: 0 <= tmp2 < 50L")
+    (verdict,) = examine(dump, checked)
+    assert verdict.headline == (
+        "index out of bounds in launch #0 cpp_fused_embedding_0 (line 100): ids holds 54, "
+        "embed.weight has 50 rows"
+    )
+    assert verdict.notes == ()
+    (verdict,) = examine(dump, ABORTED)
+    assert verdict.headline.endswith("signal SIGABRT")
+    within = replace(checked, message="index out of bounds: 0 <= tmp2 < 60L")
+    assert "index" not in examine(dump, within)[0].headline.partition("launch")[0]
 
 
 def test_ranks_that_all_wait_hang_there(tmp_path: Path) -> None:

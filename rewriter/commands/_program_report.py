@@ -25,6 +25,7 @@ from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.execution.conclusion import Conclusion, write_conclusion
+from rewriter.execution.standard_error import EARLY
 from rewriter.hook.run import HookedRun, Request
 from rewriter.instrumentation.matching import NO_MATCH
 
@@ -115,10 +116,7 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
         if run.probed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
             message("no launch was recorded as running when it ended")
             if run.ended.timed_out and not run.summary.launches:
-                message(
-                    "note: the time limit includes imports and compilation: if it ended before the "
-                    "first launch, pass a larger --timeout"
-                )
+                message(f"note: {EARLY}")
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         if absorbed or not verdict.absorbed:
             tell(*verdict_lines(verdict, command))

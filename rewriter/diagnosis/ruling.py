@@ -17,10 +17,10 @@ from rewriter.diagnosis.findings import (
     Suspect,
     ranked,
 )
-from rewriter.diagnosis.verdict import Verdict, how_ended
+from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.reading import Dump
-from rewriter.execution.standard_error import OUTSIDE, failed_check
+from rewriter.execution.standard_error import EARLY, OUTSIDE, failed_check, how_ended
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
@@ -182,10 +182,7 @@ def of_end(
     if findings and not (ended.raised and OUTSIDE in ended.message):
         return Examined(findings)
     if ended.timed_out:
-        text += (
-            "The time limit includes imports and compilation. If it ended before the first launch, "
-            "pass a larger --timeout.",
-        )
+        text += (EARLY,)
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
     by = "shown by its traceback" if ended.raised else "shown by how it ended"
     end = Finding(kind, what, by, text=text, whole=True)

@@ -18,7 +18,7 @@ from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow, to_json
-from rewriter.execution.standard_error import COMPILING, IN_COMPILED, OUTSIDE
+from rewriter.execution.standard_error import how_ended
 
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier
@@ -79,18 +79,6 @@ _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 def lacks_operator(message: str) -> bool:
     """Whether the text of an exception is about a custom operator that is not registered."""
     return any(text in message for text in _NO_OPERATOR)
-
-
-def how_ended(ended: ExitStatus, where: str) -> str:
-    """One sentence: how a program ended, and where, unless its own line is known."""
-    rest = f", {where}" if IN_COMPILED in str(ended) or where[:5] == "while" else f" {where}"
-    if not where or any(known in str(ended) for known in (OUTSIDE, COMPILING)):
-        rest = ""
-    if ended.stopped or ended.running:
-        return f"{ended}{rest}"
-    if ended.raised:
-        return f"the program raised {ended}{rest}"
-    return f"the program ended {where}: {ended}"
 
 
 @dataclass(frozen=True)

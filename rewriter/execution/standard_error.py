@@ -48,6 +48,11 @@ _LIBRARIES = (
 _COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
 # How the place of an exception begins, or ends.
 IN_COMPILED, COMPILING, OUTSIDE = "in compiled code,", "while compiling", "outside of compiled code"
+# For a program that was stopped before anything was recorded.
+EARLY = (
+    "The time limit includes imports and compilation. If it ended before the first launch, pass a "
+    "larger --timeout."
+)
 
 
 def exception(text: str) -> str:
@@ -72,6 +77,18 @@ def exception(text: str) -> str:
                 place = _place(rest[:end])
                 raised_by[bool(prefix)] = f"{raised} {place}" if place else raised
     return raised_by[True] or raised_by[False]
+
+
+def how_ended(ended: ExitStatus, where: str) -> str:
+    """One sentence: how a program ended, and where, unless its own line is known."""
+    rest = f", {where}" if IN_COMPILED in str(ended) or where[:5] == "while" else f" {where}"
+    if not where or any(known in str(ended) for known in (OUTSIDE, COMPILING)):
+        rest = ""
+    if ended.stopped or ended.running:
+        return f"{ended}{rest}"
+    if ended.raised:
+        return f"the program raised {ended}{rest}"
+    return f"the program ended {where}: {ended}"
 
 
 def place_of_stack(text: str) -> str:

@@ -151,7 +151,7 @@ def test_an_operator_that_refuses_its_inputs(
     words = write(compiled, lambda s: comparisons.argument_changed(s, index, 2, "arg5_1"))
     assert main(["run", *words, "--probe", "names,print"]) == 1
     output = capfd.readouterr()
-    assert f"ended in launch #{index} extern_kernels.addmm" in output.out
+    assert f" in launch #{index} extern_kernels.addmm" in output.out
     assert "RuntimeError: " in output.out.partition("verdict: ")[2].splitlines()[0]
     assert "in    arg5_1  f32[16] stride [1]" in output.out.partition("verdict: ")[2]
     assert "crashed in" in output.err

@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has seen enough; what was found is as it is.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(getattr(arguments, "exit_code", OK))
-    except KeyboardInterrupt:
-        message("rewriter: interrupted")
+    except KeyboardInterrupt as stop:
+        message(": ".join(["rewriter: interrupted", *map(str, stop.args)]))
         return INTERRUPTED
     except (OSError, MemoryError) as error:
         message(f"rewriter: {type(error).__name__}: {error}")

@@ -268,5 +268,4 @@ def _verify(arguments: argparse.Namespace, dumps: Sequence[Path]) -> Verificatio
     message("checking each launch against what it claims to compute")
     graphs = given_graphs(arguments)
     with progress_bar() as bar:
-        progress = None if bar is None else lambda done, total: bar(done, total)
-        return ruling.merged([verify(dump, graphs=graphs, progress=progress) for dump in dumps])
+        return ruling.merged([verify(dump, graphs=graphs, progress=bar) for dump in dumps])

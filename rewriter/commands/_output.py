@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rewriter.instrumentation.types import Instrumented, Plan
 
 _NAMED = 8  # names in a message
+_SILENCE = 15  # seconds after which a line tells how far a long check is
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 
 
@@ -44,11 +45,11 @@ def steps() -> Callable[[str], None]:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar of launches on standard error, if that is a terminal. It is called with the
-    number of launches done, and their total."""
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar of launches on standard error, or, if that is no terminal, a line now and
+    then. It is called with the number of launches done, and their total."""
     if not sys.stderr.isatty():
-        yield None
+        yield _progress_lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -60,6 +61,18 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
     ) as bar:
         task = bar.add_task("launches", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)
+
+
+def _progress_lines() -> Callable[[int, int], None]:
+    told = time.perf_counter()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if time.perf_counter() - told > _SILENCE:
+            told = time.perf_counter()
+            message(f"{done:,} of {total:,} launches")
+
+    return tell
 
 
 def listed(names: Sequence[str]) -> str:

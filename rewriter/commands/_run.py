@@ -211,4 +211,4 @@ def _progress(
         yield None
         return
     with progress_bar() as bar:
-        yield None if bar is None else lambda done: bar(done, total)
+        yield lambda done: bar(done, total)

@@ -127,7 +127,7 @@ def _judge(
             dump,
             graphs=claims.graphs,
             references=claims.references,
-            progress=None if bar is None else lambda done, total: bar(done, total),
+            progress=bar,
         )
     if arguments.independent:
         from rewriter.reproduction.independent.checks import check_independently

@@ -65,23 +65,38 @@ def verify(
             hint="Record them: `rewriter run … --probe save --args all --when both`.",
         )
     checks: list[LaunchCheck] = []
-    total = sum(len(run.steps) for run in opened.runs)
+    part: Sequence[LaunchCheck] = ()  # of the call that is being checked here
+    total = sum(step.launch is not None for run in opened.runs for step in run.steps)
 
-    def show(done: int) -> None:
+    def show(found: Sequence[LaunchCheck]) -> None:
+        nonlocal part
+        part = found
         if progress is not None:
-            progress(len(checks) + done, total)
+            progress(len(checks) + len(part), total)
 
-    def work(run: RunDump, tell: Callable[[int], None] = lambda _: None) -> list[LaunchCheck]:
+    def work(
+        run: RunDump, tell: Callable[[Sequence[LaunchCheck]], None] = lambda _: None
+    ) -> list[LaunchCheck]:
         found = []
         for check in _Call(run, graphs, references).checks():
             found.append(check)
-            tell(len(found))
+            tell(found)
         return found
 
-    for found in threads.for_each(opened.runs, work, partial(work, tell=show)):
-        checks += found
-        show(0)
+    try:
+        for found in threads.for_each(opened.runs, work, partial(work, tell=show)):
+            checks += found
+            show(())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_so_far([*checks, *part], total)) from None
     return Verification(tuple(checks), opened.caveat)
+
+
+def _so_far(checks: Sequence[LaunchCheck], total: int) -> str:
+    """What is known when checking is interrupted."""
+    wrong = next((check for check in checks if check.outcome == "differs"), None)
+    found = "none of them wrong" if wrong is None else f"{wrong.label} {wrong.kernel} {wrong.wrong}"
+    return f"{len(checks):,} of {total:,} launches were looked at; {found}"
 
 
 class _Call:

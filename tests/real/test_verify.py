@@ -137,6 +137,34 @@ def test_launches_with_faults_differ_and_no_other(
     assert "#0 cpp_fused" in found["verdict"]
 
 
+def test_progress_is_told_and_an_interrupt_says_what_is_known(
+    wrapper: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rewriter.commands import _output
+    from rewriter.verification import threads
+
+    _plant(wrapper, "a sum instead of a mean")
+    monkeypatch.setattr(threads, "_SMALL", -1)  # launch by launch
+    monkeypatch.setattr(_output, "_SILENCE", -1)
+    assert main(["verify", str(wrapper), "-d", "values.dump"]) == 1
+    told = capfd.readouterr().err
+    assert [x for x in told.splitlines() if " of 5 launches" in x][:2] == [
+        "1 of 5 launches", "2 of 5 launches"
+    ]  # fmt: skip
+    tell = _output.message
+
+    def interrupt(text: str, *more: str) -> None:
+        if text == "2 of 5 launches":
+            raise KeyboardInterrupt
+        tell(text, *more)
+
+    monkeypatch.setattr(_output, "message", interrupt)
+    assert main(["verify", "values.dump"]) == 130
+    message = capfd.readouterr().err.splitlines()[-1]
+    assert "rewriter: interrupted: 2 of 5 launches were looked at; #0 cpp_fused" in message
+    assert message.endswith("does not compute what it claims")
+
+
 @exhaustive
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_first(

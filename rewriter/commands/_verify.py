@@ -19,6 +19,7 @@ from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
+from rewriter.core.text import counted
 from rewriter.diagnosis import ruling
 from rewriter.dump.reading import is_dump, is_recorded
 from rewriter.execution import program
@@ -32,6 +33,8 @@ from rewriter.verification.types import Verification
 if TYPE_CHECKING:
     from rewriter.verification.given_graphs import GivenGraphs
     from rewriter.verification.references import Reference
+
+_ROWS = 40  # launches up to which all of them are in the table
 
 
 class _Given(NamedTuple):
@@ -185,7 +188,14 @@ def _show(verification: Verification, dump: str) -> None:
     def style(row: int, column: int, cell: str) -> str:
         return level_style("error") if cell == "DIFFERS" else ""
 
-    say(*table(text.rows(verification.checks), style))
+    checks = verification.checks
+    if len(checks) > _ROWS:
+        checks = tuple(one for one in checks if one.outcome == "differs")[:_ROWS]
+    if checks:
+        say(*table(text.rows(checks), style))
+    if len(checks) < len(verification.checks):
+        every = counted(len(verification.checks), "launch")
+        say(f"the table has those that differ, {len(checks)} of {every}; --json has all")
     say(text.coverage(verification))
     if verification.reasons:
         say(*text.reasons(verification))

@@ -137,10 +137,11 @@ def test_launches_with_faults_differ_and_no_other(
     assert "#0 cpp_fused" in found["verdict"]
 
 
-def test_progress_is_told_and_an_interrupt_says_what_is_known(
+def test_many_launches_have_few_rows_and_an_interrupt_says_what_is_known(
     wrapper: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rewriter.commands import _output
+    from rewriter.commands import _verify as _verify_command
     from rewriter.verification import threads
 
     _plant(wrapper, "a sum instead of a mean")
@@ -151,6 +152,11 @@ def test_progress_is_told_and_an_interrupt_says_what_is_known(
     assert [x for x in told.splitlines() if " of 5 launches" in x][:2] == [
         "1 of 5 launches", "2 of 5 launches"
     ]  # fmt: skip
+    monkeypatch.setattr(_verify_command, "_ROWS", 4)
+    assert main(["verify", "values.dump"]) == 1
+    head, row, *rest = capfd.readouterr().out.splitlines()
+    assert (head.split()[:2], row.split()[0]) == (["#", "kernel"], "#0")
+    assert rest[0] == "the table has those that differ, 1 of 5 launches; --json has all"
     tell = _output.message
 
     def interrupt(text: str, *more: str) -> None:

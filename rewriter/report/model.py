@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -69,7 +70,7 @@ def report(
         ended = f"no launch was recorded as running when the program ended: {conclusion.ended}"
         text = f"{sentence(ended)} {text}"
     return Report(
-        title=dump.path.absolute().name,
+        title=_title(dump),
         path=str(dump.path),
         verdict=f"{text} {dump.caveat}".rstrip(),
         facts=facts(
@@ -83,6 +84,12 @@ def report(
         calls=choice.calls,
         trends=over_calls,
     )
+
+
+def _title(dump: Dump) -> str:
+    """The program that was recorded, or else the name of the dump."""
+    _, _, program = (dump.manifest.command or "").partition(" -- ")
+    return textwrap.shorten(program, 80, placeholder=" …") or dump.path.absolute().name
 
 
 def sentence(text: str) -> str:

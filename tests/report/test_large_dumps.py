@@ -62,7 +62,7 @@ def test_the_verdict_is_about_all_calls(
             (dump / "rank0/run1/events.jsonl").read_bytes()
         )
     assert cli.main(["report", str(dump), "-o", str(tmp_path / "page.html")]) == 0
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     assert "No NaN and no infinity in what was recorded of 480 launches in 240 runs." in said
     assert cli.main(["report", str(dump), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["findings"]

@@ -50,7 +50,7 @@ def test_what_varies_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert lines[4].split()[3][5] == "x"
     assert not list(tmp_path.glob("*.html"))
     assert cli.main(["report", str(dump), "--trend", "time"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].split()[2] == "▁▅█▁▅█▁▅"
+    assert "▁▅█▁▅█▁▅" in capsys.readouterr().out
     assert cli.main(["report", str(dump), "--trend", "nan"]) == 1
     assert "▁▁▁▁▁█▁▁" in capsys.readouterr().out
 

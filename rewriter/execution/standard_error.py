@@ -31,12 +31,21 @@ _COMPLAINT = re.compile(
     r"|Attempt to free invalid pointer.*|<jemalloc>: .+"
 )
 # How a kernel that Inductor generated ends a program: `kernel, FILE:LINE, index out of bounds: …`.
-_CHECK = re.compile(r"index out of bounds: 0 <= .+")
+_CHECK = re.compile(r"index out of bounds: 0 <= .+?(?= at .+:\d|$)")
 _TAIL = 20  # lines
 _HEAD = "Traceback (most recent call last):"
 _LONGEST = 300  # characters of an exception's text
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)')
-_SAID = re.compile(r": (?:fatal )?error: (.+)")  # of a compiler
+# Below the first line of such an exception: what it is about.
+_SAID = {
+    "CompileError": re.compile(r": (?:fatal )?error: (.+)"),
+    "TorchRuntimeError": re.compile(r": got (\w+\(.+\))$"),
+}
+_TRACED = "from user code:"  # before the frames of what Dynamo was tracing
+# A program that Python cannot read has no traceback.
+_NOT_READ = re.compile(
+    r'^  File "([^"]+)", line (\d+)\n(?: .*\n)*((?:Syntax|Indentation|Tab)Error: .+)', re.MULTILINE
+)
 _GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
 _LIBRARIES = (
     "site-packages",
@@ -71,12 +80,23 @@ def exception(text: str) -> str:
             end = next((at for at, x in enumerate(rest) if x and not x[0].isspace()), None)
             if end is not None:
                 raised = rest[end].strip()[:_LONGEST]
-                if "CompileError" in raised:
-                    said = (match for x in rest[end:] if (match := _SAID.search(x)))
-                    raised += next((f": {match[1]}" for match in said), "")
-                place = _place(rest[:end])
+                raised += _said(raised, rest[end:])
+                traced = rest[rest.index(_TRACED) :] if _TRACED in rest[end:] else ()
+                place = _place(rest[:end], traced)
                 raised_by[bool(prefix)] = f"{raised} {place}" if place else raised
+    if (unread := _NOT_READ.search("\n".join(lines))) and not any(raised_by.values()):
+        file, line, said = unread.groups()
+        return f"{said} at {Path(file).name}:{line}"
     return raised_by[True] or raised_by[False]
+
+
+def _said(raised: str, lines: Sequence[str]) -> str:
+    """What an exception is about, if only the lines below its first one say that."""
+    for name, pattern in _SAID.items():
+        if name in raised:
+            found = (match for line in lines if (match := pattern.search(line)))
+            return next((f": {match[1]}" for match in found), "")[:_LONGEST]
+    return ""
 
 
 def how_ended(ended: ExitStatus, where: str) -> str:
@@ -98,22 +118,36 @@ def place_of_stack(text: str) -> str:
     return _place(main.splitlines()[::-1])
 
 
-def _place(frames: Sequence[str]) -> str:
+def _place(frames: Sequence[str], traced: Sequence[str] = ()) -> str:
     """Where an exception was raised: the innermost frame that is in no library, and whether that
-    was in compiled code, or while something was compiled."""
-    found = [match for x in frames if (match := _FRAME.match(x))]
-    own = [x for x in found if not any(part in x["file"] for part in _LIBRARIES)]
-    code = next((x for x in found if _GENERATED.search(x["file"])), None)
-    own = [x for x in own if not _GENERATED.search(x["file"])]
-    if not own:
+    was in compiled code, or while something was compiled. `traced` are the frames of the function
+    that Dynamo traced, if it was that."""
+    if stopped_at := _innermost(_frames(traced)):
+        return f"{COMPILING} {stopped_at}"
+    found = _frames(frames)
+    place = _innermost(found)
+    if not place:
         return ""
-    function = own[-1]["function"]
-    at = f"at {Path(own[-1]['file']).name}:{own[-1]['line']}"
-    at += f" in {function}" if function[0] != "<" else ""
+    at = f"at {place}"
+    code = next((x for x in found if _GENERATED.search(x["file"])), None)
     if code is not None:
         return f"{at}, {IN_COMPILED} {short(Path(code['file']).name)}, line {code['line']}"
     compiles = any(part in x["file"] for part in _COMPILERS for x in found)
     return f"{COMPILING} what is called {at}" if compiles else f"{at}, {OUTSIDE}"
+
+
+def _frames(lines: Sequence[str]) -> list[re.Match[str]]:
+    return [match for x in lines if (match := _FRAME.match(x))]
+
+
+def _innermost(frames: Sequence[re.Match[str]]) -> str:
+    """File, line and function of the last frame in the user's own code; empty if there is none."""
+    for frame in reversed(frames):
+        file, line, function = frame.groups()
+        if not any(part in file for part in _LIBRARIES) and not _GENERATED.search(file):
+            name = "" if function[0] == "<" else f" in {function}"
+            return f"{Path(file).name}:{line}{name}"
+    return ""
 
 
 def complaint(text: str) -> str:
@@ -161,7 +195,8 @@ class StandardError:
             return ended
         if ended.signal == signal.SIGABRT:
             return replace(ended, message=complaint(self.text) or failed_check(self.text))
-        return replace(ended, message=exception(self.text) if ended.code else "")
+        # A program that chose another exit code has caught what it printed.
+        return replace(ended, message=exception(self.text) if ended.code == 1 else "")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ FRAME = '  File "model.py", line 3, in <module>\n    f()\n    ~^^\n'
 AT = " at model.py:3, outside of compiled code"
 # As in compiled code that a library calls, and while it is compiled; innermost last.
 LIBRARY = '  File "/v/site-packages/torch/%s.py", line 7, in call\n'
+USER_CODE = f'from user code:\n   File "/a/net.py", line 8, in forward\n    f()\n{LIBRARY % "nn"}'
 WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
 
 
@@ -48,10 +49,20 @@ WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
             "called at model.py:3",
         ),
         (HEAD + LIBRARY % "run" + "ValueError: no\n", "ValueError: no"),
+        (
+            HEAD + FRAME + LIBRARY % "_dynamo/exc" + "torch.TorchRuntimeError: no\n  Explanation: "
+            f"linear(x): got RuntimeError('no [8, 17]')\n\n{USER_CODE}\nSet TORCH_LOGS\n",
+            "torch.TorchRuntimeError: no: RuntimeError('no [8, 17]') while compiling net.py:8 in "
+            "forward",
+        ),
+        (
+            '  File "/a/b.py", line 2\n    f(\n     ^\nSyntaxError: no\n',
+            "SyntaxError: no at b.py:2",
+        ),
     ],
     ids=[
         *("nothing", "no traceback", "cut", "plain", "chained", "coloured", "torchrun"),
-        *("compiled", "compiling", "library"),
+        *("compiled", "compiling", "library", "traced", "not read"),
     ],
 )
 def test_the_exception_that_ended_it(text: str, found: str) -> None:
@@ -106,10 +117,23 @@ CHECK = "  what():  kernel, /c/ab.main.cpp:50, index out of bounds: 0 <= tmp2 < 
         ("IndexError: list index out of bounds\n", ""),
         (CHECK + 20 * "step\n", ""),
         (f"terminate called after …\n{CHECK}", "index out of bounds: 0 <= tmp2 < 100L"),
+        (
+            f"RuntimeError: {CHECK[:-1]} at model.py:3 in f, in compiled code, c, line 9",
+            "index out of bounds: 0 <= tmp2 < 100L",
+        ),
     ],
 )  # fmt: skip
 def test_a_check_that_failed_in_a_kernel(text: str, found: str) -> None:
     assert failed_check(text) == found
+
+
+def test_what_was_caught_did_not_end_it() -> None:
+    """Python exits with 1 after an exception: a program that exits with another code chose it."""
+    heard = StandardError(shown=False)
+    with heard.reading():
+        os.write(heard.descriptor, f"{HEAD}{FRAME}ValueError: no\n".encode())
+    assert heard.explained(ExitStatus.of(1)).message == f"ValueError: no{AT}"
+    assert heard.explained(ExitStatus.of(3)) == ExitStatus.of(3)
 
 
 def test_only_an_abort_is_explained() -> None:

@@ -300,13 +300,14 @@ def _values(verdict: Verdict) -> Iterator[str]:
                 f"{argument.name} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
                 f"of {counted(row.numel or 0, 'element')} when the launch reads it."
             )
-    indexes = any(
-        word in name.lower()
-        for name in (verdict.kernel, *verdict.origins, *verdict.source_nodes)
-        for word in _INDEXING
-    )
+    indexes = any(word in name for name in _names(verdict) for word in _INDEXING)
     if indexes and not verdict.index:
         yield from (f"{one}: out of bounds, if they are indices." for one in _indices(verdict))
+
+
+def _names(verdict: Verdict) -> tuple[str, ...]:
+    """The names of what a launch computes."""
+    return tuple(x.lower() for x in (verdict.kernel, *verdict.origins, *verdict.source_nodes))
 
 
 def _indices(verdict: Verdict) -> Iterator[str]:
@@ -314,6 +315,8 @@ def _indices(verdict: Verdict) -> Iterator[str]:
     check that failed in the kernel, if one did."""
     said = failed_check(verdict.ended.message) if verdict.ended is not None else ""
     checked = match[1] if (match := _BOUND.search(said)) else ""
+    # A negative index counts from the end, but not in a table of embeddings.
+    lowest = 0 if checked and any("embedding" in x for x in _names(verdict)) else -1
     for argument in verdict.arguments:
         row = argument.measured
         if argument.role == "out" or row is None or not row.dtype.startswith(("int", "uint")):
@@ -330,7 +333,7 @@ def _indices(verdict: Verdict) -> Iterator[str]:
         if isinstance(low, int) and isinstance(high, int) and sizes:
             most = int(checked or max(sizes))
             of = [x.in_model for x in verdict.arguments if x.tensor and most in x.tensor.shape[:1]]
-            if high < most and low >= -most:
+            if high < most and low >= lowest * most:
                 continue
             if checked:
                 rows = f"{of[0]} has {most} rows" if of else f"there are {most}"

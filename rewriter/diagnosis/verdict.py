@@ -366,7 +366,10 @@ class Verdict(RecordedLaunch):
             return f"--probe names,print{sync}{every}", "what it is given, and from which launch"
         assert self.launch is not None
         launches = ",".join(map(str, sorted({*self.producers, self.launch})))
-        return f"--launches {launches} --probe print,save{sync}", "all values of these launches"
+        return (
+            f"--launches {launches} --probe print,save{sync}{every}",
+            "all values of these launches",
+        )
 
     def _wants_values(self) -> tuple[str, str]:
         sync = ",sync" if self.on_gpu else ""

@@ -462,10 +462,24 @@ def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
         "embed.weight has 50 rows"
     )
     assert verdict.notes == ()
+    assert verdict.wants[0] == "--launches 0 --probe print,save --args all"
+    raised = f"RuntimeError: {checked.message} at train.py:3, in compiled code, c, line 100"
+    (of_exception,) = examine(dump, ExitStatus(1, message=raised))
+    assert of_exception.headline == verdict.headline
     (verdict,) = examine(dump, ABORTED)
     assert verdict.headline.endswith("signal SIGABRT")
     within = replace(checked, message="index out of bounds: 0 <= tmp2 < 60L")
     assert "index" not in examine(dump, within)[0].headline.partition("launch")[0]
+
+
+@pytest.mark.parametrize("operator", ["embedding", "index"])
+def test_a_negative_index_is_only_refused_in_an_embedding(operator: str, tmp_path: Path) -> None:
+    ids = {**dumps.value("ids", min=-1, max=49), "dtype": "int64"}
+    table = {**dumps.value("w"), "shape": [50, 64]}
+    row = dumps.launch(0, f"cpp_fused_{operator}_0", [ids, table], when="before", after=[])
+    checked = replace(ABORTED, message="index out of bounds: 0 <= tmp2 < 50L")
+    (verdict,) = examine(dumps.write(tmp_path, [row], inputs=[ids, table]), checked)
+    assert verdict.index == ("ids holds -1, w has 50 rows" if operator == "embedding" else "")
 
 
 def test_ranks_that_all_wait_hang_there(tmp_path: Path) -> None:

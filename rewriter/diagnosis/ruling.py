@@ -166,8 +166,9 @@ def of_end(
     how = "was stopped at its time limit" if ended.timed_out else "died"
     shown = f"shown by where the process {how}"
     text = tuple(ended.message.strip().splitlines()[1:][-12:])
-    # What raised an exception outside of launches is no launch, whichever ended last.
-    is_launch = [not (ended.raised and one.state == "over") for one in verdicts]
+    # What raised an exception or hangs outside of launches is no launch, whichever ended last.
+    is_outside = OUTSIDE in str(ended)
+    is_launch = [one.state != "over" or not (ended.raised or is_outside) for one in verdicts]
     findings = tuple(
         _of_verdict(verdict, kind, shown, following[at : at + 1])
         for at, verdict in enumerate(verdicts)
@@ -179,9 +180,9 @@ def of_end(
         replace(one, symptom=is_behind and not verdict.behind, text=(*text, *one.text))
         for one, verdict in zip(findings, compress(verdicts, is_launch), strict=True)
     )
-    if findings and not (ended.raised and OUTSIDE in ended.message):
+    if findings and not (ended.raised and is_outside):
         return Examined(findings)
-    if ended.timed_out:
+    if ended.timed_out and not verdicts:
         text += (EARLY,)
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
     by = "shown by its traceback" if ended.raised else "shown by how it ended"
@@ -284,7 +285,9 @@ def _of_verdict(
     said = failed_check(verdict.ended.message) if verdict.ended is not None else ""
     text = (*([said] if said else []), *(line.removeprefix("  ") for line in rest))
     certainty: Certainty = "shown" if certain else "likely"
-    return Finding.of(verdict, kind, verdict.headline, shown, certainty, text=text, whole=True)
+    found = Finding.of(verdict, kind, verdict.headline, shown, certainty, text=text, whole=True)
+    # What ended after a launch was no longer at the line of the model that the launch is from.
+    return replace(found, lines=()) if verdict.state == "over" else found
 
 
 def of_verification(

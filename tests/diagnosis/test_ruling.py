@@ -134,6 +134,15 @@ def test_what_raised_outside_of_launches_is_no_launch() -> None:
             "shown by its traceback"
         ]
         assert diagnosis.level == "error"
+    hung = ExitStatus(None, timed_out=True, message="stopped at a.py:6, outside of compiled code")
+    assert page(rule([of_end(hung, [verdict("over", ended=hung)])])) == [
+        f"diagnosis: {hung.message}; shown by how it ended"
+    ]
+    left = ExitStatus(3)
+    assert page(rule([of_end(left, [verdict("over", ended=left)])]))[0] == (
+        "diagnosis: the program ended outside of launches, after launch #2 cpp_fused_log_2 "
+        "(line 30), the last one of its call: exit code 3; shown by where the process died"
+    )
     # Another rank waits in a launch meanwhile: that follows from it.
     both = rule([of_end(raised, [verdict("waiting", ended=raised)])]).findings
     assert [(one.launch, one.symptom) for one in both] == [(None, False), (2, True)]

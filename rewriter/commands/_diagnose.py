@@ -99,7 +99,10 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     everything = _values(arguments, folder, calls=calls)
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
-        why = f"{verdicts[0].label} makes NaN: does it compute what it should?"
+        first_nan = verdicts[0]
+        why = f"{first_nan.label} makes NaN: does it compute what it should?"
+        if first_nan.launch is None:
+            why = f"{first_nan.label} hold NaN: does each launch compute what it should?"
     environment = {}
     if arguments.against == EAGER:
         why += "; and its compiled functions as plain Python, too"

@@ -68,7 +68,8 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
     others = next((f"; others were not compared: {x.reason}" for x in calls if x.reason), "")
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "
-        f"are what the whole graph gives from the inputs of the call{others}",
+        f"{'is' if number == 1 else 'are'} what the whole graph gives from the inputs of the call"
+        + others,
         outputs_agree=not others and number == sum(len(call.outputs) for call in calls),
         outputs=outputs,
         compared=number,

@@ -25,7 +25,7 @@ UNKNOWN = OutputCheck("buf2", "round = aten.round(x)", Comparison(0, 32, unsure=
 
 def test_an_output_of_which_nothing_is_known_is_not_ruled_out() -> None:
     both = of_calls([CallCheck("rank0/run0", "c.py", (RIGHT, UNKNOWN))])
-    assert both.ruled_out.startswith("wrong outputs: 1 output of 1 call are what")
+    assert both.ruled_out.startswith("wrong outputs: 1 output of 1 call is what")
     assert not both.outputs_agree
     assert of_calls([CallCheck("rank0/run0", "c.py", (RIGHT,))]).outputs_agree
     assert of_calls([CallCheck("rank0/run0", "c.py", (UNKNOWN,))]).ruled_out == ""

@@ -71,7 +71,8 @@ def assert_layer_1_of_engine_1(found: dict[str, Any], lines: list[str]) -> None:
     """A weight of layer 1 came in with a NaN, in one process."""
     (verdict,) = found["verdicts"]
     assert verdict["headline"] == (
-        f"the first NaN is in the inputs of {LAYER_1}: 1 of 256 elements of arg4_1"
+        f"the first NaN is in the inputs of {LAYER_1}: 1 of 256 elements of arg4_1, rank 0, "
+        "1st call of the inference graph"
     )
     assert verdict["piece"] == LAYER_1
     assert verdict["process"] == "EngineCore_1 (rank_1_0)"

@@ -70,7 +70,7 @@ def test_random_inputs_are_said(
     assert (manifest["inputs"], manifest["seed"]) == ("random", 0)
     monkeypatch.chdir(tmp_path)
     assert main(["report", str(dump), "-o", "page.html"]) == 1
-    assert "The inputs were random, made by the wrapper's own get_args()" in capfd.readouterr().err
+    assert "The inputs were random, made by the wrapper's own get_args()" in capfd.readouterr().out
     facts = json.loads((dump / "manifest.json").read_text())
     (dump / "manifest.json").write_text(json.dumps({**facts, "inputs": "file"}))
     assert main(["report", str(dump), "-o", "other.html"]) == 1

@@ -188,7 +188,7 @@ def test_custom_operators_are_imported(
     wrapper.write_text(compiled("customop").graphs[0].source)
     assert main(["run", str(wrapper), "--probe", "names"]) == 1
     output = capfd.readouterr()
-    assert "ended in or after launch #1 torch.ops.rewriter_demo.bump.default" in output.out
+    assert "in or after launch #1 torch.ops.rewriter_demo.bump.default" in output.out
     assert "--import" in output.err
     models = Path(__file__).parents[2] / "fixtures/models.py"
     assert main(["run", str(wrapper), "--probe", "names", "--import", str(models)]) == 0
@@ -234,7 +234,7 @@ def test_a_crash_names_the_launch_that_was_running(
     assert printed[-1].endswith("before torch.ops.aten.topk.default")
     assert says in output.err
     (headline,) = (text for text in output.out.splitlines() if text.startswith("verdict: "))
-    assert "ended in or after launch #4 torch.ops.aten.topk.default" in headline
+    assert "in or after launch #4 torch.ops.aten.topk.default" in headline
     assert "in    buf6  not recorded" in output.out
     assert "written by #3 cpp_fused__softmax_native_layer_norm_1" in output.out
     assert "next: rewriter run crash.py" not in output.out

@@ -186,7 +186,7 @@ def test_a_fault_in_a_replay_names_its_launch(make: Make, dump: Path, ends: str)
     (verdict,) = examine(dump, status)
     assert (verdict.state, verdict.launch, verdict.asynchronous) == ("replayed", 1, False)
     text = describe(verdict, next_command="")
-    assert "the program ended in launch #1 triton_1 (line 101), in the replay of a CUDA" in text
+    assert "in launch #1 triton_1 (line 101), in the replay of a CUDA" in text
 
 
 def _fault_in_a_replay(make: Make, dump: Path) -> Any:

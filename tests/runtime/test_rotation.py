@@ -241,7 +241,7 @@ def test_commands_read_what_is_being_written(
     with (last / "events.jsonl").open("ab") as file:
         file.write(b'{"launch": 0, "phase": "af')
     assert cli.main(["report", str(dump), "--trend", "mean"]) == 1
-    assert "The record is cut short" in capfd.readouterr().err
+    assert "The record is cut short" in capfd.readouterr().out
 
 
 def test_what_a_killed_process_left_is_removed(dump: Path) -> None:

@@ -321,6 +321,8 @@ def _indices(verdict: Verdict) -> Iterator[str]:
         row = argument.measured
         if argument.role == "out" or row is None or not row.dtype.startswith(("int", "uint")):
             continue
+        if argument.producer is not None and "randint" in argument.producer.kernel:
+            continue  # the seed of a dropout: any integer, and no index
         low, high = row.min, row.max
         # Its own sizes say how many indices there are, and not what they may be.
         others = [x.tensor for x in verdict.arguments if x.tensor and x is not argument]

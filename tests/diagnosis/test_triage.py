@@ -472,6 +472,22 @@ def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
     assert "index" not in examine(dump, within)[0].headline.partition("launch")[0]
 
 
+def test_the_seed_of_a_dropout_is_no_index(tmp_path: Path) -> None:
+    seed = {**dumps.value("buf0", "out", min=-(2**62), max=-(2**62)), "dtype": "int64"}
+    ids = {**dumps.value("ids", min=0, max=54), "dtype": "int64"}
+    table = {**dumps.value("w"), "shape": [50, 64]}
+    read = [{**seed, "role": "in"}, ids, table]
+    found = [
+        dumps.launch(0, "aten.randint.low_out", [], [seed]),
+        dumps.launch(1, "cpp_fused_embedding_dropout_0", read, when="before", after=[]),
+    ]
+    dump = dumps.write(tmp_path, found, inputs=[ids, table])
+    checked = replace(ABORTED, message="index out of bounds: 0 <= tmp2 < 50L")
+    assert [one.index for one in examine(dump, checked)] == ["ids holds 54, w has 50 rows"]
+    (verdict,) = examine(dump, ABORTED)
+    assert not any("buf0 holds" in note for note in verdict.notes)
+
+
 @pytest.mark.parametrize("operator", ["embedding", "index"])
 def test_a_negative_index_is_only_refused_in_an_embedding(operator: str, tmp_path: Path) -> None:
     ids = {**dumps.value("ids", min=-1, max=49), "dtype": "int64"}

@@ -113,9 +113,8 @@ def coverage(verification: Verification) -> str:
 def by_arguments(verification: Verification) -> str:
     """How many launches were only checked by what they are given; empty if none were."""
     if (count := verification.by_arguments) == 1:
-        return "; 1 call was given what its graph says (the result is its own)"
-    several = f"; {count} calls were given what their graph says (the results are their own)"
-    return several if count else ""
+        return "; 1 launch was only checked by what it is given"
+    return f"; {count} launches were only checked by what they are given" if count else ""
 
 
 def reasons(verification: Verification) -> list[str]:

@@ -190,7 +190,7 @@ def test_they_are_counted_apart(tmp_path: Path) -> None:
     verification = Verification((right, replace(right, route="operator")))
     assert verification.coverage == 1
     assert text.coverage(verification).endswith(
-        "2 agree, 0 differ; 1 call was given what its graph says (the result is its own)"
+        "2 agree, 0 differ; 1 launch was only checked by what it is given"
     )
     results = tuple(_Call(tmp_path).mix("[buf0, buf1], 0.25, 3").results)
     wrong = replace(right, outcome="differs", results=results)

@@ -149,7 +149,7 @@ def warn(run: HookedRun) -> None:
         else:
             message(f"warning: {one.short} is not instrumented: {one.error.message}")
     if without:
-        message(f"{counted(without, 'wrapper')} without such a launch ran as they are")
+        message(f"{counted(without, 'wrapper')} ran without probes, as no launch there was chosen")
     reasons: dict[str, list[str]] = {}
     for other in run.unprobed:
         reasons.setdefault(other.reason, []).append(short(other.path))

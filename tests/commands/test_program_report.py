@@ -76,7 +76,7 @@ def test_what_ran_without_probes_is_said_once_for_each_reason(
     _program_report.warn(run)
     assert capsys.readouterr().err.splitlines() == [
         "warning: a is not instrumented: because of not-located",
-        "2 wrappers without such a launch ran as they are",
+        "2 wrappers ran without probes, as no launch there was chosen",
         "warning: not probed: d, f: too late",
         "warning: not probed: e: another",
     ]

@@ -83,7 +83,7 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
 def _behind(opened: Dump, verdict: Verdict, verdicts: Sequence[Verdict], calls: CallHistory) -> str:
     """How many calls of a wrapper a rank has made less than one that waits for it."""
     for one in verdicts:
-        if one.state == "waiting" != verdict.state:
+        if one.state == "waiting" and verdict.state != "waiting":
             of = [x for x in opened.runs if x.artifact == one.artifact]
             most, made = (
                 max((calls.number(x) for x in of if x.rank == rank), default=0)

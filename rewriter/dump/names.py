@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rewriter.core import json_text
+from rewriter.core.libraries import is_of_library
 from rewriter.dump import beside, graphs
 
 FILE = "names.json"
 KEPT = ("parameter", "buffer")  # kinds of inputs of which each replica of a model has the same
-LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python3")  # in the path of a file
 _OTHER = {"forward": "backward", "backward": "forward"}
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ class SourceLine:
     @property
     def is_of_library(self) -> bool:
         """Whether the file is one of Python or of a package that is installed."""
-        return any(part in self.file.replace("\\", "/") for part in LIBRARIES)
+        return is_of_library(self.file)
 
     @property
     def file_name(self) -> str:

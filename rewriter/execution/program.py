@@ -49,7 +49,7 @@ def run(
     Signals are passed on to it. After a signal, or after `timeout` seconds, it has a grace period
     before it is killed; on a signal, `tell` gets a message about that. `quiet` sends its standard
     output to standard error. Without `stdin`, the program has the standard input of this process.
-    With `hears`, its standard error is passed on, and searched for the complaint of an allocator.
+    With `hears`, its standard error is passed on, and searched for why it ended.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.labels import short
+from rewriter.core.libraries import is_of_library
 
 _PIECE = 1 << 16  # bytes, also of the end that is kept
 _LAST = 0.2  # seconds to wait for child processes of the program that still have it open
@@ -47,13 +48,6 @@ _NOT_READ = re.compile(
     r'^  File "([^"]+)", line (\d+)\n(?: .*\n)*((?:Syntax|Indentation|Tab)Error: .+)', re.MULTILINE
 )
 _GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
-_LIBRARIES = (
-    "site-packages",
-    "dist-packages",
-    f"{os.sep}lib{os.sep}python3",
-    "<frozen",
-    "<string>",
-)
 _COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
 # How the place of an exception begins, or ends.
 IN_COMPILED, COMPILING, OUTSIDE = "in compiled code,", "while compiling", "outside of compiled code"
@@ -144,7 +138,7 @@ def _innermost(frames: Sequence[re.Match[str]]) -> str:
     """File, line and function of the last frame in the user's own code; empty if there is none."""
     for frame in reversed(frames):
         file, line, function = frame.groups()
-        if not any(part in file for part in _LIBRARIES) and not _GENERATED.search(file):
+        if not is_of_library(file) and not _GENERATED.search(file):
             name = "" if function[0] == "<" else f" in {function}"
             return f"{Path(file).name}:{line}{name}"
     return ""

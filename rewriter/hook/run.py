@@ -48,7 +48,8 @@ class Request:
 
     Without a `selection` nothing gets probes, and there is no dump; with `globs`, only wrappers
     that match one of them. `timeout` is in seconds. `environment` is added to that of the program.
-    If the command `hears` it, the way it ended says what an allocator complained of.
+    If the command `hears` it, the way it ended has what it wrote of that to standard error: an
+    exception, a check that failed in a kernel, or what an allocator complained of.
     """
 
     program: tuple[str, ...]

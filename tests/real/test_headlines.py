@@ -152,7 +152,7 @@ def model(x):
 
 model(torch.randn(4, 16))
 """
-# The program, options, and what its first line says, in this order; `edit` is one of the wrapper.
+# The program, options, and what its first line says, in this order.
 PROGRAMS = {
     "exception": (_RAISES, [], [
         "raised ValueError: no checkpoint of step 1 at train.py:7 in load, outside of compiled code"

@@ -283,7 +283,8 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
     (call,) = check_outputs(dump, checks)
     assert bool(call.wrong) == bool(elsewhere)
     assert (None if call.first is None else call.first.launch) == launch
-    if launch is not None and call.of is not None:
+    if launch is not None:
+        assert call.of is not None
         assert call.of.problem == (
             f"elements {32 * launch} to {32 * launch + 31} of 64 are written by no launch: "
             f"{('sin', 'cos')[launch]}, which belongs there, is in {elsewhere}, and nothing reads "

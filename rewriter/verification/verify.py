@@ -41,7 +41,10 @@ _OTHER_GRAPH = (
     "none of the graphs that --graph names is known to be this wrapper's: name its "
     "fx_graph_transformed.py itself"
 )
-_ANYTHING = "it depends on memory that nobody has written, or on what rounding decides"
+_ANYTHING = (
+    "what its graph gives is NaN, depends on memory that nobody has written, or on what rounding "
+    "decides"
+)
 _USERS = "a user wrote this kernel: --reference KERNEL=module:function names what it has to compute"
 
 
@@ -208,8 +211,9 @@ class _Call:
             return surest(judged)
         if isinstance(by_call, list):
             return self._by(base, "operator", by_call)
-        if found[1] is not None:
-            return found[1]
+        for one in reversed(found):
+            if one is not None:
+                return one
         if problem:
             return replace(base, reason=problem)
         if launch.kind in _CALLED:

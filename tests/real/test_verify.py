@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from compilations import Compilations
 from rewriter.cli import main
+from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import TensorRow
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 exhaustive = pytest.mark.exhaustive
@@ -180,6 +184,19 @@ def test_a_fault_is_named_first(
     found = _verify(capfd, str(wrapper), code=1)
     assert found["finding"]["launch"] == FAULTS[name][2]
     assert found["differ"] == 1
+
+
+def test_where_the_graph_gives_nan_that_is_why_a_launch_is_not_checked(
+    wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _verify(capfd, str(wrapper), "-d", "clean.dump")
+    (run,) = open_dump("clean.dump").runs
+    given = [torch.load(run.path / row.file) for row in run.inputs if isinstance(row, TensorRow)]
+    torch.save([x * math.nan if x.is_floating_point() else x for x in given], "nan.pt")
+    found = _verify(capfd, str(wrapper), "--args", "nan.pt")
+    unchecked = [x["reason"] for x in found["launches"] if x["outcome"] == "unchecked"]
+    assert unchecked
+    assert all("its graph gives is NaN" in reason for reason in unchecked), unchecked
 
 
 @exhaustive

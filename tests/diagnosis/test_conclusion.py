@@ -24,11 +24,23 @@ ALL = ("print", "save")
         (Selection(ALL, when="after"), True),
         (Selection(ALL, calls="3"), True),
         (None, True),
-        (Selection(ALL), False),
+        (Selection(ALL), True),
+        (Selection(ALL, args="all"), False),
         (Selection((*ALL, "sync"), launches=(range(3),)), False),
-        (Selection(ALL, launches=(range(1), range(1, 2))), False),
+        (Selection(ALL, launches=(range(1), range(1, 2)), args="all"), False),
     ],
-    ids=["fewer", "launch", "kernels", "when", "calls", "unknown", "all", "more", "same"],
+    ids=[
+        "fewer",
+        "launch",
+        "kernels",
+        "when",
+        "calls",
+        "unknown",
+        "results",
+        "all",
+        "more",
+        "same",
+    ],
 )
 def test_what_is_recorded_is_not_asked_for_again(
     ran: Selection | None, asks: bool, tmp_path: Path
@@ -40,7 +52,9 @@ def test_what_is_recorded_is_not_asked_for_again(
     ]
     (verdict,) = examine(dumps.write(tmp_path, launches), ExitStatus(None, 6))
     command = next_command(f"rewriter run x.py {OPTIONS}", verdict, ran)
-    assert command == ("rewriter run x.py --launches 0,1 --probe print,save" if asks else "")
+    assert command == (
+        "rewriter run x.py --launches 0,1 --probe print,save --args all" if asks else ""
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rewriter.core.libraries import is_of_library
 @pytest.mark.parametrize(
     ("file", "is_one"),
     [
-        ("/home/ann/train.py", False),
+        ("/u/train.py", False),
         ("lib/python3.py", False),
         ("/v/lib/python3.11/site-packages/torch/nn/modules/linear.py", True),
         ("C:\\v\\Lib\\site-packages\\torch\\nn\\modules\\linear.py", True),

@@ -140,7 +140,7 @@ def test_a_kernel_that_never_ends(
             break
     check(found["verdict"], words[0])
     assert found["verdict"]["headline"].startswith(f"still running after {limit} s in launch #3 ")
-    assert found["next"].endswith("--probe print,save")
+    assert found["next"].endswith("--probe print,save --args all")
 
 
 def test_an_operator_that_refuses_its_inputs(

@@ -208,7 +208,9 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
     text = page(report)
     for said in ("written by #0 kernel_0 (line 100)", "1st call of the wrapper, rank0/run0"):
         assert said in text
-    following = "--wrapper &#39;model*&#39; --launches 0,1 --probe print,save -- python train.py"
+    following = (
+        "--wrapper &#39;model*&#39; --launches 0,1 --probe print,save --args all -- python train.py"
+    )
     assert following in text
     write_conclusion(root, Conclusion(ExitStatus(0)))
     assert model.report(open_dump(root)).verdicts == ()
@@ -227,13 +229,13 @@ def test_a_report_says_how_a_program_ended_in_a_call_without_rows(tmp_path: Path
 @pytest.mark.parametrize("probes", ["print", "print,save"])
 def test_a_report_asks_for_nothing_that_is_recorded(probes: str, tmp_path: Path) -> None:
     root = write_dump(tmp_path / "x.dump", [*step(0), step(1)[0]])
-    instrumented = instrument(get("cpu-torch2.13/mlp").path, select(probes))
+    instrumented = instrument(get("cpu-torch2.13/mlp").path, select(probes, args="all"))
     (root / "model.py").write_bytes(instrumented.source)
     write_conclusion(
         root, Conclusion(ExitStatus(None, signal=11), again="rewriter run x.py {options}")
     )
     ((_, following),) = model.report(open_dump(root)).verdicts
-    asks = "rewriter run x.py --launches 0,1 --probe print,save"
+    asks = "rewriter run x.py --launches 0,1 --probe print,save --args all"
     assert following == ("" if probes == "print,save" else asks)
 
 

@@ -23,6 +23,7 @@ from rewriter.commands._probed_runs import (
     ProbedRun,
     ProgramSubject,
     Runs,
+    runs_directory,
     values_limit,
 )
 from rewriter.commands._run import open_named, open_plain
@@ -36,7 +37,7 @@ from rewriter.diagnosis import heap, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
-from rewriter.dump.directory import DIAGNOSIS, dump_directory
+from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.reading import is_dump, label, open_dump
 from rewriter.execution import program
 from rewriter.execution.standard_error import failed_check
@@ -60,7 +61,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     right = _right(arguments)
     named = right.named
     reference = None if named is None else open_named(arguments, named)
-    folder = _folder(arguments, artifact.path)
+    folder = runs_directory(arguments, artifact.path, ".diagnosis")
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     everything = _values(arguments, folder)
     first = runs.run(
@@ -80,7 +81,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     program.require(command)
     right = _right(arguments)
     _require_dump(right, "a program", "-- COMMAND")
-    folder = _folder(arguments, Path("cache"))
+    folder = runs_directory(arguments, Path("cache"), ".diagnosis")
     runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
     health = select(
         "names,print,inputs",
@@ -99,10 +100,9 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     everything = _values(arguments, folder, calls=calls)
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
-        first_nan = verdicts[0]
-        why = f"{first_nan.label} makes NaN: does it compute what it should?"
-        if first_nan.launch is None:
-            why = f"{first_nan.label} hold NaN: does each launch compute what it should?"
+        is_given = verdicts[0].launch is None
+        asks = "hold NaN: does each launch" if is_given else "makes NaN: does it"
+        why = f"{verdicts[0].label} {asks} compute what it should?"
     environment = {}
     if arguments.against == EAGER:
         why += "; and its compiled functions as plain Python, too"
@@ -190,11 +190,6 @@ def _right(arguments: argparse.Namespace) -> Right:
     path = Path(arguments.expected)
     files.require_file(path, hint="Make it with torch.save([output, …], FILE).")
     return Right(path, load_expected(path), dump, named)
-
-
-def _folder(arguments: argparse.Namespace, path: Path) -> Path:
-    overwrite = arguments.overwrite
-    return dump_directory(path, arguments.dump, overwrite=overwrite, suffix=".diagnosis")
 
 
 def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> Selection:

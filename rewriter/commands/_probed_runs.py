@@ -22,6 +22,7 @@ from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.nonfinite import NonFinite
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, next_command
+from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.execution.host_process import HostOutput
@@ -82,6 +83,12 @@ class ProbedRun:
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that finds out more."""
         return tuple(next_command(self.template, one, selection) for one in verdicts)
+
+
+def runs_directory(arguments: argparse.Namespace, path: Path, suffix: str) -> Path:
+    """Make the directory for the dumps of several runs of what is at `path`."""
+    wanted, overwrite = arguments.dump, arguments.overwrite
+    return dump_directory(path, wanted, overwrite=overwrite, suffix=suffix)
 
 
 def values_limit(folder: Path) -> int:

@@ -22,6 +22,7 @@ from rewriter.commands._probed_runs import (
     ProbedRun,
     ProgramSubject,
     Runs,
+    runs_directory,
     values_limit,
 )
 from rewriter.commands._run import open_plain
@@ -39,7 +40,7 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
 from rewriter.diagnosis.wrapper_text import examine_lifetimes, examine_races
 from rewriter.dump import dataflow
-from rewriter.dump.directory import DIAGNOSIS, dump_directory
+from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.reading import Dump, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -59,7 +60,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     artifact = open_plain(arguments, path)
     if checks == {"race"}:
         return _report(arguments, checks, _texts([(artifact.only, "")], checks), None)
-    folder = _folder(arguments, artifact.path)
+    folder = runs_directory(arguments, artifact.path, ".sanitize")
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     return _sanitize(arguments, checks, runs, [artifact.only])
 
@@ -76,7 +77,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             "--only race of a program: races are shown by the text of its wrappers",
             hint="Name a wrapper, or the cache: rewriter list CACHE --strict.",
         )
-    folder = _folder(arguments, Path("cache"))
+    folder = runs_directory(arguments, Path("cache"), ".sanitize")
     return _sanitize(arguments, checks, Runs(ProgramSubject(arguments, command), folder, _MOST))
 
 
@@ -279,11 +280,6 @@ def _texts(
             yield examine_races(wrapper)
         if checks & {"poison", "stale"}:
             yield examine_lifetimes(wrapper, empty=empty, graph=graph)
-
-
-def _folder(arguments: argparse.Namespace, path: Path) -> Path:
-    overwrite = arguments.overwrite
-    return dump_directory(path, arguments.dump, overwrite=overwrite, suffix=".sanitize")
 
 
 def _report(

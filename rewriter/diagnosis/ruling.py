@@ -307,7 +307,7 @@ def of_verification(
     if agree:
         launches = counted(len(checks), "launch")
         computed = agree - verification.by_arguments
-        other = "other " * bool(findings)
+        other = "other " if findings else ""
         ruled_out = f"{other}wrong kernels: {launches}: {computed} compute what their graph says"
         ruled_out += verification_text.by_arguments(verification)
     if suspects:

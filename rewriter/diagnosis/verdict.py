@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rewriter.core.documents import Count, Entry
 from rewriter.core.exit_status import ExitStatus, first_line
-from rewriter.core.text import some
+from rewriter.core.text import counted, some
 from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
@@ -180,8 +180,7 @@ class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
 
     def of(self, name: str) -> str:
         """How many elements they are, with a name for the tensor."""
-        elements = "element" if self.numel == 1 else "elements"
-        return f"{self.count:,} of {self.numel:,} {elements} of {name}"
+        return f"{self.count:,} of {counted(self.numel, 'element', grouped=True)} of {name}"
 
 
 class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_finite": "finite"}):

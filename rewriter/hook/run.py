@@ -165,7 +165,8 @@ def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -
         if not name.startswith("REWRITER_") or name in cache_directory.VARIABLES
     }
     environment |= {**naming.environment(place), **request.environment}
-    environment |= {STACKS: "1"} if request.timeout is not None else {}
+    if request.timeout is not None:
+        environment[STACKS] = "1"
     environment["PYTHONPATH"] = search_path(environment)
     if dump is not None:
         environment |= of_probes(dump, request.command, quiet=request.quiet)

@@ -65,7 +65,7 @@ with torch.no_grad():
 _LIBRARY = """
 import ctypes
 
-@torch.library.custom_op("mine::lookup", mutates_args=())
+@torch.library.custom_op("rows::lookup", mutates_args=())
 def lookup(x: torch.Tensor) -> torch.Tensor:
     if x.sum() > 1:
         ctypes.string_at(0)
@@ -172,7 +172,7 @@ PROGRAMS = {
         "the program ended in launch #0 cpp_fused__softmax_mul_0", "SIGSEGV", "train.py:7",
     ]),
     "library": (_LIBRARY, [], [
-        "the program ended in launch #1 torch.ops.mine.lookup", "SIGSEGV", "train.py:17",
+        "the program ended in launch #1 torch.ops.rows.lookup", "SIGSEGV", "train.py:17",
     ]),
     "hang": (_HANGS, ["--timeout", "20"], [
         "stopped at the time limit of 20 s at train.py:7 in wait_for_data, outside of compiled code"

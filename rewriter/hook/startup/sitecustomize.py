@@ -364,8 +364,9 @@ def begin() -> None:
             function.__code__ = code
         sys.addaudithook(hook.note)
         if os.environ.get(STACKS):
-            _leave_stacks(os.path.dirname(address))
-            os.register_at_fork(after_in_child=lambda: _leave_stacks(os.path.dirname(address)))
+            folder = os.path.dirname(address)
+            _leave_stacks(folder)
+            os.register_at_fork(after_in_child=lambda: _leave_stacks(folder))
         if os.environ.get(EAGER):
             acts[_DYNAMO] = _compare
     for name in [name for name in acts if name in sys.modules]:

@@ -326,7 +326,6 @@ class Recorder : public Printer, private Output {
     });
   }
 
-  // `lists` are those in the line; `given` are its values, each list as one.
   // A call of a wrapper in Python ends when its thread begins the next one. If a CUDA graph is captured then, in
   // which nothing may be waited for, it ends later.
   bool is_captured_now() const { return !on_cpu_ && is_capturing(); }
@@ -339,6 +338,7 @@ class Recorder : public Printer, private Output {
     return std::exchange(postponed_, {});
   }
 
+  // `lists` are those in the line; `given` are its values, each list as one.
   void at_inputs(
       RunningCall& call, Contents& contents, const Lists* lists = nullptr, const Contents* given = nullptr) {
     Event event = inputs_of(call);

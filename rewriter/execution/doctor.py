@@ -100,7 +100,7 @@ def _torch(*, importing: bool) -> Iterator[Check]:
 
 
 def _recorder() -> Iterator[Check]:
-    """What records. Builds it if it is not in the cache; does not import torch."""
+    """What records, which may be built first. Does not import torch."""
     recorder = recorder_library.find()
     if isinstance(recorder, Unavailable):
         yield Check(
@@ -110,7 +110,7 @@ def _recorder() -> Iterator[Check]:
             f"in wrappers in Python, the probes {', '.join(PLAIN)} work, slower",
         )
         return
-    yield Check("recorder", f"built, {recorder._name}", None)
+    yield Check("recorder", recorder._name, None)
     lines = extension.load()
     if isinstance(lines, Unavailable):
         yield Check(
@@ -120,7 +120,7 @@ def _recorder() -> Iterator[Check]:
             f"the probes {', '.join(PLAIN)} work, slower",
         )
     else:
-        yield Check("recorder in Python", f"built, {lines.__file__}", None)
+        yield Check("recorder in Python", str(lines.__file__), None)
     torch = machine.installed_torch()
     if torch is not None and torch.cuda and torch_files.gpu():
         compiler: bytes = recorder.inductor_rewriter_gpu_compiler(os.fsencode(torch.root / "lib"))

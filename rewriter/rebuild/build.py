@@ -28,6 +28,8 @@ ORIGIN = "$ORIGIN"
 RESULT = "out.so"
 _UNITS = {"runtime": "probes", "table": "table of launches"}  # what they are in messages
 
+_GPU_KERNELS = "rewriter_gpu_kernels"
+
 _PRELUDE = "appended_weights.h"
 # Weights behind the original library are still there. The wrapper looks for them behind the library
 # that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
@@ -61,7 +63,8 @@ class Job:
     """What to build for one model: its recipe, the source with probes, and the original library,
     which has to be unpacked to be linked to.
 
-    `apart` are sources of their own, by name, that are compiled at the same time.
+    `apart` are sources of their own, by name, that are compiled at the same time; `objects` need no
+    compiler. `gpu_kernels` are those of the recorder, compiled, by device (90).
     """
 
     recipe: Recipe
@@ -69,6 +72,8 @@ class Job:
     library: Library
     unpacked: Unpacked | None = None
     apart: tuple[tuple[str, str], ...] = ()
+    objects: tuple[Path, ...] = ()
+    gpu_kernels: tuple[tuple[int, Path], ...] = ()
     file: str = ""  # what the wrapper is called; empty: as in the package
 
     @property
@@ -158,6 +163,7 @@ def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
     """What a build is known by: everything but the headers that its compiler will read."""
     read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
     read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
+    read += [*job.objects, *(path for _, path in job.gpu_kernels)]
     return _key_of(steps, folder, read, [job.unpacked.digest] if job.links and job.unpacked else [])
 
 
@@ -259,6 +265,10 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         plain = _without_header(flags)
         about = f"the {_UNITS.get(unit, unit)} of {name}"
         steps.append(_compile(about, plain, file, f"{unit}.o"))
+    if job.gpu_kernels:
+        file = folder / f"{_GPU_KERNELS}.s"
+        file.write_text(_gpu_kernels(job.gpu_kernels))
+        steps.append(_compile(f"the probes of {name}", flags, file, f"{_GPU_KERNELS}.o"))
     for number, (member, kernel_flags) in enumerate(recipe.kernels):
         kernel = folder / PurePosixPath(member).name
         kernel.write_bytes(recipe.model.kernels[member])
@@ -268,6 +278,19 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         constants = _write_constants(job, folder)
         steps.append(_compile(f"the weights of {name}", flags, constants, "constants.o"))
     return steps
+
+
+def _gpu_kernels(files: Sequence[tuple[int, Path]]) -> str:
+    """An assembly file with kernels and, by device, where they are: see `Gpu::load_built` in
+    rewriter/runtime/cpp/engine/gpu.h."""
+    lines = [".section .rodata"]
+    for target, path in files:
+        lines += [".balign 64", f"sm_{target}:", f'.incbin "{path}"']
+    lines += ['.section .data.rel.ro,"aw"', ".balign 8"]
+    lines += [f"{word} inductor_rewriter_kernels" for word in (".globl", ".hidden")]
+    lines += ["inductor_rewriter_kernels:"]
+    lines += [f".quad {target}, sm_{target}" for target, _ in files]
+    return "\n".join([*lines, ".quad 0, 0", '.section .note.GNU-stack,"",@progbits', ""])
 
 
 def _compile(
@@ -297,7 +320,8 @@ def link_step(job: Job, folder: Path) -> BuildStep:
     recipe = job.recipe
     flags = recipe.link or recipe.wrapper
     assert flags is not None
-    objects = ["wrapper.o", *(f"{unit}.o" for unit, _ in job.apart)]
+    objects = ["wrapper.o", *(f"{unit}.o" for unit, _ in job.apart), *map(str, job.objects)]
+    objects += [f"{_GPU_KERNELS}.o"] if job.gpu_kernels else []
     if job.links:
         objects.append(beside(recipe.model))
         compiled = recipe.wrapper.arguments if recipe.wrapper else ()

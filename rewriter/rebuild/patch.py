@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +35,14 @@ from rewriter.rebuild import build, preflight, recipe, unpack
 from rewriter.rebuild.build import Report, Unpacked
 from rewriter.rebuild.check import ExpectedModel, Loading, link_check, load
 from rewriter.rebuild.machine import Machine
-from rewriter.rebuild.recipe import Recipe
+from rewriter.rebuild.recipe import Flags, Recipe
 from rewriter.rebuild.types import Checked, Route
 from rewriter.rebuild.unpack import Reading
+from rewriter.runtime.build import BUILT, built
 from rewriter.version import __version__
 
+# What the objects of a library have to agree in.
+_OTHER = re.compile(r"-(?:stdlib|fsanitize|-target|target|m32|mx32|mcmodel)\b")
 _LARGE = 64 << 20  # bytes of a library that take longer to unpack than to load
 
 
@@ -298,7 +302,7 @@ def rebuild(
             running.enter_context(reading.explains())
             copied = pool.submit(unpack.copy, package.path, output, stopped)
         plans = list(_plans(package, probed, begun, route))
-        jobs = {plan.name: _job(plan) for plan in plans if plan.original}
+        jobs = {plan.name: _job(package, plan) for plan in plans if plan.original}
         try:
             built = build.build(jobs, begun.scratch, report)
         except RewriterError:
@@ -371,9 +375,42 @@ def _plans(
         yield _Plan(one, chosen, original, unpacked)
 
 
-def _job(plan: _Plan) -> build.Job:
+def _job(package: Package, plan: _Plan) -> build.Job:
     assert plan.original is not None
-    return replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
+    made = replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
+    if plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
+        return replace(
+            made,
+            apart=tuple(one for one in made.apart if one[0] != "runtime"),
+            objects=(recorder,),
+            gpu_kernels=_gpu_kernels(package),
+        )
+    return made
+
+
+def _gpu_kernels(package: Package) -> tuple[tuple[int, Path], ...]:
+    """The kernels of the recorder that came with the tool, for the device of a package's own."""
+    member = next((name for name in package.container.names if name.endswith(".cubin")), None)
+    if member is None:
+        return ()
+    with package.container.open(member) as file:
+        head = file.read(52).ljust(52, b"\0")
+    # The flags of its ELF header, whose second byte it is since the eighth version of the format.
+    target = head[49] if head[8] >= 8 else head[48]
+    for one in range(target, target // 10 * 10 - 1, -1):
+        if (path := BUILT / f"kernels-sm_{one}.cubin").is_file():
+            return ((one, path),)
+    return ()
+
+
+def recorder_object(flags: Flags) -> Path | None:
+    """The recorder that came with the tool, if it suits a wrapper that is compiled like this."""
+    if any(_OTHER.match(flag) for flag in flags.arguments):
+        return None
+    found = list(built("recorder", ".o"))
+    # The last runs on every processor.
+    is_native = "-march=native" in flags.arguments
+    return found[0 if is_native else -1] if found else None
 
 
 def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:

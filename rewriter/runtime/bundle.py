@@ -70,6 +70,8 @@ INDUCTOR_REWRITER_SHOWN int inductor_rewriter_fingerprint(void* tensor, char* to
 """
 
 SOURCES = Path(__file__).resolve().parent / "cpp"
+# What a wrapper includes of torch, and what the recorder has in its place.
+_TORCH, SHIM = "#include <torch/csrc/inductor/aoti_torch/c/shim.h>\n", SOURCES / "shim.h"
 _TABLE = SOURCES / "table.h"
 _LINES = SOURCES / "lines.h"
 _FIND = SOURCES / "find.h"
@@ -124,7 +126,8 @@ def _text(probes: tuple[str, ...], is_dormant: bool) -> str:
 
 @cache
 def recorder(visibility: Literal["default", "hidden"]) -> str:
-    """A file with the recorder and all probes: they are the same for all wrappers.
+    """A file with the recorder and all probes: they are the same for all wrappers. It compiles
+    without torch, for all of its releases.
 
     Only what wrappers look for is visible outside of it, with this visibility. The library, where
     that is `default`, serves wrappers in Python, too.
@@ -132,9 +135,12 @@ def recorder(visibility: Literal["default", "hidden"]) -> str:
     serves_python = visibility == "default"
     parts = _bodies(tuple(registry()), is_dormant=True, serves_python=serves_python)
     exports = _EXPORTS.format(visibility=visibility) + (_OF_PYTHON if serves_python else "")
+    includes = _includes(parts.values())
+    includes.remove(_TORCH)
     return "\n".join(
         [
-            "".join(_includes(parts.values())),
+            SHIM.read_text("utf-8"),
+            "".join(includes),
             _BEGIN,
             *_closed(parts.values()),
             f"{_OPEN.lstrip()}{exports}{_CLOSE}",
@@ -269,9 +275,14 @@ def _declared(probes: Sequence[str], *, kernel: bool) -> str:
     )
 
 
-def _kernel() -> str:
+def kernels() -> str:
+    """The text of all that runs on a GPU, without comments."""
     lines = together(_KERNEL).splitlines(keepends=True)
-    code = "".join(line for line in lines if not line.lstrip().startswith("//"))
+    return "".join(line for line in lines if not line.lstrip().startswith("//"))
+
+
+def _kernel() -> str:
+    code = kernels()
     return f'inline const char* kernel_source() {{\n  return R"kernel({code})kernel";\n}}\n\n'
 
 

@@ -1,7 +1,7 @@
 """Loads the extension module `cpp/python.cpp`, by which wrappers in Python call the recorder.
 
-It is built once per machine, for the stable ABI of CPython 3.10. Where it cannot be, as without a
-compiler, `plain.py` serves some probes.
+It is for the stable ABI of CPython 3.10, and comes with the package or is built once per machine.
+Where it cannot be, as without a compiler, `plain.py` serves some probes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from . import bundle, recorder_library
-from .build import Unavailable, build_once, made_or_why
+from .build import Unavailable, made_or_why, open_or_build
 from .table import input_texts, more_texts, option_texts, row_texts
 
 _NAME = "inductor_rewriter_lines"
@@ -61,8 +61,7 @@ def attach(options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequ
 
 @cache
 def load() -> ModuleType | Unavailable:
-    """The module, which is built if it is not in the cache; or why there is none. Done once per
-    process."""
+    """The module, which may be built first; or why there is none. Done once per process."""
     return made_or_why(_load)
 
 
@@ -78,19 +77,26 @@ def _load() -> ModuleType:
     recorder = recorder_library.find()
     if isinstance(recorder, Unavailable):
         raise recorder
-    headers = {sysconfig.get_path(name) for name in ("include", "platinclude")}
-    if not any(os.path.isfile(f"{folder}/Python.h") for folder in headers):
-        raise Unavailable("no headers of Python: install python3-dev")
-    flags = [f"-I{folder}" for folder in sorted(headers)]
-    source = bundle.together(bundle.SOURCES / "python.cpp")
-    made = build_once("lines", source, flags, _open)
+    made = open_or_build("lines", source, include_flags(), _open)
     function = getattr(recorder, _FUNCTIONS)
     function.restype = ctypes.c_void_p
     _use(made, function())
     return made
 
 
-def _open(library: Path, _: str) -> ModuleType:
+def source() -> str:
+    if not any(os.path.isfile(f"{flag[2:]}/Python.h") for flag in include_flags()):
+        raise Unavailable("no headers of Python: install python3-dev")
+    return bundle.together(bundle.SOURCES / "python.cpp")
+
+
+def include_flags() -> list[str]:
+    """How the headers of Python are found."""
+    folders = {sysconfig.get_path(name) for name in ("include", "platinclude")}
+    return [f"-I{folder}" for folder in sorted(folders)]
+
+
+def _open(library: Path) -> ModuleType:
     loader = importlib.machinery.ExtensionFileLoader(_NAME, str(library))
     spec = importlib.util.spec_from_file_location(_NAME, library, loader=loader)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Builds and loads the recorder: once per machine and torch, then from the cache.
+"""Loads the recorder, as it came with the package or was built on this machine.
 
 C++ wrappers that Python loads find the loaded library by name, and those in Python call it by the
 extension module (`extension.py`). For a program in C++ that loads an instrumented wrapper,
@@ -18,9 +18,12 @@ from functools import cache
 from pathlib import Path
 
 from . import bundle
-from .build import Unavailable, build_once, made_or_why
+from .build import Unavailable, made_or_why, open_or_build
 
 _ENTRY = "inductor_rewriter_recorder_1"  # in rewriter/runtime/cpp/find.h
+TORCH = "libtorch_cpu.so"
+# Loaded for all: only the functions that wrappers look for may be visible.
+LINKED = (f"-Wl,--version-script={bundle.SOURCES / 'recorder.map'}", "-ldl", "-lpthread")
 _RECORD, _FINISH = "inductor_rewriter_record_into", "inductor_rewriter_finish"
 
 
@@ -37,36 +40,30 @@ def load() -> ctypes.CDLL | None:
 
 @cache
 def find() -> ctypes.CDLL | Unavailable:
-    """The loaded recorder, which is built if it is not in the cache; or why there is none. Done
-    once per process."""
+    """The loaded recorder, which may be built first; or why there is none. Done once per
+    process."""
     return made_or_why(_load)
 
 
 def _load() -> ctypes.CDLL:
-    root, version = _torch()
-    flags = (
-        "-fopenmp",
-        f"-isystem{root / 'include'}",
-        # Loaded for all: only the functions that wrappers look for may be visible.
-        f"-Wl,--version-script={bundle.SOURCES / 'recorder.map'}",
-        f"-L{root / 'lib'}",
-        f"-Wl,-rpath,{root / 'lib'}",
-        *("-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-ldl"),
-    )
-    return build_once(f"recorder-{version}", bundle.recorder("default"), flags, _open)
-
-
-def _torch() -> tuple[Path, str]:
-    """The directory of the installed torch, which is not imported, and its version."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         raise Unavailable("torch is not installed")
-    root = Path(found.origin).parent
-    version = re.search(r"__version__ = '(.+)'", (root / "version.py").read_text("utf-8"))
-    return root, "" if version is None else version[1]
+    # The recorder has its functions from the torch that is loaded, whichever that is.
+    ctypes.CDLL(str(Path(found.origin).parent / "lib" / TORCH))
+    return open_or_build("recorder", source, LINKED, _open, stands_for())
 
 
-def _open(library: Path, compiler: str) -> ctypes.CDLL:
+def source() -> str:
+    return bundle.recorder("default")
+
+
+def stands_for() -> dict[str, list[str]]:
+    """The functions of torch that the recorder calls, by the library that has them."""
+    return {TORCH: re.findall(r"\b(aoti_torch_\w+)\(", bundle.SHIM.read_text("utf-8"))}
+
+
+def _open(library: Path) -> ctypes.CDLL:
     functions = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     if not hasattr(functions, _ENTRY):
         raise Unavailable(f"{library} has another interface")

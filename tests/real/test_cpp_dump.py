@@ -61,7 +61,7 @@ def test_dump_is_that_of_python(both: Callable[..., Both]) -> None:
     python, native = runtimes.raw("rank0/run0/launches.json")
     assert native == python
     python, native = runtimes.raw("manifest.json")
-    assert native == python.replace(torch.__version__, torch.__version__.split("+")[0])
+    assert native == python
     assert sorted(path.name for path in runtimes.dumps[1].iterdir()) == ["manifest.json", "rank0"]
 
 

@@ -44,7 +44,7 @@ pytestmark = MARKS
 
 FOR_DORMANT = {"control.h", "dormant.h"}
 # The recorder is in it, and serves no wrappers in Python.
-NOT_IN_IT = {"find.h", "objects.h", "object_calls.h"}
+NOT_IN_IT = {"find.h", "shim.h", "objects.h", "object_calls.h"}
 # Of those that include the same, one.
 INCLUDING = ("bounds", "inputs", "names", "print", "record", "save", "sync", "time")
 

@@ -355,8 +355,8 @@ def test_doctor_says_what_runs_here(mlp_wrapper: Path, capfd: pytest.CaptureFixt
     checks = {check["name"]: check for check in said["checks"]}
     assert checks["torch interface"]["ok"] is True
     assert checks["device"]["found"] == "cpu"
-    assert checks["recorder"]["found"].startswith("built, ")
-    assert checks["recorder in Python"]["found"].startswith("built, ")
+    assert Path(checks["recorder"]["found"]).is_file()
+    assert Path(checks["recorder in Python"]["found"]).is_file()
     cuda = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python"
     if not torch.cuda.is_available():
         code, said = rewriter_json(capfd, "doctor", str(cuda / "output_code.py"))

@@ -25,20 +25,42 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+    return _wheel(tmp_path_factory.mktemp("wheel"), "0")
+
+
+def _wheel(folder: Path, build: str) -> Path:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "-w", str(folder)]
-    _python("-m", "pip", "wheel", *options, str(ROOT), cwd=folder)
+    environment = {**os.environ, "REWRITER_BUILD": build}
+    _python("-m", "pip", "wheel", *options, str(ROOT), cwd=folder, env=environment)
     (built,) = folder.glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _install(wheel, tmp_path_factory.mktemp("installed"))
+
+
+def _install(wheel: Path, folder: Path) -> Path:
     """A directory with the installed package alone; what it needs comes from this environment."""
-    folder = tmp_path_factory.mktemp("installed")
     options = ["--no-deps", "--no-index", "--no-compile", "--quiet", "--target", str(folder)]
     _python("-m", "pip", "install", *options, str(wheel), cwd=folder)
     return folder
+
+
+@pytest.mark.exhaustive  # the recorder is compiled for each kind of processor: minutes
+def test_a_wheel_has_the_recorder_and_needs_no_compiler(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path, "")
+    assert wheel.name.rpartition("-")[0].endswith("cp310-abi3")
+    built = {name.rpartition("/")[2] for name in _names(wheel) if "/runtime/built/" in name}
+    assert {"recorder.so", "recorder.o", "lines.so"} <= built
+    folder = tmp_path / "installed"
+    _install(wheel, folder)
+    code = "from rewriter.runtime import extension; print(extension.load().__file__)"
+    none = {"CXX": "none", "REWRITER_CACHE_DIR": str(tmp_path / "cache")}
+    found = _installed(folder, tmp_path, "-c", code, **none)
+    assert found == f"{folder}/rewriter/runtime/built/lines.so\n"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_nothing_but_the_package_is_in_the_wheel(wheel: Path) -> None:
@@ -99,9 +121,10 @@ def test_the_installed_package_lists_instruments_and_strips(
         assert (tmp_path / "restored.py").read_bytes() == original
 
 
-def _installed(installed: Path, cwd: Path, *arguments: str) -> str:
+def _installed(installed: Path, cwd: Path, *arguments: str, **variables: str) -> str:
     """Run Python with the installed package first, and neither the checkout nor `cwd` in sight."""
-    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    path = {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, **path, **variables}
     return _python(*arguments, cwd=cwd, env=environment)
 
 

@@ -284,7 +284,7 @@ def test_a_damaged_module_is_built_again(tmp_path: Path, monkeypatch: pytest.Mon
     damaged = tmp_path / kept.name
     damaged.write_bytes(b"no library")
     # Two seconds of the compiler, whose result is there.
-    monkeypatch.setattr(build, "_build", lambda *arguments: shutil.copy(kept, arguments[-1]))
+    monkeypatch.setattr(build, "build", lambda *arguments: shutil.copy(kept, arguments[3]))
     monkeypatch.setattr(extension, "_use", lambda *_: None)
     found = extension.load.__wrapped__()
     assert isinstance(found, ModuleType)

@@ -31,21 +31,13 @@
 #include <utility>
 #include <vector>
 
-#if __has_include(<torch/version.h>)
-#include <torch/version.h>
-#elif __has_include(<torch/headeronly/version.h>)
-#include <torch/headeronly/version.h>
-#endif
-#ifndef TORCH_VERSION
-#define TORCH_VERSION "unknown"
-#endif
-
 #include "engine/write_all.h"
 #include "event.h"
 #include "json.h"
 #include "ranks.h"
 #include "rotation.h"
 #include "sizes.h"
+#include "torch_files.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -429,7 +421,8 @@ class DumpWriter {
     if (options_.allow && *options_.allow) json.key("allow").list(options_.allow, "; ");
     json.key("fingerprint").open('{').key("name").string("nh128");
     json.key("version").number(int64_t{1}).close('}');
-    json.key("torch").string(options_.torch ? options_.torch : TORCH_VERSION).key("device").string(device_name());
+    json.key("torch").string(options_.torch ? options_.torch : torch_version());
+    json.key("device").string(device_name());
     json.key("host").string(host_name());
     if (const int size = read_size()) json.key("ranks").number(static_cast<int64_t>(size));
     if (options_.tf32) json.key("tf32").list(options_.tf32, ",");

@@ -19,7 +19,7 @@ inline const Functions* find_recorder() {
   void* const found = library ? dlsym(library, "inductor_rewriter_recorder_1") : nullptr;
   if (found) return reinterpret_cast<decltype(&inductor_rewriter_recorder_1)>(found)();
   std::fputs("[rewriter] no probes: REWRITER_RECORDER does not name the library that records; "
-             "`python -m rewriter.instrumentation.recorder_library` prints its path\n", stderr);
+             "`python -m rewriter.runtime.recorder_library` prints its path\n", stderr);
   return nullptr;
 }
 

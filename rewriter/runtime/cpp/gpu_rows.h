@@ -1,9 +1,7 @@
 // Measures tensors on a GPU without waiting for it, by the engine's kernel, which writes rows.
 #pragma once
 
-#include <dlfcn.h>
 #include <sys/stat.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -14,6 +12,7 @@
 
 #include "device.h"
 #include "engine/gpu.h"
+#include "torch_files.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -169,14 +168,7 @@ class GpuRows {
   void start() {
     static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
     if (get) get(&context_);
-    gpu_.start(kernel_source(), torch_directory(), cache_directory());
-  }
-
-  static std::string torch_directory() {
-    Dl_info about;
-    if (!dladdr(reinterpret_cast<const void*>(&aoti_torch_get_dtype), &about)) return "";
-    const std::string path = about.dli_fname ? about.dli_fname : "";
-    return path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    gpu_.start(kernel_source(), own_directory(), torch_directory(), cache_directory());
   }
 
   // `cache_directory` of rewriter/runtime/cache_directory.py; empty if there is no cache.

@@ -21,6 +21,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -192,26 +194,24 @@ inline std::string describe_compiler(const std::string& torch, bool is_hip) {
 
 }  // namespace gpu
 
+// Compiled kernels that are linked to the recorder: for which device, such as 90, and where; then a 0.
+extern "C" const int64_t inductor_rewriter_kernels[] __attribute__((weak, visibility("hidden")));
+
 // The GPU of the current context: one object per device, which one thread uses at a time.
 class Gpu {
  public:
   static constexpr int regions = 16;               // streams and captures that measure
   static constexpr uint64_t captured_rows = 8192;  // of all graphs
 
-  // The kernel is compiled without the standard library.
-  static constexpr const char* integers =
-      "typedef signed char int8_t; typedef unsigned char uint8_t;\n"
-      "typedef short int16_t; typedef unsigned short uint16_t;\n"
-      "typedef int int32_t; typedef unsigned int uint32_t;\n"
-      "typedef long long int64_t; typedef unsigned long long uint64_t;\n";
-
-  // Compiles and loads the kernels and takes memory, the first time. Must be called before a CUDA graph
-  // is captured. `source` is the text of the kernels, `torch` the directory of torch's libraries, `cache`
-  // a directory for compiled kernels, or empty. False: it failed, and `problem` says why.
-  bool start(const char* source, const std::string& torch, const std::string& cache) {
+  // Loads the kernels and takes memory, the first time. Must be called before a CUDA graph is captured.
+  // `source` is the text of the kernels, `own` the directory of this library, where they may be compiled,
+  // `torch` that of torch's libraries, `cache` a directory for compiled kernels, or empty. False: it failed,
+  // and `problem` says why.
+  bool start(
+      const char* source, const std::string& own, const std::string& torch, const std::string& cache) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!tried_) {
-      problem_ = prepare(source, torch, cache);
+      problem_ = prepare(source, own, torch, cache);
       tried_ = true;
       started_ = problem_.empty();
     }
@@ -221,8 +221,6 @@ class Gpu {
   bool is_started() const { return started_; }
   // Why `start` failed. It is written once, before `start` returns.
   const std::string& problem() const { return problem_; }
-  // Which compiler compiled the kernels, such as "NVRTC 12.9", and whether they came from the cache.
-  const std::string& about() const { return about_; }
 
   Ring ring;
 
@@ -436,7 +434,8 @@ class Gpu {
     int mode_ = 2;  // relaxed; then the one before
   };
 
-  std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
+  std::string prepare(
+      const char* source, const std::string& own, const std::string& torch, const std::string& cache) {
     std::string problem = driver_.find();
     if (!problem.empty()) return problem;
     const Relaxed relaxed(driver_);
@@ -452,13 +451,15 @@ class Gpu {
       if (cache > 0) most_gathered_ = cache / 16 * 7 / fingerprint::vector_bytes;
     }
     if (processors_ <= 0 || processors_ > 512) processors_ = 128;
-    const std::string target = driver_.is_hip ? "" : std::to_string(10 * major + minor);
-    std::string code;
-    problem = find_code((std::string(integers) + source).c_str(), torch, cache, target, code);
-    if (!problem.empty()) return problem;
-    void* module = nullptr;
-    if (int error = driver_.load(&module, code.data())) {
-      return driver_.describe("the kernel cannot be loaded", error);
+    void* module = driver_.is_hip ? nullptr : load_built(own, major, minor);
+    if (!module) {
+      const std::string target = driver_.is_hip ? "" : std::to_string(10 * major + minor);
+      std::string code;
+      problem = find_code(source, torch, cache, target, code);
+      if (!problem.empty()) return problem;
+      if (int error = driver_.load(&module, code.data())) {
+        return driver_.describe("the kernel cannot be loaded", error);
+      }
     }
     const std::pair<void**, const char*> kernels[] = {
         {&kernel_, "inductor_rewriter_measure"},
@@ -475,14 +476,31 @@ class Gpu {
     return take_memory();
   }
 
+  // The kernels as they were compiled when the recorder was: linked to it, or in a file beside it. They are
+  // for this device, or for an earlier one of the same major version, whose code it runs. Null if there are none.
+  void* load_built(const std::string& own, int major, int minor) {
+    void* module = nullptr;
+    for (int target = 10 * major + minor; target >= 10 * major; --target) {
+      const int64_t* linked = inductor_rewriter_kernels;
+      for (; linked && linked[0]; linked += 2) {
+        if (linked[0] != target) continue;
+        if (!driver_.load(&module, reinterpret_cast<const char*>(linked[1]))) return module;
+      }
+      std::ifstream file(own + "/kernels-sm_" + std::to_string(target) + ".cubin", std::ios::binary);
+      const std::string code{std::istreambuf_iterator<char>(file), {}};
+      if (!code.empty() && !driver_.load(&module, code.data())) return module;
+    }
+    return nullptr;
+  }
+
   // The kernel for this device: kept from an earlier process, or compiled.
   std::string find_code(
       const char* source, const std::string& torch, const std::string& cache,
       const std::string& target, std::string& code) {
     gpu::Compiler compiler;
     const std::string problem = compiler.find(torch, driver_.is_hip);
-    about_ = gpu::describe_compiler(torch, driver_.is_hip);
-    const std::string path = cache.empty() ? "" : cache + "/" + file_name(source, target, about_);
+    const std::string about = gpu::describe_compiler(torch, driver_.is_hip);
+    const std::string path = cache.empty() ? "" : cache + "/" + file_name(source, target, about);
     if (!path.empty() && read_file(path, code)) return "";
     if (!problem.empty()) return problem;
     const std::string failed = compile(compiler, source, target, code);
@@ -859,7 +877,7 @@ class Gpu {
   mutable std::mutex mutex_;
   bool tried_ = false;
   std::atomic<bool> started_{false};
-  std::string problem_, about_, problem_of_last_;
+  std::string problem_, problem_of_last_;
   gpu::Driver driver_;
   void* kernel_ = nullptr;
   void* quick_kernel_ = nullptr;

@@ -3,6 +3,15 @@
 #pragma once
 
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
+// It is compiled without the standard library.
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
 #define INDUCTOR_REWRITER_DEVICE static __device__ __forceinline__
 #define INDUCTOR_REWRITER_SPECIAL __device__ __forceinline__
 #define INDUCTOR_REWRITER_MEMBER __device__ __forceinline__

@@ -71,7 +71,8 @@ _PLAIN = {
 def _figures(tensor: TensorComparison) -> Iterator[str]:
     """The details of how one value differs."""
     kind = _type(tensor)
-    yield f"{tensor.a.role} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
+    name, own = tensor.in_model, f" ({tensor.name})" * (tensor.in_model != tensor.name)
+    yield f"{tensor.a.role} {name}{own}  {kind}: {_PLAIN[tensor.state]}"
     if tensor.note:
         yield f"    {tensor.note}"
     metrics = tensor.metrics

@@ -80,7 +80,7 @@ def filled_arguments(verdict: Verdict, fill: int) -> dict[str, Filling]:
             continue  # these fillings are numbers that a program has, too
         for filling in _GIVEN:
             if row.fingerprint == _fingerprint(row, filling, fill):
-                result[argument.name] = filling
+                result[argument.in_model] = filling
     return result
 
 

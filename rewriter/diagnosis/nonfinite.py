@@ -191,13 +191,14 @@ class _OriginVerdicts:
             elif verdict.cause is None:
                 yield from (_constant(x, row) for x, row in infinite)
             elif verdict.cause.launch is not None:
-                names = ", ".join(x.name for x, _ in infinite) or "what it updates"
+                names = ", ".join(x.in_model for x, _ in infinite) or "what it updates"
                 yield (
                     f"It was given no NaN, but infinities ({names}): their difference, their "
                     "product with 0 and their quotient are NaN."
                 )
         elif verdict.state == "wrote":
-            names = ", ".join(unrecorded(self._run, self._flow, self._origin.node))
+            left = unrecorded(self._run, self._flow, self._origin.node)
+            names = ", ".join(map(self._run.names.called, left))
             what, without = "What it was given was not recorded", ""
             if names:
                 what = f"Not all that it was given was recorded ({names} not)"
@@ -245,7 +246,7 @@ def _constant(argument: VerdictArgument, row: TensorRow) -> str:
     made = argument.producer
     whence = "of unknown origin" if made is None else str(made)
     return (
-        f"{argument.name} has {row.count('inf'):,} infinities, {whence}: they were not computed "
+        f"{argument.in_model} has {row.count('inf'):,} infinities, {whence}: they were not computed "
         "from finite numbers, as those of a mask are not. A row that is masked in full is NaN "
         "after softmax."
     )
@@ -302,7 +303,7 @@ def _zeros(
     The backward of a square root and of a norm divides by their result.
     """
     real = [(x, finite(row.min), finite(row.max)) for x, row in read if row.is_floating]
-    zeros = [x.known_as for x, *ends in real if 0 in ends]
+    zeros = [x.in_model for x, *ends in real if 0 in ends]
     if not zeros:
         return ""
     divides = [word for word in _DIVISIONS if word in words]
@@ -331,7 +332,7 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
         # The derivative of a square root or a logarithm is a division.
         if "backward" in words or verdict.state == "infinite":
             return
-    lowest = [(x.known_as, finite(row.min)) for x, row in read if row.is_floating]
+    lowest = [(x.in_model, finite(row.min)) for x, row in read if row.is_floating]
     below = [(name, low) for name, low in lowest if low is not None and low < 0]
     for functions, why in _DOMAINS:
         computed = [word for word in functions if word in words and not _is_whole(word, verdict)]

@@ -198,7 +198,9 @@ def of_inputs(dump: Dump) -> Examined:
         rows = list(run.unexpected())
         if not rows:
             continue
-        named = "; ".join(f"{row.name}: {row.unexpected}" for row in rows[:_REASONS])
+        named = "; ".join(
+            f"{run.names.called(row.name)}: {row.unexpected}" for row in rows[:_REASONS]
+        )
         what = f"an input of {run.name} is not what the wrapper was compiled for: {named}"
         findings.append(Finding.of_call(run, "inputs", what, "shown by the inputs of the call"))
     if findings or not calls:

@@ -297,7 +297,7 @@ def _values(verdict: Verdict) -> Iterator[str]:
             continue
         if row.nan or row.inf:
             yield (
-                f"{argument.name} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
+                f"{argument.in_model} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
                 f"of {counted(row.numel or 0, 'element')} when the launch reads it."
             )
     indexes = any(word in name for name in _names(verdict) for word in _INDEXING)
@@ -342,4 +342,4 @@ def _indices(verdict: Verdict) -> Iterator[str]:
                 yield f"{argument.in_model} holds {high if high >= most else low}, {rows}"
             else:
                 held = f"integers from {low} to {high}"
-                yield f"{argument.name} holds {held}, and {limit.format(most)}"
+                yield f"{argument.in_model} holds {held}, and {limit.format(most)}"

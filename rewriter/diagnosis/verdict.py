@@ -163,11 +163,6 @@ class VerdictArgument:
         """The name of an input in the model, if that is known, or else its own."""
         return self.model.partition(" at ")[0] or self.name
 
-    @property
-    def known_as(self) -> str:
-        """Its name, for an input also that in the model."""
-        return self.name if self.in_model == self.name else f"{self.name} ({self.in_model})"
-
 
 class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
     """A tensor that holds NaN, or infinities that became NaN."""
@@ -195,10 +190,11 @@ class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_
     text: Annotated[str, Meta(description="The value; of many, how many they are and their range")]
     is_finite: bool
 
-    def __str__(self) -> str:
+    def of(self, name: str) -> str:
+        """What was read, with a name for the argument."""
         if self.place:
-            return f"{self.name}{self.place}: {self.text}"
-        return f"{self.name}{list(self.index or ())} = {self.text}"
+            return f"{name}{self.place}: {self.text}"
+        return f"{name}{list(self.index or ())} = {self.text}"
 
 
 @dataclass(frozen=True)
@@ -325,7 +321,7 @@ class Verdict(RecordedLaunch):
 
     def _not_finite(self, launch: str) -> str:
         held, given = (
-            some([one.of(self._name(one.name)) for one in some_held], _LISTED)
+            some([one.of(self.names.called(one.name)) for one in some_held], _LISTED)
             for some_held in (self.held, self.given)
         )
         cause, effect = (x.place if x is not None else "" for x in (self.cause, self.effect))
@@ -338,11 +334,6 @@ class Verdict(RecordedLaunch):
         )  # fmt: skip
         came_in = self.origin == "came in" and self.call
         return f"{sentence}, rank {self.rank}, {self.call}" if came_in else sentence
-
-    def _name(self, name: str) -> str:
-        """The name of a tensor, and of an input also that in the model."""
-        known = self.names.inputs.get(name)
-        return f"{name} ({known.name})" if known is not None and known.name else name
 
     @property
     def wants(self) -> tuple[str, str]:

@@ -88,7 +88,9 @@ def places(verdict: Verdict) -> list[str]:
     """Where in its tensors the values that are not finite are."""
     words = {"nan": "NaN", "inf": "infinities"}
     return [
-        f"{words[held.what]} in {held.name}: {held.where}" for held in verdict.held if held.where
+        f"{words[held.what]} in {verdict.names.called(held.name)}: {held.where}"
+        for held in verdict.held
+        if held.where
     ]
 
 
@@ -97,7 +99,8 @@ def followed(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     for position, step in enumerate(verdict.followed):
         lines.append(f"{'of which ' if position else 'one element: '}{step}, of")
-        lines += [f"      {read}" for read in step.reads] or ["      what is not known"]
+        reads = [read.of(verdict.names.called(read.name)) for read in step.reads]
+        lines += [f"      {read}" for read in reads or ["what is not known"]]
     return lines
 
 

@@ -84,6 +84,11 @@ class Names:
     saved: Mapping[str, str] = field(default_factory=dict)
     lowered: str = ""
 
+    def called(self, name: str) -> str:
+        """What the model calls an input; of all else, and if that is not known, its own name."""
+        known = self.inputs.get(name)
+        return known.name if known is not None and known.name else name
+
     @property
     def of_model(self) -> str:
         """Such as `backward of model (model.py:9)`; empty if the part is not known."""

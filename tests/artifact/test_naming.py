@@ -17,7 +17,7 @@ from artifacts import get
 from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.attribution import attribute
 from rewriter.artifact.naming.graph import parse
-from rewriter.artifact.naming.names import model_name, of_artifact
+from rewriter.artifact.naming.names import model_name, of_artifact, of_wrapper
 from rewriter.cli import main
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.verdict_text import describe
@@ -171,6 +171,105 @@ def test_every_named_operation_is_what_torch_says() -> None:
         # An item of a tuple is no operation of its own.
         extra = {name for name in found[index] if graph.nodes[name].operator == "getitem"}
         assert set(found[index]) - extra == set(nodes.split()) - extra
+
+
+USER_TRITON = """class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[32, 8][8, 1]cuda:0", arg1_1: "f32[32, 8][8, 1]cuda:0"):
+        # File: /home/user/model.py:20 in model, code: y = add(x, y.relu())
+        relu: "f32[32, 8][8, 1]cuda:0" = torch.ops.aten.relu.default(arg1_1);  arg1_1 = None
+
+        # File: /home/user/model.py:12 in add, code: out = torch.empty_like(x)
+        empty: "f32[32, 8][8, 1]cuda:0" = torch.ops.aten.empty.memory_format([32, 8])
+
+        # File: /home/user/model.py:14 in add, code: add_k[grid](x, y, out, n, 2.5)
+        triton_kernel_wrapper_mutation_1 = torch.ops.higher_order.triton_kernel_wrapper_mutation(kernel_idx = 0, constant_args_idx = 0, grid = [(4, 1, 1)], tma_descriptor_metadata = {}, kwargs = {'in_ptr0': arg0_1, 'in_ptr1': relu, 'out_ptr': empty});  arg0_1 = relu = triton_kernel_wrapper_mutation_1 = None
+
+        # File: /home/user/model.py:21 in model, code: z = mul(y + 1)
+        add: "f32[32, 8][8, 1]cuda:0" = torch.ops.aten.add.Tensor(empty, 1);  empty = None
+        empty_1: "f32[32, 8][8, 1]cuda:0" = torch.ops.aten.empty.memory_format([32, 8])
+
+        # File: /home/user/model.py:17 in mul, code: mul_k[grid](x, out, n)
+        triton_kernel_wrapper_mutation = torch.ops.higher_order.triton_kernel_wrapper_mutation(kernel_idx = 1, constant_args_idx = 1, grid = [(4, 1, 1)], tma_descriptor_metadata = {}, kwargs = {'in_ptr0': add, 'out_ptr': empty_1});  add = triton_kernel_wrapper_mutation = None
+
+        # File: /home/user/model.py:22 in model, code: return z.sum(-1)
+        sum_1: "f32[32][1]cuda:0" = torch.ops.aten.sum.dim_IntList(empty_1, [-1]);  empty_1 = None
+        return (sum_1,)
+"""  # noqa: E501
+
+
+def test_kernels_of_the_user_have_their_lines() -> None:
+    wrapper = rewriter.open(get("cuda-torch2.11/usertriton").path).only
+    names = of_wrapper(wrapper.located, trace.CompilationTrace(lowered=USER_TRITON))
+    lines = {index: [str(line) for line in known] for index, known in names.lines.items()}
+    assert lines == {
+        0: ["model.py:20 in model: y = add(x, y.relu())"],
+        1: ["model.py:14 in add: add_k[grid](x, y, out, n, 2.5)"],
+        2: ["model.py:21 in model: z = mul(y + 1)"],
+        3: ["model.py:17 in mul: mul_k[grid](x, out, n)"],
+        4: ["model.py:22 in model: return z.sum(-1)"],
+    }
+
+
+LIBRARY = "/usr/lib/python3/site-packages/torch/nn/attention/flex_attention.py"
+FLEX = f"""class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[2, 8][8, 1]cpu", arg1_1: "f32[2, 8]", arg2_1: "f32[2, 8]"):
+        # File: {LIBRARY}:2462 in flex_attention, code: out, lse = flex_attention_hop(
+        sdpa_score0 = self.sdpa_score0
+
+        # File: /home/user/model.py:13 in model, code: q = q * 2
+        mul: "f32[2, 8][8, 1]cpu" = torch.ops.aten.mul.Tensor(arg0_1, 2);  arg0_1 = None
+
+        # File: {LIBRARY}:2462 in flex_attention, code: out, lse = flex_attention_hop(
+        flex_attention = torch.ops.higher_order.flex_attention(mul, arg1_1, arg2_1, sdpa_score0);  mul = arg1_1 = arg2_1 = sdpa_score0 = None
+        getitem_2: "f32[2, 8][8, 1]cpu" = flex_attention[0];  flex_attention = None
+
+        # File: /home/user/model.py:15 in model, code: return out.relu()
+        relu: "f32[2, 8][8, 1]cpu" = torch.ops.aten.relu.default(getitem_2);  getitem_2 = None
+        return (relu,)
+"""  # noqa: E501
+FLEX_OF_DYNAMO = f"""class GraphModule(torch.nn.Module):
+    def forward(self, L_q_: "f32[2, 8]", L_k_: "f32[2, 8]", L_v_: "f32[2, 8]"):
+        # File: {LIBRARY}:2462 in flex_attention, code: out, lse = flex_attention_hop(
+        score_mod_0 = self.score_mod_0
+        flex_attention = torch.ops.higher_order.flex_attention(L_q_, L_k_, L_v_, score_mod_0)
+
+    class score_mod_0(torch.nn.Module):
+        def forward(self, child: "f32[]", child_1: "i32[]", child_2: "i32[]"):
+            # File: /home/user/model.py:8 in score, code: return (s - (q - k)).log()
+            sub: "i32[]" = child_1 - child_2
+            return sub.log()
+"""
+FLEX_WRAPPER = """
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_fused_mul_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''''')
+cpp_fused_flex_attention_mul_1 = async_compile.cpp_pybinding(['const float*', 'const float*', 'const float*', 'float*'], r'''''')
+cpp_fused_relu_2 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''''')
+async_compile.wait(globals())
+
+def call(args):
+    arg0_1, arg1_1, arg2_1 = args
+    args.clear()
+    buf0 = empty_strided_cpu((2, 8), (8, 1), torch.float32)
+    cpp_fused_mul_0(arg0_1, buf0)
+    buf1 = empty_strided_cpu((2, 8), (8, 1), torch.float32)
+    cpp_fused_flex_attention_mul_1(buf0, arg1_1, arg2_1, buf1)
+    buf2 = empty_strided_cpu((2, 8), (8, 1), torch.float32)
+    cpp_fused_relu_2(buf1, buf2)
+    return (buf2, )
+"""  # noqa: E501
+
+
+def test_flex_attention_has_the_lines_of_what_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "output_code.py").write_text(FLEX_WRAPPER)
+    located = rewriter.open(tmp_path / "output_code.py").only.located
+    names = of_wrapper(located, trace.CompilationTrace(lowered=FLEX, dynamo=FLEX_OF_DYNAMO))
+    lines = {index: [line.short for line in known] for index, known in names.lines.items()}
+    assert lines == {
+        0: ["model.py:13"],
+        1: ["flex_attention.py:2462", "model.py:8"],
+        2: ["model.py:15"],
+    }
 
 
 def test_another_models_graph_names_nothing(tmp_path: Path) -> None:

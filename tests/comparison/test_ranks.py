@@ -403,7 +403,7 @@ def test_a_parameter_that_differs_in_one_element_is_told_by_its_fingerprint(
     path = _named(dump([given("a")] * 2, [given("a"), given("b")]), primals_2=kind)
     found = compare_ranks(path)
     assert where(found) == (1, "inputs", "rank1/run1", "inputs")
-    assert f"the {kind} block.primals_2 (primals_2)" in describe_ranks.verdict(found)
+    assert describe_ranks.verdict(found).endswith(f": the {kind} block.primals_2")
     assert (
         compare_ranks(_with_fingerprints(dump([given("a")], [given("b")], root="other"))).first
         is None
@@ -602,6 +602,18 @@ def test_what_to_do_about_data_is_said(
     assert "If each rank is meant to have its own data, pass --data primals_1:" in out
     assert cli.main(["compare", path, "--ranks", "--data", "primals_1"]) == 0
     assert "--data" not in capsys.readouterr().out
+
+
+def test_inputs_are_called_as_the_model_calls_them(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(_named(dump([plain(1)], [plain(5, 9)]), primals_2="parameter"))
+    assert cli.main(["compare", path, "--ranks", "--data", "*.primals_2,primals_1"]) == 0
+    assert "rank 1: was given other data from rank1/run0 on" in capsys.readouterr().out
+    assert cli.main(["compare", path, "--ranks"]) == 1
+    out = capsys.readouterr().out
+    assert "the inputs of rank1/run0: the parameter block.primals_2" in out
+    assert "  in block.primals_2 (primals_2)  f32[4, 8]: values differ" in out
 
 
 def test_of_inputs_those_that_agreed_are_shown(

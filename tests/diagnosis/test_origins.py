@@ -186,7 +186,7 @@ def followed(folder: Path, found: list[Any], **tensors: torch.Tensor) -> list[st
         text
         for verdict in examine(dump, values=True)
         for step in verdict.followed
-        for text in (str(step), *map(str, step.reads))
+        for text in (str(step), *(one.of(one.name) for one in step.reads))
     ]
 
 

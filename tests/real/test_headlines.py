@@ -190,7 +190,7 @@ PROGRAMS = {
     ]),
     "given NaN": (_GIVEN_NAN, [], [
         "launch #2 extern_kernels.addmm", "makes the first NaN, of infinities in the"
-        " inputs of the call (16 of 1,024 elements of arg3_1 (down_proj.weight)): 32 of 64",
+        " inputs of the call (16 of 1,024 elements of down_proj.weight): 32 of 64",
         "rank 0, 1st call", "train.py:9",
     ]),
     "wrong": (_WRONG, [], [

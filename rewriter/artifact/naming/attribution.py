@@ -24,8 +24,12 @@ _OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two"
 # Operators that are called in place of an operator of the graph.
 _INSTEAD = {"scatter_reduce": "scatter_add", "randint": "inductor_seeds"}
 _REDUCTIONS = frozenset({"prod", "mean", "amax", "amin"})  # of scatter_reduce, other than sum
+# Operators of kernels that the user wrote in Triton, and those whose template takes code of the
+# user's, which its name has.
+_OF_TRITON = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
+_TEMPLATES = ("flex_attention_backward", "flex_attention")
+_FIRST = 3  # arguments of a template that are in the order of its operator: query, key, value
 _LOOKED_AT = 100  # nodes of an operator that are compared with one call of it
-# The content of a buffer: its name, and the launch that wrote it last, -1 before the first one.
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
 
@@ -103,6 +107,10 @@ def left_over(
 
 def called(launch: Launch) -> frozenset[str]:
     """The operators of a graph that a launch may be a call of, by its name."""
+    if launch.kind == "triton_user":
+        return frozenset(_OF_TRITON)
+    if template := _template(launch):
+        return frozenset({template})
     operator = canonical(launch.kernel)
     names = {operator}
     if launch.kernel.startswith("torch.ops."):
@@ -114,6 +122,11 @@ def called(launch: Launch) -> frozenset[str]:
     if _REDUCTIONS.intersection(one.expr.strip("'\"") for one in launch.args):
         names.discard("scatter_add")
     return frozenset(names)
+
+
+def _template(launch: Launch) -> str:
+    is_fused = launch.kind in FUSED
+    return next((one for one in _TEMPLATES if is_fused and one in launch.kernel), "")
 
 
 def _untaken(nodes: deque[FxNode], taken: set[str]) -> list[FxNode]:
@@ -190,6 +203,8 @@ class _Attribution:
             node = min(possible, key=lambda one: self._order[one.name])
             values = (*self._reads[launch.index], *self._writes[launch.index])
             before = {x for x in values if x in self._held}
+            if launch.kind == "triton_user" or _template(launch):
+                self._hold_in_order(launch, node)
             self._hold_read(launch.index, node, self._bases(node) - known)
             calls[launch.index] = node.name
             taken.add(node.name)
@@ -218,6 +233,17 @@ class _Attribution:
         unknown = [x for x in values if x not in self._held]
         if len(unknown) == 1 and len(rest) == 1:
             self._held[unknown[0]] = rest.pop()
+
+    def _hold_in_order(self, launch: Launch, node: FxNode) -> None:
+        """Note what a kernel with code of the user's is given: what its node is, in that order."""
+        buffers = [one.buffer for one in launch.args if one.type == "tensor"]
+        given = [self._graph.base(name) for name in node.reads]
+        if launch.kind != "triton_user":
+            buffers, given = buffers[:_FIRST], given[:_FIRST]
+        names = dict(zip(buffers, given, strict=False)) if len(buffers) == len(given) else {}
+        for value in (*self._reads[launch.index], *self._writes[launch.index]):
+            if value[0] in names:
+                self._held.setdefault(value, names[value[0]])
 
     def _hold(self, launch: int, node: str) -> None:
         """Note what a call writes: its node, or the items of the node."""

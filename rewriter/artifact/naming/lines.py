@@ -20,9 +20,9 @@ from rewriter.locate.types import Launch, Located
 _ASSIGNED = re.compile(rb"[ \t]+(?:auto |RAIIAtenTensorHandle )?(\w+)(?: = |\(\w+_handle\);)")
 
 
-def lines_of_nodes(graph: FxGraph, names: Iterable[str]) -> tuple[SourceLine, ...]:
-    """The lines of some nodes, in order."""
-    known = (graph.nodes.get(name) for name in names)
+def lines_of_nodes(graph: FxGraph, names: Iterable[str] | None = None) -> tuple[SourceLine, ...]:
+    """The lines of some nodes, or of all, in order."""
+    known = (graph.nodes.get(name) for name in (graph.nodes if names is None else names))
     places = (node.place for node in known if node is not None and node.place is not None)
     lines = (SourceLine(one.file, one.line, one.function, one.code) for one in places)
     return tuple(dict.fromkeys(lines))

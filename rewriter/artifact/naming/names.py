@@ -137,6 +137,12 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
         nodes |= inside
         graphs |= dict.fromkeys(inside, inner)
     lines = {index: lines_of_nodes(graphs[index], names) for index, names in computed.items()}
+    # What the user gives to an operator, such as the `score_mod` of flex attention: in Inductor's
+    # graph it has lost its lines.
+    given = subgraphs(traced.dynamo)
+    for index, names in nodes.items():
+        more = [x for name in names if name in given for x in lines_of_nodes(given[name])]
+        lines[index] = tuple(dict.fromkeys((*lines[index], *more)))
     mapped = lines_of_map(located, traced.line_map, source)
     return Names(
         {index: names for index, names in nodes.items() if names},

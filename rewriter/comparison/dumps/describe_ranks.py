@@ -46,7 +46,8 @@ def own_data(result: Ranks, data: Sequence[str] | None) -> str:
     """What to do next if only inputs of ranks differ, and the user did not say that they may."""
     if data is not None or result.first or not result.is_unexplained:
         return ""
-    names = dict.fromkeys(x for divergence in result.given for x in divergence.names)
+    labels = (x for divergence in result.given for x in divergence.labels or divergence.names)
+    names = dict.fromkeys(label.rpartition(" ")[2] for label in labels)
     option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"
     return (
         f"If each rank is meant to have its own data, pass {option}: only other differences count "

@@ -192,7 +192,9 @@ class _Search:
         for name in (x.name for x in launch.results if x.name in wrong - shards):
             kind = kinds.get(name, "")
             follows = backward and not name.startswith("primals_")
-            if matches(name, self._data or ()) or follows or (kind == "buffer" and name in updated):
+            called = (name, self._runs[run.b].names.called(name))
+            is_named = any(matches(x, self._data or ()) for x in called)
+            if is_named or follows or (kind == "buffer" and name in updated):
                 own.append(name)
             elif kind in KEPT:
                 inputs.append(name)
@@ -220,13 +222,14 @@ class _Search:
     def _inputs(
         self, reason: Reason, run: RunComparison, at: At, launch: LaunchComparison, names: list[str]
     ) -> Divergence:
-        inputs, labels = self._runs[run.b].names.inputs, []
-        for name in names:  # such as `the buffer 1.scale (primals_4)`
-            known = inputs.get(name)
-            what = f"the {known.kind} " if known and known.kind in KEPT else ""
-            labels.append(f"{what}{known.name} ({name})" if known and known.name else name)
+        known = self._runs[run.b].names
+        kinds = [x.kind if (x := known.inputs.get(name)) else "" for name in names]
+        labels = tuple(  # such as `the buffer 1.scale`
+            f"the {kind} " * (kind in KEPT) + known.called(name)
+            for kind, name in zip(kinds, names, strict=True)
+        )
         at_inputs = reason, self._rank, run.a, at, launch, tuple(names)
-        return Divergence(*at_inputs, labels=tuple(labels))
+        return Divergence(*at_inputs, labels=labels)
 
     def _read_culprit(
         self, launch: LaunchComparison, run: RunComparison, at: At, near: Collection[str], *,

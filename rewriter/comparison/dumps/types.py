@@ -113,6 +113,7 @@ class TensorComparison:
     metrics: Metrics | None = None
     note: str = ""
     allowed: float | None = None
+    in_model: str = ""  # what the model calls it, or else its own name
 
     @property
     def name(self) -> str:

@@ -90,7 +90,8 @@ def compare(
     Saved tensors are not read: the result has the basis "tensors" and no metrics, which `finish`
     adds.
     """
-    blank = TensorComparison(a.row.phase, "unknown", "none", a.row, b.row)
+    name = a.run.names.called(a.row.arg)
+    blank = TensorComparison(a.row.phase, "unknown", "none", a.row, b.row, in_model=name)
     if (both := blank.tensors) is None:
         return _scalars(blank)
     x, y = both

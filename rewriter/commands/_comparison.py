@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, TensorComparison
 from rewriter.core.terminal import level_style, say, table
-from rewriter.core.text import figure
+from rewriter.core.text import figure, of_elements
 from rewriter.diagnosis.verdict_text import model_lines
 from rewriter.dump.rows import ScalarRow, TensorRow
 
@@ -102,7 +102,7 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
     within = tensor.tolerance
     assert within is not None
     yield (
-        f"    {metrics.mismatched} of {metrics.numel} elements ({share:.2%}) outside rtol "
+        f"    {of_elements(metrics.mismatched, metrics.numel)} ({share:.2%}) outside rtol "
         f"{within.rtol:g} atol {within.atol:g}{enough}"
     )
     ulp = "" if metrics.ulp is None else f"  ulp {metrics.ulp}"

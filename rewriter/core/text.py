@@ -26,6 +26,11 @@ def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> 
     return f"{number:{',' if grouped else ''}} {one if number == 1 else many or plural(one)}"
 
 
+def of_elements(part: int, whole: int) -> str:
+    """`3 of 4,099 elements`."""
+    return f"{part:,} of {counted(whole, 'element', grouped=True)}"
+
+
 def seconds(span: str) -> float | None:
     """A span of time such as `500ms`, `10m`, `2h` or `3d`, in seconds; `None` if it is none."""
     match = _SPAN.fullmatch(span.strip())

@@ -16,7 +16,7 @@ from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.tolerance import default
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import RewriterError
-from rewriter.core.text import counted
+from rewriter.core.text import counted, of_elements
 from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict_text import model_lines
@@ -151,7 +151,7 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
     bound = torch.where(size.isfinite(), allowed.atol + allowed.rtol * size, 0.0)
     found = compare(got, Bounded(want, bound))
     line = (
-        f"{values(row.arg.partition(': ')[2], found)}: {found.wrong:,} of {found.numel:,} elements "
+        f"{values(row.arg.partition(': ')[2], found)}: {of_elements(found.wrong, found.numel)} "
         f"differ (rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
     )
     return ComparedOutput(row.arg, found.wrong, line)
@@ -211,9 +211,8 @@ def _finding(launch: LaunchComparison, artifact: str) -> Finding:
         if metrics is not None and not metrics.identical:
             worst = metrics.max_abs
             most = f"max abs {worst.error:.4g} at {list(worst.index)}, " if worst else ""
-            text.append(
-                f"{tensor.name}: {most}{metrics.mismatched:,} of {metrics.numel:,} elements differ"
-            )
+            share = of_elements(metrics.mismatched, metrics.numel)
+            text.append(f"{tensor.name}: {most}{share} differ")
     facts = ("run", "launch", "iteration", "kernel", "line", "lines")
     where: dict[str, Any] = {name: getattr(place, name) for name in facts} | {"artifact": artifact}
     kind: FindingKind = "differs"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rewriter.core.dtypes import LARGEST
+from rewriter.core.text import of_elements
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
@@ -246,9 +247,9 @@ def _constant(argument: VerdictArgument, row: TensorRow) -> str:
     made = argument.producer
     whence = "of unknown origin" if made is None else str(made)
     return (
-        f"{argument.in_model} has {row.count('inf'):,} infinities, {whence}: they were not computed "
-        "from finite numbers, as those of a mask are not. A row that is masked in full is NaN "
-        "after softmax."
+        f"{argument.in_model} has {row.count('inf'):,} infinities, {whence}: they were not "
+        "computed from finite numbers, as those of a mask are not. A row that is masked in full is "
+        "NaN after softmax."
     )
 
 
@@ -271,8 +272,8 @@ def _masked(verdict: Verdict) -> Iterator[str]:
         row = argument.row
         if argument.role == "out" and isinstance(row, TensorRow) and row.neginf == row.inf != 0:
             yield (
-                f"{row.inf:,} of {row.numel:,} elements of {argument.name} are -Inf: if these are "
-                "the maxima of rows, those rows are masked in full, and their softmax is NaN."
+                f"-Inf is in {of_elements(row.inf, row.size)} of {argument.name}: if these are the "
+                "maxima of rows, those rows are masked in full, and their softmax is NaN."
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rewriter.artifact.naming.graph import parse
-from rewriter.core.text import counted, some
+from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
@@ -115,7 +115,7 @@ def _lines(output: OutputCheck) -> list[str]:
         return [f"{output.name}: {output.problem}", *wants]
     return [
         f"{values(output.name, comparison)}: "
-        f"{comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} differ",
+        f"{of_elements(comparison.wrong, comparison.numel)} differ",
         f"      {comparison.error:.3g} off; {comparison.allowed:.3g} allowed ({comparison.why})",
         f"      it should be {output.claim}",
     ]

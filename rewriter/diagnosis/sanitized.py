@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from rewriter.core.text import counted, some
+from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.evidence import finding_at, located
 from rewriter.diagnosis.fills import (
     Difference,
@@ -268,7 +268,7 @@ def _of_read(read: UnwrittenRead) -> Finding:
         what += f": {', '.join(named[:_NAMED])}"
     text = [
         str(read.element),
-        f"{read.count:,} of {counted(read.numel, 'element', grouped=True)} that it writes differ",
+        f"{of_elements(read.count, read.numel)} that it writes differ",
     ]
     for name, (one, count) in read.given.items():
         held = {"poison": "nobody wrote", "stale": "were given back", "bounds": "lie outside"}[one]
@@ -285,7 +285,7 @@ def _of_read(read: UnwrittenRead) -> Finding:
 def _of_unsteady(one: UnwrittenRead) -> Finding:
     text = [
         str(one.element),
-        f"{one.count:,} of {counted(one.numel, 'element', grouped=True)} that it writes differ",
+        f"{of_elements(one.count, one.numel)} that it writes differ",
         "it was given the same in both runs: it may return memory that it allocates and does not "
         "write, or keep a state",
     ]
@@ -296,7 +296,7 @@ def _of_unsteady(one: UnwrittenRead) -> Finding:
 
 def _of_left(left: LeftUnwritten) -> Finding:
     run, step = left.difference.pair.first, left.difference.steps[0]
-    of_all = f"{left.count:,} of {counted(left.numel, 'element', grouped=True)}"
+    of_all = of_elements(left.count, left.numel)
     place = f"{left.name}[{', '.join(map(str, left.index))}]" if left.index else left.name
     held = {"poison": "nobody wrote it", "stale": "it was given back"}[left.filling]
     text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]

@@ -297,8 +297,8 @@ def _values(verdict: Verdict) -> Iterator[str]:
             continue
         if row.nan or row.inf:
             yield (
-                f"{argument.in_model} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
-                f"of {counted(row.numel or 0, 'element')} when the launch reads it."
+                f"{argument.in_model} holds {row.count('nan')} NaN and {row.count('inf')} "
+                f"infinities of {counted(row.size, 'element')} when the launch reads it."
             )
     indexes = any(word in name for name in _names(verdict) for word in _INDEXING)
     if indexes and not verdict.index:
@@ -328,7 +328,8 @@ def _indices(verdict: Verdict) -> Iterator[str]:
         others = [x.tensor for x in verdict.arguments if x.tensor and x is not argument]
         if verdict.kind == "triton_user":  # it may take a tensor of several dimensions as one row
             sizes = [math.prod(other.shape) for other in others]
-            limit = "none of the other tensors has more than {} elements"
+            of = "element" if max(sizes, default=0) == 1 else "elements"
+            limit = f"none of the other tensors has more than {{}} {of}"
         else:
             sizes = [size for other in others for size in other.shape]
             limit = "no dimension of the other tensors is longer than {}"

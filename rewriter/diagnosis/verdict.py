@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rewriter.core.documents import Count, Entry
 from rewriter.core.exit_status import ExitStatus, first_line
-from rewriter.core.text import counted, some
+from rewriter.core.text import of_elements, some
 from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
@@ -175,7 +175,7 @@ class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
 
     def of(self, name: str) -> str:
         """How many elements they are, with a name for the tensor."""
-        return f"{self.count:,} of {counted(self.numel, 'element', grouped=True)} of {name}"
+        return f"{of_elements(self.count, self.numel)} of {name}"
 
 
 class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_finite": "finite"}):

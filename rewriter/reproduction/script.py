@@ -47,8 +47,9 @@ _CHECK = '''def check(results):
             continue
         if result.shape != expected.shape and result.numel() == expected.numel():
             result = result.reshape(expected.shape)
+        size = f"{expected.numel()} element{'s' * (expected.numel() != 1)}"
         if same_bits(result, expected):
-            print(f"{name}: equal bit for bit, {expected.numel()} elements")
+            print(f"{name}: equal bit for bit, {size}")
             continue
         a, b = doubles(result), doubles(expected)
         apart = ~((a == b) | (a.isnan() & b.isnan()))
@@ -62,15 +63,15 @@ _CHECK = '''def check(results):
         where = tuple(apart.nonzero()[0].tolist())
         count = int((apart.any(-1) if expected.is_complex() else apart).sum())
         allowed = tolerance(expected.dtype)
-        size = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
+        most = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
         # Roundings of the tensor's largest number: sums of such may come to less.
         close = on_gpu(results[name]) and torch.allclose(
-            a, b, rtol=allowed, atol=allowed * size, equal_nan=True
+            a, b, rtol=allowed, atol=allowed * most, equal_nan=True
         )
         different += not close
         print(
             f"{name}: {'close' if close else 'DIFFERS'}: {count} of "
-            f"{expected.numel()} elements, by {largest.item():.6g} at most; first at "
+            f"{size}, by {largest.item():.6g} at most; first at "
             f"{list(where)}: {a[where].item():.9g}, recorded {b[where].item():.9g}"
         )
     return different

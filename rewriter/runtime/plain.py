@@ -279,7 +279,8 @@ class Recorder(Silent):
                 write(path, to_json(facts))
             sys.stdout.flush()
         about = f"#{index} {kernel}" if kernel else "the inputs"
-        count = f"{row['nan']} of {row['numel']} elements of {row['arg']} are NaN (--stop)"
+        are = "element of {} is" if row["numel"] == 1 else "elements of {} are"
+        count = f"{row['nan']} of {row['numel']} {are.format(row['arg'])} NaN (--stop)"
         say(f"{self._line({}, call)} stopped at {about}: {count}\n")
         os._exit(1)
 

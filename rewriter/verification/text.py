@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from rewriter.core.labels import short
-from rewriter.core.text import counted, percent
+from rewriter.core.text import counted, of_elements, percent
 from rewriter.dump.names import listed
 from rewriter.verification.types import (
     Checked,
@@ -40,9 +40,8 @@ def differing(finding: LaunchCheck) -> str:
         return ""
     if worst.comparison.is_other:
         return f": {worst.comparison.why}"
-    elements = counted(worst.comparison.numel, "element", grouped=True)
-    share = f"{worst.comparison.wrong:,} of {elements} of {worst.arg}"
-    return f": {share} differ by more than rounding explains"
+    share = of_elements(worst.comparison.wrong, worst.comparison.numel)
+    return f": {share} of {worst.arg} differ by more than rounding explains"
 
 
 def describe(verification: Verification, dump: str) -> list[str]:

@@ -393,7 +393,7 @@ def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Pat
     page.locator("tr.row button").first.click()
     picture = page.locator("svg.histogram")
     assert picture.get_attribute("aria-label") == (
-        "x, after: 40 bins from 0 to 9, at most 1 elements in one"
+        "x, after: 40 bins from 0 to 9, at most 1 in one"
     )
     assert picture.locator("rect").count() == 10
     assert "1 not finite" in page.locator("tr.details figcaption").inner_text()

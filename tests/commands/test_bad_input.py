@@ -28,6 +28,19 @@ def _cut(marker: bytes) -> Callable[[bytes], bytes]:
     return lambda data: data[: data.index(marker)]
 
 
+# What Inductor writes to measure one kernel (`codegen_kernel_benchmark` in codegen/triton.py).
+MEASURED = b"""
+import torch._inductor.runtime.triton_heuristics
+@triton.jit
+def triton_(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    pass
+
+
+def call(args):
+    with torch.cuda._DeviceGuard(0):
+        stream0 = get_raw_stream(0)
+        triton_.run(*args, stream=stream0)
+"""
 DAMAGED = {
     "empty": (lambda data: b"", "empty-file", "Copy it again"),
     "blank": (lambda data: b"\n \n", "empty-file", "empty"),
@@ -51,9 +64,22 @@ DAMAGED = {
     "a Triton kernel": (
         lambda data: b"import torch._inductor\n@triton.jit\ndef k(x): pass\n",
         "not-a-wrapper",
-        "Triton",
+        "it holds one kernel",
+    ),
+    "what measures a Triton kernel": (
+        lambda data: MEASURED,
+        "not-a-wrapper",
+        "it holds one kernel",
     ),
 }
+
+
+def test_what_measures_a_kernel_is_no_wrapper_of_a_directory(
+    plain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain.with_name("measured.py").write_bytes(MEASURED)
+    assert main(["list", str(plain.parent)]) == 0
+    assert "measured.py" not in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("command", ["list", "instrument", "strip", "run", "doctor"])

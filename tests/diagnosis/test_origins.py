@@ -149,7 +149,7 @@ def test_a_row_that_is_masked_in_full(tmp_path: Path) -> None:
     most = value("buf1", "out", inf=2, neginf=2)
     found = [launch(0, "cpp_fused__softmax_0", [X], [most, value("buf2", "out", nan=16)])]
     (only,) = judged(tmp_path, found)
-    assert only.notes[-1].startswith("2 of 32 elements of buf1 are -Inf: if these are the maxima")
+    assert only.notes[-1].startswith("-Inf is in 2 of 32 elements of buf1: if these are the maxima")
 
 
 # --- One element ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def explain(source: Source) -> str:
     if JIT_ENTRY.search(source.data):
         return "it is what a Python file gave to the compiler: that is the wrapper"
     missing = "it has no AOTInductorModel::run_impl"
-    if b"cpp_fused" in source.data:
+    if b"cpp_fused" in source.data or b"inductor/cpp_prefix.h" in source.data:
         return f"{missing}: the kernels of a wrapper, or a kernel file of the cache"
     return missing
 

@@ -12,6 +12,8 @@ from rewriter.locate.types import KernelSource, Located
 SUFFIXES = (".py",)
 _ENTRY = re.compile(rb"(?:^|\r)(?:[ \t\f]*(?:async[ \t]+)?def call\(|call[ \t]*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
+# In a file that Inductor writes to measure one kernel: `call` gives it all that `get_args` makes.
+_MEASURES = b".run(*args, stream="
 
 
 def description(is_module: bool) -> str:
@@ -19,18 +21,24 @@ def description(is_module: bool) -> str:
 
 
 def recognises(suffix: str, data: bytes) -> bool:
-    return _INDUCTOR in data and bool(_ENTRY.search(data))
+    return _INDUCTOR in data and bool(_ENTRY.search(data)) and not _is_of_kernel(data)
 
 
 def explain(source: Source) -> str:
     from rewriter.locate.python.module import parse
 
     parse(source)  # if the file does not parse, the error with the line is the better answer
-    if b"@triton.jit" in source.data and not _ENTRY.search(source.data):
-        return "it holds Triton kernels but no function `call`: a kernel file of the cache"
+    if _is_of_kernel(source.data):
+        return "it holds one kernel, and no wrapper that launches it: a kernel file of the cache"
     if _INDUCTOR in source.data:
         return "it has no function `call`; the file may be truncated"
     return "nothing in it comes from torch._inductor"
+
+
+def _is_of_kernel(data: bytes) -> bool:
+    """Whether a file has the source of a kernel itself; wrappers have it in strings."""
+    is_kernel = b"@triton.jit" in data and b"async_compile." not in data
+    return is_kernel and (_MEASURES in data or not _ENTRY.search(data))
 
 
 def is_module(name: str, data: bytes) -> bool:

@@ -377,7 +377,7 @@
     const { low, high, counts, left_out: leftOut } = value.bins;
     const most = Math.max(...counts);
     const figure = make("figure");
-    const said = `${value.name}, ${value.phase}: ${counts.length} bins from ${number(low)} to ${number(high)}, at most ${most.toLocaleString("en")} elements in one`;
+    const said = `${value.name}, ${value.phase}: ${counts.length} bins from ${number(low)} to ${number(high)}, at most ${most.toLocaleString("en")} in one`;
     const svg = draw("svg", { viewBox: "0 0 260 88", class: "histogram", role: "img", "aria-label": said });
     const width = 260 / counts.length;
     counts.forEach((count, at) => {

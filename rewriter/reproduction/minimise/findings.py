@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import of_elements
 from rewriter.dump.document_files import EVENTS
 from rewriter.dump.rows import TensorRow
 from rewriter.reproduction.minimise.trial import Ran, TrialProcess
@@ -151,7 +152,7 @@ class Differs:
                     return ""
                 one = worst.comparison
                 return (
-                    f"{worst.arg}: {one.wrong} of {one.numel} elements are not {worst.claim}; at "
+                    f"{worst.arg}: {of_elements(one.wrong, one.numel)} are not {worst.claim}; at "
                     f"{list(one.at)} {one.got:.9g}, where {one.expected:.9g} was expected; rounding"
                     f" explains {one.allowed:.2g}"
                 )

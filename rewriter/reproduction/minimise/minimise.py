@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import of_elements
 from rewriter.reproduction.minimise.findings import (
     Crashes,
     Differs,
@@ -175,7 +176,7 @@ def in_words(tensor: torch.Tensor) -> str:
             f"{at}: {flat[one].item():.6g}" for at, one in zip(places, there, strict=True)
         )
         return f"{shape}, zero but for {listed}"
-    return f"{shape}, {len(there):,} of {flat.numel():,} elements not zero"
+    return f"{shape}, {of_elements(len(there), flat.numel())} not zero"
 
 
 def _written(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rewriter.core import json_text
+from rewriter.core.text import of_elements
 from rewriter.core.types import Json
 from rewriter.reproduction.under.host import triton_kernel
 from rewriter.reproduction.under.process import execute, last_line
@@ -110,6 +111,6 @@ def _findings(
         if one.get("differs"):
             yield Finding(
                 "differs from the record",
-                f"{one['name']}: {one['wrong']} of {one['of']} elements, by {one['error']} at "
+                f"{one['name']}: {of_elements(one['wrong'], one['of'])}, by {one['error']} at "
                 f"most, where the largest is {one['scale']}",
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rewriter.core.text import counted
+
 Tool = Literal["asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan"]
 
 
@@ -39,7 +41,7 @@ class Finding:
             return f"{self.kind}: {self.message}"
         place = "" if self.element is None else f"[{self.element}]"
         named = f", which is {self.argument}" if self.argument else ""
-        held = "" if self.size is None else f" ({self.size:,} elements)"
+        held = "" if self.size is None else f" ({counted(self.size, 'element', grouped=True)})"
         return f"{self.kind}: {self.message} at {self.parameter}{place}{named}{held}"
 
     @property

@@ -136,8 +136,10 @@ class Recorder : public Printer, private Output {
     std::lock_guard<std::mutex> guard(finding_);
     if (finding_name_.empty()) {
       finding_name_ = item.label->name;
-      finding_count_ = std::to_string(item.statistics.nan) + " of " +
-          std::to_string(item.statistics.numel);
+      const bool is_one = item.statistics.numel == 1;
+      finding_text_ = std::to_string(item.statistics.nan) + " of " +
+          std::to_string(item.statistics.numel) + (is_one ? " element of " : " elements of ") +
+          item.label->name + (is_one ? " is" : " are") + " NaN";
       finding_launch_ = event.launch;
       finding_call_ = event.call;
       if (call.directory) finding_run_ = call.directory->path;
@@ -768,8 +770,8 @@ class Recorder : public Printer, private Output {
     const Row* row = finding_launch_ ? finding_launch_->row : nullptr;
     const std::string kernel = row ? row->kernel : "";
     const std::string where = row ? "#" + std::to_string(row->launch) + " " + kernel : "the inputs";
-    const std::string text = start(finding_call_) + " stopped at " + where + ": " + finding_count_ +
-        " elements of " + finding_name_ + " are NaN (--stop)\n";
+    const std::string text = start(finding_call_) + " stopped at " + where + ": " + finding_text_ +
+        " (--stop)\n";
     if (!finding_run_.empty()) write_stopped(finding_run_, row ? row->launch : -1, kernel, finding_name_);
     call.catch_up();
     put(new EndJob(*this, call));
@@ -880,7 +882,7 @@ class Recorder : public Printer, private Output {
   std::mutex finding_;
   std::atomic<bool> has_finding_{false};
   const ProbedLaunch* finding_launch_ = nullptr;
-  std::string finding_name_, finding_count_, finding_run_;
+  std::string finding_name_, finding_text_, finding_run_;
   int64_t finding_call_ = 0;
   std::unique_ptr<DumpWriter> dump_;
   std::atomic<int> fork_{0};

@@ -213,7 +213,8 @@ def described(name: str, compiled: Any, plain: Any, wrong: torch.Tensor) -> Prob
     at = [int(x) for x in torch.unravel_index(torch.tensor(flat), other.shape)]
     where = f"{at}" if at else ""
     a, b = (_number(x.reshape(-1)[flat].item()) for x in (one, other))
-    detail = f"{int(wrong.sum()):,} of {other.numel():,} elements differ"
+    count, size = int(wrong.sum()), other.numel()
+    detail = f"{count:,} of {size:,} element{'s' * (size != 1)} differ"
     return Problem(name + where, "values", a, b, detail)
 
 

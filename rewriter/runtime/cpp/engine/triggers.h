@@ -185,7 +185,7 @@ class Triggers {
   }
 
   static std::string count(int64_t of, const TriggerValue& value) {
-    return std::to_string(of) + " of " + std::to_string(value.numel) + " elements";
+    return std::to_string(of) + " of " + std::to_string(value.numel) + (value.numel == 1 ? " element" : " elements");
   }
 
   // Whether an operator draws random numbers; Inductor's draw of a seed does, too.

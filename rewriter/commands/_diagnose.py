@@ -40,7 +40,6 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.reading import is_dump, label, open_dump
 from rewriter.execution import program
-from rewriter.execution.standard_error import failed_check
 from rewriter.hook.startup.sitecustomize import EAGER as EAGER_CALLS
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
@@ -232,7 +231,7 @@ def _conclude(
     watched: Sequence[heap.Watched] = ()
     if first.ended.signal and first.dump is not None:
         watched = watch(first.crashes, first.dump, runs.folder)
-        if not (any(one.found for one in watched) or failed_check(first.ended.message)):
+        if not (any(one.found for one in watched) or first.ended.check):
             guarded = _guarded(arguments, runs, first)
     found = examined(arguments, first, pieces, selection, right, artifact, guarded, watched)
     dumps = [one.dump for one in pieces or [first] if one.dump is not None]

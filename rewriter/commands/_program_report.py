@@ -25,7 +25,7 @@ from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.execution.conclusion import Conclusion, write_conclusion
-from rewriter.execution.standard_error import EARLY
+from rewriter.execution.standard_error import EARLY, how_ended
 from rewriter.hook.run import HookedRun, Request
 from rewriter.instrumentation.matching import NO_MATCH
 
@@ -109,11 +109,11 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
             tell(_finding(finding), style=level_style("error"))
     if run.interrupted:
         message("interrupted")
-    elif run.ended.code != 0:
+    elif run.ended.code != 0 and not any(verdict.ended for verdict in probed.verdicts):
         by_probe = run.dump is not None and read_stopped(run.dump) is not None
         why = ": --stop ended it at the first NaN" if by_probe else ""
-        message(f"{shlex.join(request.program)}: {run.ended}{why}")
-        if run.probed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
+        message(f"{shlex.join(request.program)}: {how_ended(run.ended)}{why}")
+        if run.probed and not by_probe and not run.ended.raised:
             message("no launch was recorded as running when it ended")
             if run.ended.timed_out and not run.summary.launches:
                 message(f"note: {EARLY}")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
+from typing import Literal
+
+# Where a program was, as far as its stack tells.
+Scope = Literal["", "compiled", "compiling", "outside"]
 
 
 @dataclass(frozen=True)
 class ExitStatus:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
 
-    `message` is the text of the exception, if it raised one, and where, or says what the time limit
-    was, and where each process was then; with SIGABRT it is what an allocator complained of, or the
-    check that failed in a kernel, if that was heard.
+    `message` is the text of the exception, if it raised one, or says what the time limit was; with
+    SIGABRT it is what an allocator complained of, if that was heard. `check` is the check of an
+    index that failed in a kernel. `place` says where it was, such as `at train.py:11 in load,
+    outside of compiled code`, in a `scope`; of several processes, `stacks` has a line for each.
     `timed_out` and `interrupted` say that this command ended it: at its time limit, or because this
     command received that signal. A program that is `running` has not ended.
     """
@@ -23,6 +28,10 @@ class ExitStatus:
     message: str = ""
     interrupted: int = 0
     running: bool = False
+    place: str = ""
+    scope: Scope = ""
+    check: str = ""
+    stacks: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, code: int) -> ExitStatus:
@@ -46,11 +55,10 @@ class ExitStatus:
         if self.interrupted:
             by = f" by {signal_name(self.interrupted)}"
             return "interrupted" + by * (self.interrupted != signal.SIGINT)
-        if self.timed_out:
-            return first_line(self.message) or "stopped at the time limit"
         if self.signal:
             return f"signal {signal_name(self.signal)}"
-        return first_line(self.message) or f"exit code {self.code}"
+        plain = "stopped at the time limit" if self.timed_out else f"exit code {self.code}"
+        return " ".join(filter(None, (first_line(self.message) or plain, self.place)))
 
 
 def first_line(text: str) -> str:

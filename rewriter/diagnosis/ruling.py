@@ -20,7 +20,7 @@ from rewriter.diagnosis.findings import (
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.reading import Dump
-from rewriter.execution.standard_error import EARLY, OUTSIDE, failed_check, how_ended
+from rewriter.execution.standard_error import EARLY, how_ended
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
@@ -165,9 +165,9 @@ def of_end(
     kind: FindingKind = "hang" if ended.timed_out else "crash"
     how = "was stopped at its time limit" if ended.timed_out else "died"
     shown = f"shown by where the process {how}"
-    text = tuple(ended.message.strip().splitlines()[1:][-12:])
+    text = (*ended.message.strip().splitlines()[1:][-12:], *ended.stacks)
     # What raised an exception or hangs outside of launches is no launch, whichever ended last.
-    is_outside = OUTSIDE in str(ended)
+    is_outside = ended.scope == "outside"
     is_launch = [one.state != "over" or not (ended.raised or is_outside) for one in verdicts]
     findings = tuple(
         _of_verdict(verdict, kind, shown, following[at : at + 1])
@@ -284,7 +284,7 @@ def _of_verdict(
 ) -> Finding:
     _, *rest = describe(verdict, next_command=next(iter(following), "")).split("\n")
     certain = not verdict.asynchronous and verdict.state not in ("begun", "after", "wrote")
-    said = failed_check(verdict.ended.message) if verdict.ended is not None else ""
+    said = verdict.ended.check if verdict.ended is not None else ""
     text = (*([said] if said else []), *(line.removeprefix("  ") for line in rest))
     certainty: Certainty = "shown" if certain else "likely"
     found = Finding.of(verdict, kind, verdict.headline, shown, certainty, text=text, whole=True)

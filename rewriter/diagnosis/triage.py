@@ -27,7 +27,6 @@ from rewriter.dump.documents import LaunchRow
 from rewriter.dump.graph_marks import GraphMark
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
-from rewriter.execution.standard_error import failed_check
 
 # Texts in an exception about a failed allocation.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
@@ -206,7 +205,7 @@ def _verdict(
     )
     if stop.state == "replayed":
         made = _in_replay(made, stop, calls)
-    made = replace(made, index=next(_indices(made), "") if failed_check(ended.message) else "")
+    made = replace(made, index=next(_indices(made), "") if ended.check else "")
     return replace(made, notes=(*_notes(made), *filter(None, [dump.caveat])))
 
 
@@ -313,8 +312,8 @@ def _names(verdict: Verdict) -> tuple[str, ...]:
 def _indices(verdict: Verdict) -> Iterator[str]:
     """What a launch was given that is out of bounds, if it holds indices; the bound is that of the
     check that failed in the kernel, if one did."""
-    said = failed_check(verdict.ended.message) if verdict.ended is not None else ""
-    checked = match[1] if (match := _BOUND.search(said)) else ""
+    match = _BOUND.search(verdict.ended.check) if verdict.ended is not None else None
+    checked = match[1] if match else ""
     # A negative index counts from the end, but not in a table of embeddings.
     lowest = 0 if checked and any("embedding" in x for x in _names(verdict)) else -1
     for argument in verdict.arguments:
@@ -328,8 +327,8 @@ def _indices(verdict: Verdict) -> Iterator[str]:
         others = [x.tensor for x in verdict.arguments if x.tensor and x is not argument]
         if verdict.kind == "triton_user":  # it may take a tensor of several dimensions as one row
             sizes = [math.prod(other.shape) for other in others]
-            of = "element" if max(sizes, default=0) == 1 else "elements"
-            limit = f"none of the other tensors has more than {{}} {of}"
+            noun = "element" if max(sizes, default=0) == 1 else "elements"
+            limit = f"none of the other tensors has more than {{}} {noun}"
         else:
             sizes = [size for other in others for size in other.shape]
             limit = "no dimension of the other tensors is longer than {}"

@@ -26,8 +26,9 @@ _CALLS = 5  # earlier calls that are listed
 def describe(verdict: Verdict, *, next_command: str) -> str:
     """The text of a verdict. `next_command` is a suggestion for the user, empty for none."""
     lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
-    if verdict.state == "over" and not (verdict.ended and verdict.ended.signal):
-        return "\n".join(map(escape, lines))  # it was in no launch, of which this would be
+    if verdict.state == "over" and verdict.ended and not verdict.ended.signal:
+        # It was in no launch, of which this would be; nor in the call, if that is known.
+        return "\n".join(map(escape, lines[: 1 if verdict.ended.scope == "outside" else 2]))
     if verdict.names.part:
         lines.append(f"  {verdict.names.part}")
     if verdict.source_nodes or verdict.origins:

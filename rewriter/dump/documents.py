@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from rewriter.core.exit_status import Scope
 from rewriter.dump.rows import Count
 
 # A value that a line of the wrapper passes: role, name and, if it is another one, the expression.
@@ -182,6 +183,10 @@ class EndedStatus(Struct, frozen=True, kw_only=True):
     timed_out: bool = False
     interrupted: str = ""
     message: str = ""
+    place: str = ""
+    scope: Scope = ""
+    check: str = ""
+    stacks: tuple[str, ...] = ()
 
 
 class EndedFile(Struct, frozen=True, kw_only=True):

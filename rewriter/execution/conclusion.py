@@ -51,6 +51,10 @@ def ended_status(status: ExitStatus) -> EndedStatus:
         timed_out=status.timed_out,
         interrupted=signal_name(status.interrupted),
         message=status.message,
+        place=status.place,
+        scope=status.scope,
+        check=status.check,
+        stacks=status.stacks,
     )
 
 
@@ -61,8 +65,17 @@ def read_conclusion(dump: Path) -> Conclusion | None:
             content = json_text.parse_object(limits.read(folder / ENDED, limits.JSON_BYTES))
             file = read(content, EndedFile)
             ended = file.ended
-            numbers = _number(ended.signal), _number(ended.interrupted)
-            status = ExitStatus(ended.code, numbers[0], ended.timed_out, ended.message, numbers[1])
+            status = ExitStatus(
+                ended.code,
+                _number(ended.signal),
+                ended.timed_out,
+                ended.message,
+                _number(ended.interrupted),
+                place=ended.place,
+                scope=ended.scope,
+                check=ended.check,
+                stacks=ended.stacks,
+            )
             return Conclusion(status, file.blocking, file.again)
         except (OSError, ValueError, KeyError, RewriterError):
             continue

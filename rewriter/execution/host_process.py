@@ -19,7 +19,7 @@ from rewriter.core import json_text
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.types import Json
 from rewriter.execution.program import run_killable
-from rewriter.execution.standard_error import StandardError
+from rewriter.execution.standard_error import StandardError, failed_check
 from rewriter.instrumentation.types import Selection
 
 _TAIL = 4096  # bytes of a file of events that hold its last row
@@ -109,8 +109,8 @@ def run_host(
         )
     seconds = time.perf_counter() - started
     content = json_text.parse_object(report.read_bytes()) if report.exists() else {}
-    if not ended.message:
-        ended = replace(ended, message=content.get("message", ""))
+    if not ended.message and (message := content.get("message", "")):
+        ended = replace(ended, message=message, check=failed_check(message))
     ended = heard.explained(ended) if heard else ended
     return HostRun(ended, seconds, content)
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
@@ -31,6 +32,14 @@ def require(program: Sequence[str]) -> None:
         if program[0].endswith(".py"):
             hint = f"Write `python {program[0]}`."
         raise RewriterError("no-program", f"there is no program {program[0]!r}", hint=hint)
+    script = next(iter(program[1:]), "-")
+    is_script = Path(program[0]).name.startswith("python") and script[:1] != "-"
+    if is_script and script.endswith(".py") and not Path(script).exists():
+        raise RewriterError(
+            "no-program",
+            f"there is no file {script!r} for {program[0]} to run",
+            hint=f"Check the name; the working directory is {Path.cwd()}.",
+        )
 
 
 def run(

@@ -15,8 +15,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from rewriter.core.exit_status import ExitStatus
+from rewriter.core.exit_status import ExitStatus, Scope
 from rewriter.core.labels import short
 from rewriter.core.libraries import is_of_library
 
@@ -49,8 +50,6 @@ _NOT_READ = re.compile(
 )
 _GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
 _COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
-# How the place of an exception begins, or ends.
-IN_COMPILED, COMPILING, OUTSIDE = "in compiled code,", "while compiling", "outside of compiled code"
 # For a program that was stopped before anything was recorded.
 EARLY = (
     "The time limit includes imports and compilation. If it ended before the first launch, pass a "
@@ -58,13 +57,33 @@ EARLY = (
 )
 
 
-def exception(text: str) -> str:
-    """The last exception that Python printed, and where it was raised, such as `ValueError: no at
-    train.py:11 in load, outside of compiled code`; empty if there is none.
+class Place(NamedTuple):
+    """Where something was raised, or waited: such as `at train.py:11 in load, outside of compiled
+    code`; empty if that is in libraries alone."""
+
+    text: str = ""
+    scope: Scope = ""
+
+
+class Raised(NamedTuple):
+    """An exception, as Python prints it in one line, and where it was raised."""
+
+    text: str
+    place: Place
+
+    def of(self, ended: ExitStatus) -> ExitStatus:
+        """How the program ended that raised it."""
+        text, (place, scope) = self
+        check = _last_words(text, _CHECK)
+        return replace(ended, message=text, place=place, scope=scope, check=check)
+
+
+def exception(text: str) -> Raised | None:
+    """The last exception that Python printed; `None` if there is none.
 
     Exceptions of a launcher's workers are preferred: they are the cause of the launcher's own.
     """
-    raised_by = {True: "", False: ""}
+    raised_by: dict[bool, Raised | None] = {True: None, False: None}
     lines = _ESCAPES.sub("", text).splitlines()
     for number, line in enumerate(lines):
         prefix = match[0] if (match := _RANK.match(line)) else ""
@@ -76,11 +95,10 @@ def exception(text: str) -> str:
                 raised = rest[end].strip()[:_LONGEST]
                 raised += _said(raised, rest[end:])
                 traced = rest[rest.index(_TRACED) :] if _TRACED in rest[end:] else ()
-                place = _place(rest[:end], traced)
-                raised_by[bool(prefix)] = f"{raised} {place}" if place else raised
+                raised_by[bool(prefix)] = Raised(raised, _place(rest[:end], traced))
     if (unread := _NOT_READ.search("\n".join(lines))) and not any(raised_by.values()):
         file, line, said = unread.groups()
-        return f"{said} at {Path(file).name}:{line}"
+        return Raised(said, Place(f"at {Path(file).name}:{line}"))
     return raised_by[True] or raised_by[False]
 
 
@@ -93,41 +111,43 @@ def _said(raised: str, lines: Sequence[str]) -> str:
     return ""
 
 
-def how_ended(ended: ExitStatus, where: str) -> str:
+def how_ended(ended: ExitStatus, where: str = "") -> str:
     """One sentence: how a program ended, and where, unless its own line is known."""
-    rest = f", {where}" if IN_COMPILED in str(ended) or where[:5] == "while" else f" {where}"
-    if not where or any(known in str(ended) for known in (OUTSIDE, COMPILING)):
+    rest = f", {where}" if ended.scope == "compiled" or where[:5] == "while" else f" {where}"
+    if not where or ended.scope in ("outside", "compiling"):
         rest = ""
     if ended.stopped or ended.running:
         return f"{ended}{rest}"
     if ended.raised:
         return f"the program raised {ended}{rest}"
-    return f"the program ended {where}: {ended}"
+    return f"the program ended {where}: {ended}" if where else str(ended)
 
 
-def place_of_stack(text: str) -> str:
-    """Where the main thread was, by what `faulthandler` wrote of a process; empty if it was in
-    libraries alone, as processes that compile are."""
+def place_of_stack(text: str) -> Place:
+    """Where the main thread was, by what `faulthandler` wrote of a process: in libraries alone, as
+    processes that compile are, that is nowhere."""
     *_, main = text.split("\n\n") if text.strip() else [""]
     return _place(main.splitlines()[::-1])
 
 
-def _place(frames: Sequence[str], traced: Sequence[str] = ()) -> str:
+def _place(frames: Sequence[str], traced: Sequence[str] = ()) -> Place:
     """Where an exception was raised: the innermost frame that is in no library, and whether that
     was in compiled code, or while something was compiled. `traced` are the frames of the function
     that Dynamo traced, if it was that."""
     if stopped_at := _innermost(_frames(traced)):
-        return f"{COMPILING} {stopped_at}"
+        return Place(f"while compiling {stopped_at}", "compiling")
     found = _frames(frames)
     place = _innermost(found)
     if not place:
-        return ""
+        return Place()
     at = f"at {place}"
     code = next((x for x in found if _GENERATED.search(x["file"])), None)
     if code is not None:
-        return f"{at}, {IN_COMPILED} {short(Path(code['file']).name)}, line {code['line']}"
-    compiles = any(part in x["file"] for part in _COMPILERS for x in found)
-    return f"{COMPILING} what is called {at}" if compiles else f"{at}, {OUTSIDE}"
+        within = f"{short(Path(code['file']).name)}, line {code['line']}"
+        return Place(f"{at}, in compiled code, {within}", "compiled")
+    if any(part in x["file"] for part in _COMPILERS for x in found):
+        return Place(f"while compiling what is called {at}", "compiling")
+    return Place(f"{at}, outside of compiled code", "outside")
 
 
 def _frames(lines: Sequence[str]) -> list[re.Match[str]]:
@@ -185,12 +205,13 @@ class StandardError:
     def explained(self, ended: ExitStatus) -> ExitStatus:
         """How the process ended, with the exception that it raised, or after SIGABRT with what an
         allocator complained of, or which check failed in a kernel."""
-        if ended.message or ended.stopped:
+        if ended.stopped:
             return ended
         if ended.signal == signal.SIGABRT:
-            return replace(ended, message=complaint(self.text) or failed_check(self.text))
+            return replace(ended, message=complaint(self.text), check=failed_check(self.text))
         # A program that chose another exit code has caught what it printed.
-        return replace(ended, message=exception(self.text) if ended.code == 1 else "")
+        raised = exception(self.text) if ended.code == 1 and not ended.message else None
+        return raised.of(ended) if raised else ended
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

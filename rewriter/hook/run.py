@@ -24,11 +24,11 @@ from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
-from rewriter.execution.standard_error import place_of_stack
+from rewriter.execution.standard_error import exception, place_of_stack
 from rewriter.execution.standard_input import StandardInput
 from rewriter.hook import naming, of_probes, place_for_sockets, search_path
 from rewriter.hook.server import Loaded, Process, Server
-from rewriter.hook.startup.sitecustomize import PLAIN, SOCKET, STACK, STACKS
+from rewriter.hook.startup.sitecustomize import PLAIN, RAISED, SOCKET, STACK, STACKS
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import cache_directory
@@ -121,7 +121,10 @@ def run(request: Request, tell: Tell) -> HookedRun:
         kept = False
         try:
             ran = _start(request, Path(place), dump, signals, tell)
-            _require_probed(request, ran)
+            if (missing := _not_probed(request, ran)) is not None:
+                if ran.ended.code == 0:
+                    raise missing
+                tell(f"warning: {missing.message}")
             summary = _complete(dump, ran, Path(place), tell)
             if ran.ended.timed_out:
                 ran = replace(ran, ended=_located(ran.ended, dump, Path(place)))
@@ -150,7 +153,7 @@ def _start(
         )
     unprobed = {one.path: one for one in (*_elsewhere(place, server), *_failed(place))}
     return HookedRun(
-        ended,
+        _raised(ended, place),
         server.loaded,
         tuple(unprobed.values()),
         server.processes,
@@ -184,17 +187,34 @@ def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -
 def _located(ended: ExitStatus, dump: Path, place: Path) -> ExitStatus:
     """How a program was stopped, with the place in it where each of its processes was."""
     ranks = {run.facts.pid: run.rank for run in open_dump(dump).runs} if is_recorded(dump) else {}
-    places = {}
-    for file in sorted(place.glob(f"*{STACK}"), key=lambda file: int(file.stem)):
-        if where := place_of_stack(limits.read(file, limits.JSON_BYTES).decode("utf-8", "replace")):
-            places[int(file.stem)] = where
+    places = {number: where for number, text in _left(place, STACK)
+              if (where := place_of_stack(text)).text}  # fmt: skip
+    if len(places) == 1:
+        (where,) = places.values()
+        return replace(ended, place=where.text, scope=where.scope)
     rows = [
         (ranks.get(number, len(places)), f"rank {ranks[number]}" if number in ranks else "", where)
         for number, where in places.items()
     ]
-    alone = f" {rows[0][2]}" if len(rows) == 1 else ""
-    lines = [f"{name or 'another process'} {where}" for _, name, where in sorted(rows)]
-    return replace(ended, message="\n".join((ended.message + alone, *([] if alone else lines))))
+    lines = (f"{name or 'another process'} {where.text}" for _, name, where in sorted(rows))
+    return replace(ended, stacks=tuple(lines))
+
+
+def _left(place: Path, suffix: str) -> Iterator[tuple[int, str]]:
+    """What processes of the program left in files of this name, by their numbers, in the order in
+    which they ended."""
+    for file in sorted(place.glob(f"*{suffix}"), key=lambda file: file.stat().st_mtime_ns):
+        yield int(file.stem), limits.read(file, limits.JSON_BYTES).decode("utf-8", "replace")
+
+
+def _raised(ended: ExitStatus, place: Path) -> ExitStatus:
+    """How a program ended, with the exception that ended the first of its processes; of one that
+    ended by none, whatever it printed was caught."""
+    left = [text for _, text in _left(place, RAISED)] if ended.code == 1 else []
+    if not left or ended.stopped:
+        return ended
+    found = next(filter(None, map(exception, left)), None)
+    return found.of(ended) if found else ExitStatus.of(1)
 
 
 def _traced(place: Path) -> str:
@@ -232,15 +252,16 @@ def _failed(place: Path) -> Iterator[Unprobed]:
             yield Unprobed(Path(row["path"]), row["reason"])
 
 
-def _require_probed(request: Request, ran: HookedRun) -> None:
-    """Raise if the program ended well, and nothing of it could be probed."""
-    if ran.probed or ran.interrupted or ran.ended.code != 0:
-        return
+def _not_probed(request: Request, ran: HookedRun) -> RewriterError | None:
+    """Why nothing of a program could be probed; `None` if something was, or its end explains it."""
+    if ran.probed or ran.interrupted:
+        return None
+    if ran.ended.code != 0 and (ran.refused or not ran.loaded):
+        return None
     if ran.refused:
-        assert ran.refused[0].error is not None
-        raise ran.refused[0].error
+        return ran.refused[0].error
     if not ran.loaded:
-        raise nothing_compiled(ran)
+        return nothing_compiled(ran)
     kernels = request.selection.kernels if request.selection else None
     if kernels is None:
         message = f"the program loaded no wrapper with a name like {', '.join(request.globs)}"
@@ -250,7 +271,7 @@ def _require_probed(request: Request, ran: HookedRun) -> None:
         names = (x.kernel for one in ran.loaded for x in one.wrapper.located.launches)
         there = list(dict.fromkeys(names))
     more = ", …" if len(there) > _NAMED else ""
-    raise RewriterError(
+    return RewriterError(
         "no-wrapper-matches", message, hint=f"There are {', '.join(there[:_NAMED])}{more}."
     )
 

@@ -15,7 +15,7 @@ import dumps
 import rewriter
 from artifacts import get
 from rewriter.artifact.naming import trace
-from rewriter.artifact.naming.attribution import attribute
+from rewriter.artifact.naming.attribution import attribute, held_values
 from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.naming.names import model_name, of_artifact, of_wrapper
 from rewriter.cli import main
@@ -270,6 +270,45 @@ def test_flex_attention_has_the_lines_of_what_it_is_given(tmp_path: Path) -> Non
         1: ["flex_attention.py:2462", "model.py:8"],
         2: ["model.py:15"],
     }
+
+
+PART = """class <lambda>(torch.nn.Module):
+    def forward(self, arg2_1: "f32[4, 16][16, 1]cpu"):
+        arg1_1: "f32[16][1]cpu" = self._frozen_param1
+        weight: "f32[16, 16][16, 1]cpu" = self._frozen_param3
+
+        # File: /home/user/model.py:6 in model, code: return linear(x).log()
+        _mkl_linear: "f32[4, 16][16, 1]cpu" = torch.ops.mkl._mkl_linear(arg2_1, weight, weight, arg1_1, 4)
+        log: "f32[4, 16][16, 1]cpu" = torch.ops.aten.log.default(_mkl_linear);  _mkl_linear = None
+        return (log,)
+"""  # noqa: E501
+PART_WRAPPER = """
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_fused_addmm_log_0 = async_compile.cpp_pybinding(['float*', 'const float*'], r'''''')
+async_compile.wait(globals())
+
+def call(args):
+    arg2_1, = args
+    args.clear()
+    buf0 = torch.ops.mkl._mkl_linear.default(arg2_1, _frozen_param3, _frozen_param3, None, 4)
+    buf1 = buf0; del buf0  # reuse
+    cpp_fused_addmm_log_0(buf1, _frozen_param1)
+    return (buf1, )
+"""
+
+
+def test_a_call_without_the_bias_of_its_node_is_not_what_the_node_is(tmp_path: Path) -> None:
+    """Inductor has the next kernel add the bias: what the call leaves is no value of the graph."""
+    (tmp_path / "output_code.py").write_text(PART_WRAPPER)
+    located = rewriter.open(tmp_path / "output_code.py").only.located
+    graph = parse(PART)
+    assert graph
+    held = held_values(located.launches, located.entries[0], graph)
+    assert "_mkl_linear" not in held.values()
+    assert held["buf1", 1] == "log"
+    names = of_wrapper(located, trace.CompilationTrace(lowered=PART))
+    assert [line.short for lines in names.lines.values() for line in lines] == 2 * ["model.py:6"]
 
 
 def test_another_models_graph_names_nothing(tmp_path: Path) -> None:

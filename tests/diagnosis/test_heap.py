@@ -29,7 +29,6 @@ CRASH = Finding("crash", "the program ended in launch #1", "shown by where the p
         (signal.SIGSEGV, "extern_out", "over", False, "", False),  # in code of the user
         (signal.SIGSEGV, "extern_out", "after", False, "", False),
         (signal.SIGKILL, "extern_out", "running", False, "", False),
-        (signal.SIGABRT, "cpp", "running", False, "index out of bounds: 0 <= tmp2 < 9L", False),
         (signal.SIGABRT, "cpp", "running", False, COMPLAINT, True),
         (signal.SIGABRT, "extern_out", "over", False, COMPLAINT, True),
         (signal.SIGSEGV, "extern_out", "running", False, "", True),

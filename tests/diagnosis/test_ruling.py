@@ -126,7 +126,8 @@ def test_the_sentence_says_which_launch_and_how_it_is_known(
 
 
 def test_what_raised_outside_of_launches_is_no_launch() -> None:
-    raised = ExitStatus(1, message="ValueError: no at train.py:3, outside of compiled code")
+    place = "at train.py:3, outside of compiled code"
+    raised = ExitStatus(1, message="ValueError: no", place=place, scope="outside")
     for ended in ([], [verdict("over", ended=raised)]):
         diagnosis = rule([of_end(raised, ended)])
         assert page(diagnosis) == [
@@ -134,9 +135,9 @@ def test_what_raised_outside_of_launches_is_no_launch() -> None:
             "shown by its traceback"
         ]
         assert diagnosis.level == "error"
-    hung = ExitStatus(None, timed_out=True, message="stopped at a.py:6, outside of compiled code")
+    hung = ExitStatus(None, timed_out=True, message="stopped", place="at a.py:6", scope="outside")
     assert page(rule([of_end(hung, [verdict("over", ended=hung)])])) == [
-        f"diagnosis: {hung.message}; shown by how it ended"
+        "diagnosis: stopped at a.py:6; shown by how it ended"
     ]
     left = ExitStatus(3)
     assert page(rule([of_end(left, [verdict("over", ended=left)])]))[0] == (
@@ -146,7 +147,8 @@ def test_what_raised_outside_of_launches_is_no_launch() -> None:
     # Another rank waits in a launch meanwhile: that follows from it.
     both = rule([of_end(raised, [verdict("waiting", ended=raised)])]).findings
     assert [(one.launch, one.symptom) for one in both] == [(None, False), (2, True)]
-    within = replace(raised, message="ValueError: no at train.py:3, in compiled code, c, line 30")
+    place = "at train.py:3, in compiled code, c, line 30"
+    within = replace(raised, place=place, scope="compiled")
     (one,) = rule([of_end(within, [verdict("running", ended=within)])]).findings
     assert one.headline.startswith(
         "the program raised ValueError: no at train.py:3, in compiled code, c, line 30, in launch "

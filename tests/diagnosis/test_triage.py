@@ -435,8 +435,8 @@ def test_a_rank_that_is_behind_is_named_with_the_one_that_waits(tmp_path: Path) 
     write(tmp_path, launches(last="both"))
     waits = dumps.launch(3, "wait_tensor", [dumps.value("buf2")], when="before", kind="collective")
     write(tmp_path, [*launches(last="both"), waits], run=1)
-    message = "stopped at the time limit of 9 s\nrank 1 at train.py:3"
-    hung = ExitStatus(None, timed_out=True, message=message)
+    message = "stopped at the time limit of 9 s"
+    hung = ExitStatus(None, timed_out=True, message=message, stacks=("rank 1 at train.py:3",))
     verdicts = examine(tmp_path, hung)
     assert [(x.rank, x.behind) for x in verdicts] == [
         (1, "rank 1 is 1 call behind rank 0, which waits for it"), (0, "")
@@ -455,7 +455,7 @@ def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
     row = dumps.launch(0, "cpp_fused_embedding_0", [ids, table], when="before", after=[])
     dump = dumps.write(tmp_path, [row], inputs=[ids, table])
     names.write(dump, {"": names.Names(inputs={"w": names.Input("embed.weight", "")})})
-    checked = replace(ABORTED, message="index out of bounds: 0 <= tmp2 < 50L")
+    checked = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
     (verdict,) = examine(dump, checked)
     assert verdict.headline == (
         "index out of bounds in launch #0 cpp_fused_embedding_0 (line 100): ids holds 54, "
@@ -463,12 +463,12 @@ def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
     )
     assert verdict.notes == ()
     assert verdict.wants[0] == "--launches 0 --probe print,save --args all"
-    raised = f"RuntimeError: {checked.message} at train.py:3, in compiled code, c, line 100"
-    (of_exception,) = examine(dump, ExitStatus(1, message=raised))
+    raised = ExitStatus(1, message="RuntimeError: …", scope="compiled", check=checked.check)
+    (of_exception,) = examine(dump, raised)
     assert of_exception.headline == verdict.headline
     (verdict,) = examine(dump, ABORTED)
     assert verdict.headline.endswith("signal SIGABRT")
-    within = replace(checked, message="index out of bounds: 0 <= tmp2 < 60L")
+    within = replace(checked, check="index out of bounds: 0 <= tmp2 < 60L")
     assert "index" not in examine(dump, within)[0].headline.partition("launch")[0]
 
 
@@ -482,7 +482,7 @@ def test_the_seed_of_a_dropout_is_no_index(tmp_path: Path) -> None:
         dumps.launch(1, "cpp_fused_embedding_dropout_0", read, when="before", after=[]),
     ]
     dump = dumps.write(tmp_path, found, inputs=[ids, table])
-    checked = replace(ABORTED, message="index out of bounds: 0 <= tmp2 < 50L")
+    checked = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
     assert [one.index for one in examine(dump, checked)] == ["ids holds 54, w has 50 rows"]
     (verdict,) = examine(dump, ABORTED)
     assert not any("buf0 holds" in note for note in verdict.notes)
@@ -493,7 +493,7 @@ def test_a_negative_index_is_only_refused_in_an_embedding(operator: str, tmp_pat
     ids = {**dumps.value("ids", min=-1, max=49), "dtype": "int64"}
     table = {**dumps.value("w"), "shape": [50, 64]}
     row = dumps.launch(0, f"cpp_fused_{operator}_0", [ids, table], when="before", after=[])
-    checked = replace(ABORTED, message="index out of bounds: 0 <= tmp2 < 50L")
+    checked = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
     (verdict,) = examine(dumps.write(tmp_path, [row], inputs=[ids, table]), checked)
     assert verdict.index == ("ids holds -1, w has 50 rows" if operator == "embedding" else "")
 

@@ -151,6 +151,40 @@ def test_how_the_program_ends(act: Act, directory: Path, tmp_path: Path) -> None
     assert (tmp_path / "runs").read_text() == "xx"
 
 
+_CAUGHT = "import traceback\ntry:\n    1 / 0\nexcept ArithmeticError:\n    traceback.print_exc()\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (f"{_CAUGHT}sys.exit(1)", "exit code 1"),
+        (f"{_CAUGHT}os._exit(1)", "exit code 1"),
+        (
+            f"{_CAUGHT}raise ValueError('no')",
+            "the program raised ValueError: no at program.py:14, outside of compiled code",
+        ),
+    ],
+)
+def test_the_exception_that_ended_it_is_quoted(
+    end: str, said: str, act: Act, directory: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(f"import os\n{PROGRAM}\n{end}\n")
+    wanted = program(directory, MLP)
+    code, _, err = act("run", *wanted)
+    assert code == 1
+    assert f"program.py {wanted[-1]}: {said}\n" in err
+    code, _, err = act("run", "--wrapper", "zz*", *wanted)
+    assert code == 1
+    assert "warning: the program loaded no wrapper with a name like zz*\n" in err
+    assert f"program.py {wanted[-1]}: {said}\n" in err
+
+
+def test_a_script_that_is_not_there_is_not_started(act: Act) -> None:
+    code, _, err = act("run", "--", sys.executable, "nofile.py")
+    assert code == 2
+    assert "error[no-program]: there is no file 'nofile.py'" in err
+
+
 def test_listing_what_a_program_loads(act: Act, directory: Path, tmp_path: Path) -> None:
     before = content(directory)
     other = make(tmp_path / "other", [CPP])

@@ -209,7 +209,10 @@ class _Attribution:
             calls[launch.index] = node.name
             taken.add(node.name)
             self._hold(launch.index, node.name)
-            if None in known and len(possible) > 1:  # which of them it is, the order alone tells
+            # Of a linear layer with a bias, `_mkl_linear` leaves that to the next kernel.
+            is_part = sum(one.expr == "None" for one in launch.args) > node.call.count("None")
+            # Which of several nodes it is, the order alone tells.
+            if is_part or (None in known and len(possible) > 1):
                 self._likely |= {x for x in values if x in self._held} - before
         return calls
 

@@ -27,12 +27,15 @@ SOCKET = "REWRITER_HOOK"
 EAGER = "REWRITER_EAGER"  # how many calls of each compiled function are compared with plain Python
 STACKS = "REWRITER_STACKS"  # at SIGTERM, leave where each thread is in a file beside the socket
 STACK = ".stack"  # how the name of such a file ends, behind the number of the process
+RAISED = ".raised"  # the same of a file with the exception that ended it, empty if none did
 START = "REWRITER_HOOK_START"  # the command that serves at the socket, where nobody does yet
 RUNTIME = "_rewriter_runtime"
 PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
 _TASKS = "torch._inductor.runtime.compile_tasks"  # reads, compiles and executes generated files
 _COMPILER = "torch._inductor.codecache"
+_TORCH = "torch"
 _DYNAMO = "torch._dynamo.eval_frame"  # where compiled functions are entered
+_LONGEST = 1 << 16  # characters of the exception that ends a process
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 # In the text of each wrapper, in Python or C++, and of no kernel's file.
 _WRAPPERS = ("AsyncCompile", "CppWrapperCodeCache")
@@ -349,6 +352,30 @@ def _leave_stacks(folder: str) -> None:
         return  # the command has ended
 
 
+def _leave_exception(folder: str) -> None:
+    """At the end of this process, leave the exception that ended it. Python keeps one that nobody
+    caught in `sys.last_value`; standard error also has those that the program printed itself."""
+    import atexit
+
+    def leave() -> None:
+        error = getattr(sys, "last_value", None)
+        text = ""
+        if error is not None:
+            import traceback
+
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            text = "".join(lines)[-_LONGEST:]
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            file = os.open(os.path.join(folder, f"{os.getpid()}{RAISED}"), flags, 0o600)
+        except OSError:
+            return  # the command has ended
+        with open(file, "w", encoding="utf-8", errors="replace") as stream:
+            stream.write(text)
+
+    atexit.register(leave)
+
+
 def begin() -> None:
     """Wait for the compiler, and import the module that this file displaced."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _FOLDER]
@@ -363,8 +390,10 @@ def begin() -> None:
             code = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
             function.__code__ = code
         sys.addaudithook(hook.note)
+        folder = os.path.dirname(address)
+        if not os.environ.get(START):  # nobody waits for its end
+            acts[_TORCH] = lambda module: _leave_exception(folder)
         if os.environ.get(STACKS):
-            folder = os.path.dirname(address)
             _leave_stacks(folder)
             os.register_at_fork(after_in_child=lambda: _leave_stacks(folder))
         if os.environ.get(EAGER):

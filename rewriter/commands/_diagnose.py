@@ -262,8 +262,7 @@ def _report(
     diagnosis = ruling.rule(found, order=order, steps=steps)
     following = _next(diagnosis, dumps)
     if not following and not diagnosis.findings and dumps:
-        options = more_checked(one.reason for one in diagnosis.suspects)
-        following = _checks_more(options, dumps[0])
+        following = more_checked(from_here(dumps[0]), diagnosis.suspects)
     diagnosis = replace(diagnosis, next=following)
     document = diagnose_document(str(folder), diagnosis)
     if steps:
@@ -277,12 +276,6 @@ def _report(
         _show(diagnosis)
         message(f"dumps: {from_here(folder)}")
     return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
-
-
-def _checks_more(options: Sequence[str], dump: Path) -> str:
-    """The command that checks launches that could not be checked; empty without options."""
-    shown = shlex.quote(str(from_here(dump)))
-    return f"rewriter verify {shown} {' '.join(options)}" if options else ""
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:

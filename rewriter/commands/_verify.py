@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,9 +142,10 @@ def _judge(
         emit(verify_document(str(dump), verification))
     else:
         _show(verification, str(from_here(dump)))
-        options = text.more_checked(verification.reasons)
-        if options and verification.finding is None:
-            say(f"next: rewriter verify {shlex.quote(str(from_here(dump)))} {' '.join(options)}")
+        left = [one for one in verification.checks if one.outcome == "unchecked"]
+        following = text.more_checked(from_here(dump), left)
+        if following and verification.finding is None:
+            say(f"next: {following}")
         if probed is None:
             message(f"dump: {from_here(dump)}")
     unchecked = arguments.strict and verification.coverage < 1

@@ -194,7 +194,7 @@ class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_
         """What was read, with a name for the argument."""
         if self.place:
             return f"{name}{self.place}: {self.text}"
-        return f"{name}{list(self.index or ())} = {self.text}"
+        return f"{name}{_at(self.index)} = {self.text}"
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,11 @@ class ElementStep:
     reads: tuple[ElementRead, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}{list(self.index)} = {self.text}, written by {self.made.place}"
+        return f"{self.name}{_at(self.index)} = {self.text}, written by {self.made.place}"
+
+
+def _at(index: tuple[int, ...] | None) -> str:
+    return f"{list(index)}" if index else ""
 
 
 @dataclass(frozen=True, kw_only=True)

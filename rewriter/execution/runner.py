@@ -19,6 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump.directory import dump_directory, require_free
+from rewriter.dump.names import Names
 from rewriter.execution import saved_artifact
 from rewriter.execution.collecting import collect, kept_dump
 from rewriter.execution.host_process import HostOutput, HostRequest, run_host
@@ -242,8 +243,12 @@ def _write_names(request: RunRequest, dump: Path) -> None:
     """Add to a dump the names in the model of what the wrapper computes, if they are known."""
     if request.artifact.package is not None:
         return
-    artifact = replace(request.artifact, wrappers=(request.wrapper,))
-    names = of_artifact(artifact).get(request.wrapper.name)
+    if request.recorded is not None:
+        run = request.recorded.run
+        names: Names | None = replace(run.names, lowered=run.graph)
+    else:
+        artifact = replace(request.artifact, wrappers=(request.wrapper,))
+        names = of_artifact(artifact).get(request.wrapper.name)
     if names is not None:
         dumped.write(dump, {digest(request.wrapper.restored.source): names})
 

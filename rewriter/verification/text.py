@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from rewriter.core.labels import short
 from rewriter.core.text import counted, of_elements, percent
@@ -122,14 +123,23 @@ def reasons(verification: Verification) -> list[str]:
     return [f"not checked: {counted(count, 'launch')}: {reason}" for reason, count in ordered]
 
 
-def more_checked(reasons: Iterable[str]) -> list[str]:
-    """The options of `verify` with which launches can be checked that were not, by the reasons."""
-    wanted = {
-        "--graph PATH": "no graph of the wrapper is known",
-        "--reference KERNEL=MODULE:FUNCTION": "a user wrote this kernel",
-    }
-    known = list(reasons)
-    return [option for option, words in wanted.items() if any(words in x for x in known)]
+def more_checked(dump: Path, unchecked: Iterable[LaunchCheck]) -> str:
+    """The command that checks launches that were not, by the reasons why; empty if there is none.
+
+    Its comment says what has to be done before.
+    """
+    options: dict[str, str] = {}
+    for one in unchecked:
+        if "no graph of the wrapper is known" in one.reason:
+            options["--graph torch_compile_debug"] = (
+                "which TORCH_COMPILE_DEBUG=1 leaves where the model is compiled"
+            )
+        elif "a user wrote this kernel" in one.reason:
+            options[f"--reference {one.kernel}=references:{one.kernel}"] = (
+                f"a function {one.kernel} in references.py that computes the same"
+            )
+    words = ["rewriter verify", shlex.quote(str(dump)), *options]
+    return f"{' '.join(words)}  # {', and '.join(options.values())}" if options else ""
 
 
 def rows(checks: Sequence[LaunchCheck]) -> list[list[str]]:

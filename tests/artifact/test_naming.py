@@ -306,7 +306,7 @@ def test_a_call_without_the_bias_of_its_node_is_not_what_the_node_is(tmp_path: P
     assert graph
     held = held_values(located.launches, located.entries[0], graph)
     assert "_mkl_linear" not in held.values()
-    assert held["buf1", 1] == "log"
+    assert held["buf0", 1] == "log"
     names = of_wrapper(located, trace.CompilationTrace(lowered=PART))
     assert [line.short for lines in names.lines.values() for line in lines] == 2 * ["model.py:6"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,21 @@ AGREES = LaunchCheck(
 DIFFERS = replace(
     AGREES, launch=2, outcome="differs", results=(Checked("buf1", "log = aten.log(x)", WRONG),)
 )
+
+
+def test_the_command_that_checks_more_can_be_pasted() -> None:
+    left = replace(AGREES, outcome="unchecked", reason="no graph of the wrapper is known: …")
+    user = replace(left, kernel="add_k_0", reason="a user wrote this kernel: …")
+    assert text.more_checked(Path("my dump"), [AGREES]) == ""
+    command = text.more_checked(Path("my dump"), [left, left, user])
+    assert shlex.split(command, comments=True) == [
+        *("rewriter", "verify", "my dump", "--graph", "torch_compile_debug"),
+        *("--reference", "add_k_0=references:add_k_0"),
+    ]
+    assert command.endswith(
+        "  # which TORCH_COMPILE_DEBUG=1 leaves where the model is compiled, and a function "
+        "add_k_0 in references.py that computes the same"
+    )
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,7 @@ class CallHistory:
     def number(self, run: RunDump) -> int:
         """The number of a call of its wrapper, from 1."""
         # The row has it if only some calls were recorded.
-        if isinstance(run.facts.call, int):
-            return run.facts.call + 1
-        return self._of[_which(run)].index(run) + 1
+        return run.call or self._of[_which(run)].index(run) + 1
 
     def words(self, run: RunDump) -> str:
         """Such as `4th call of the forward graph`."""

@@ -110,6 +110,11 @@ class RunDump:
         return self.facts.artifact
 
     @property
+    def call(self) -> int:
+        """The number of the call of its wrapper, from 1; 0 if that is not recorded."""
+        return self.facts.call + 1 if isinstance(self.facts.call, int) else 0
+
+    @property
     def sha256(self) -> str:
         """The hash of that wrapper without probes; empty in a dump of an early version."""
         return self.facts.sha256

@@ -117,6 +117,7 @@ def read_run(
         name=dumped.name,
         artifact=dumped.artifact,
         names=dumped.names,
+        call=dumped.call,
         started=_moment(dumped.facts.started),
         launches=tuple(launches),
         findings=(

@@ -63,7 +63,7 @@ def overview(run: RunDump) -> CallOverview:
     """One call at a glance."""
     read = light_rows(run)
     if read is None:
-        return CallOverview(run.name, run.artifact, is_odd=True)
+        return CallOverview(run.name, run.artifact, run.call, is_odd=True)
     rows, is_cut = read
     allowed = Allowed(run.manifest.allow)
     nan = inf = 0
@@ -88,6 +88,7 @@ def overview(run: RunDump) -> CallOverview:
     return CallOverview(
         run.name,
         run.artifact,
+        run.call,
         rows=len(rows),
         launches=len(launches),
         magnitude=magnitude,

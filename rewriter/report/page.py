@@ -60,6 +60,7 @@ _PLOTS = 20  # runs that are drawn
 _MANY = 3  # calls of a wrapper from which on they are drawn together
 _WRAPPERS = 4  # of which the calls are drawn
 _SOURCE = 200  # lines shown of the source of the launch in question
+_OPENING = 3  # lines of the model that a page begins with
 
 
 # Unicode's explicit marks of direction, and the blocks of scripts from right to left.
@@ -118,6 +119,7 @@ def page(report: Report, *, command: str = "") -> str:
         columns=columns,
         rows=_rows(report.runs[at], columns) if report.runs else [],
         static=_STATIC,
+        opening=_opening(report),
         verdicts=[_verdict(report, *one) for one in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
         data=[_script(page_data.compact(run, tables)) for run in report.runs],
@@ -198,12 +200,14 @@ def _calls(report: Report) -> list[Json]:
         by_wrapper.setdefault(call.artifact, []).append(number)
     often = sorted(by_wrapper.items(), key=lambda item: -len(item[1]))[:_WRAPPERS]
     found = []
+    titles = {run.artifact: run.names.of_model or run.artifact for run in report.runs}
     for at, (name, numbers) in enumerate(often):
         if len(numbers) < _MANY:
             continue
         chosen = [calls[number] for number in numbers]
         linked = () if report.calls else numbers
-        if (made := plot.of_calls(chosen, linked, name or "the wrapper")) is not None:
+        title = titles.get(name) or name or "the wrapper"
+        if (made := plot.of_calls(chosen, linked, title)) is not None:
             found.append({"title": made.title, "plot": Markup(plot.svg(made, f"calls-{at}"))})
     return found
 
@@ -227,6 +231,7 @@ def _overview(run: ReportedRun) -> CallOverview:
     return CallOverview(
         run.name,
         run.artifact,
+        run.call,
         launches=run.count,
         magnitude=findings.magnitude(findings.floating(results)),
         nan=findings.total(results, "nan"),
@@ -275,6 +280,15 @@ def _culprit(report: Report) -> Json | None:
     return None
 
 
+def _opening(report: Report) -> list[str]:
+    """The lines of the model that the page begins with: those of its first verdict, or finding."""
+    lines = next((one.lines for one, _ in report.verdicts), ())
+    culprits = (x.launch.place for x in report.findings if x.severity == "finding" and x.launch)
+    if not report.verdicts:
+        lines = next((one.lines for one in culprits), ())
+    return verdict_text.model_lines([x for x in lines if not x.is_of_library] or lines)[:_OPENING]
+
+
 def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
     """A verdict as the terminal says it, in parts."""
     launch = next(
@@ -288,6 +302,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         None,
     )
     facts = {
+        "Model": "; ".join(verdict_text.model_lines(verdict.lines)),
         "Call": f"{verdict.call}, {verdict.run}" if verdict.call else verdict.run,
         "Wrapper": verdict.artifact,
         "Kind": verdict.kind,
@@ -295,7 +310,6 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "Source nodes": ", ".join(verdict.source_nodes),
         "Original ATen": ", ".join(verdict.origins),
         "Graph": verdict.names.part,
-        "Model": "; ".join(verdict_text.model_lines(verdict.lines)),
     }
     lines = [] if launch is None else launch.source.splitlines()
     return {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
+from rewriter.diagnosis.history import ordinal
 from rewriter.dump.rows import NonFinite, finite
 from rewriter.report import findings
 from rewriter.report.tensor_error import worst_error
@@ -100,7 +101,7 @@ def of_calls(calls: Sequence[CallOverview], numbers: Sequence[int], name: str) -
         (Series("max |x| of what a call wrote", "main", largest),),
         tuple(lane for lane in lanes if lane.positions),
         (),
-        tuple(call.run for call in calls),
+        tuple(f"{ordinal(x.call or at)} call, {x.run}" for at, x in enumerate(calls, 1)),
         tuple(numbers),
         "calls",
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rewriter.core.text import counted, figure
+from rewriter.diagnosis.history import ordinal
 from rewriter.report.trends import Trend, Trends, levels, sparkline
 
 _WIDTH, _HEIGHT = 160, 24
@@ -24,8 +25,9 @@ def summary(found: Trends, shown: int) -> Iterator[str]:
     for name, total in found.total.items():
         calls = found.calls[name]
         part = "" if len(calls) == total else f", {len(calls):,} of them read"
-        first, last = calls[0], calls[-1]
-        yield f"{name}: {counted(total, 'call', grouped=True)}{part}, {first} to {last}"
+        first, last = map(ordinal, found.spans[name])
+        many = counted(total, "call", grouped=True)
+        yield f"{found.titles[name]}: {many}{part}, the {first} to the {last}"
     same = sum(not trend.change for trend in found.rows)
     if same:
         yield f"{counted(same, 'value', grouped=True)} the same in all calls"
@@ -37,11 +39,12 @@ def table(found: Trends) -> list[list[str]]:
     """The rows that vary most, with a head."""
     shown = found.most(_SHOWN)
     several = len(found.calls) > 1
-    head = ["launch", "kernel", "value", title(found), "first", "last", "min", "max"]
-    rows = [[*([] if not several else ["wrapper"]), *head]]
+    head = ["launch", "kernel", "model", "value", title(found), "first", "last", "min", "max"]
+    rows = [[*([] if not several else ["graph"]), *head]]
     for trend in shown:
-        cells = [f"#{trend.launch}", trend.kernel, trend.arg, sparkline(trend.values)]
-        rows.append([*([trend.artifact] if several else []), *cells, *_figures(trend)])
+        launch = [f"#{trend.launch}", trend.kernel, trend.model]
+        cells = [*launch, trend.arg, sparkline(trend.values), *_figures(trend)]
+        rows.append([*([found.titles[trend.artifact]] if several else []), *cells])
     return rows
 
 
@@ -49,7 +52,8 @@ def drawn(found: Trends) -> list[dict[str, Any]]:
     """The rows of the page, each with the path of its drawing."""
     return [
         {
-            "artifact": trend.artifact,
+            "graph": found.titles[trend.artifact],
+            "model": trend.model,
             "launch": trend.launch,
             "kernel": trend.kernel,
             "arg": trend.arg,

@@ -10,6 +10,7 @@ from rewriter.core import parallel
 from rewriter.core.dtypes import is_floating
 from rewriter.core.types import TrendStatistic
 from rewriter.dump.light_rows import LightRow, Number, finite, light_rows
+from rewriter.dump.names import listed
 from rewriter.dump.reading import RunDump
 
 DEFAULT: TrendStatistic = "std"
@@ -40,6 +41,7 @@ class Trend:
     kernel: str
     arg: str
     values: tuple[float | None, ...]
+    model: str = ""  # lines of the model that the launch computes, such as `model.py:9,10`
 
     @property
     def known(self) -> list[float]:
@@ -59,13 +61,16 @@ class Trend:
 @dataclass(frozen=True)
 class Trends:
     """The trends of the wrappers that `rank` called several times. `calls` are those that were
-    read, of `total`, by wrapper."""
+    read, of `total`, by wrapper; `titles` say which part of the model each is, and `spans` have the
+    numbers of the first and the last call, from 1."""
 
     statistic: TrendStatistic
     rank: int
     calls: Mapping[str, tuple[str, ...]]
     total: Mapping[str, int]
     rows: tuple[Trend, ...]
+    titles: Mapping[str, str]
+    spans: Mapping[str, tuple[int, int]]
 
     def most(self, count: int) -> tuple[Trend, ...]:
         """Those that vary most, in the order of their launches."""
@@ -86,18 +91,23 @@ def trends(runs: Sequence[RunDump], statistic: TrendStatistic) -> Trends:
             by_wrapper.setdefault(key, []).append(run)
     calls: dict[str, tuple[str, ...]] = {}
     total: dict[str, int] = {}
+    titles: dict[str, str] = {}
+    spans: dict[str, tuple[int, int]] = {}
     rows: list[Trend] = []
     for (artifact, *_), called in by_wrapper.items():
         if len(called) < _LEAST:
             continue
-        name, number = artifact, 1
+        name, number, again = artifact, 1, ""
         while name in calls:  # loaded again, or by another process
             number += 1
-            name = f"{artifact} ({number})"
+            again = f" ({number})"
+            name = f"{artifact}{again}"
+        titles[name] = (called[0].names.of_model or artifact) + again
+        spans[name] = called[0].call or 1, called[-1].call or len(called)
         chosen = _sampled(called)
         calls[name], total[name] = tuple(run.name for run in chosen), len(called)
         rows += _of_wrapper(name, chosen, statistic)
-    return Trends(statistic, rank, calls, total, tuple(rows))
+    return Trends(statistic, rank, calls, total, tuple(rows), titles, spans)
 
 
 def _sampled(runs: Sequence[RunDump]) -> list[RunDump]:
@@ -114,7 +124,8 @@ def _of_wrapper(name: str, runs: Sequence[RunDump], statistic: TrendStatistic) -
     keys = dict.fromkeys(key for values in found for key in values)
     for key in sorted(keys, key=lambda key: key[0]):
         launch, kernel, arg = key
-        yield Trend(name, launch, kernel, arg, tuple(values.get(key) for values in found))
+        lines = listed(runs[0].names.lines.get(launch, ()))
+        yield Trend(name, launch, kernel, arg, tuple(values.get(key) for values in found), lines)
 
 
 def _values(

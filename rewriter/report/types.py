@@ -154,7 +154,8 @@ class Finding:
 class ReportedRun:
     """One call of a wrapper. The inputs, if recorded, are the first of `launches`.
 
-    `names` are those of the wrapper in the model.
+    `names` are those of the wrapper in the model, `call` is the number of the call, from 1, or 0
+    if that is not known.
     """
 
     name: str
@@ -163,6 +164,7 @@ class ReportedRun:
     launches: tuple[ReportedLaunch, ...]
     findings: tuple[Finding, ...]
     names: Names = NO_NAMES
+    call: int = 0
 
     @property
     def count(self) -> int:
@@ -177,6 +179,7 @@ class CallOverview:
 
     run: str
     artifact: str
+    call: int = 0  # its number, from 1; 0 if not known
     rows: int = 0
     launches: int = 0
     magnitude: float | None = None

@@ -11,6 +11,8 @@ import pytest
 
 from report_dumps import row, step, write_dump
 from rewriter import cli
+from rewriter.dump import names
+from rewriter.dump.names import Names, SourceLine
 from rewriter.dump.reading import open_dump
 from rewriter.report import trends
 from rewriter.report.trends import levels, sparkline
@@ -41,10 +43,22 @@ def test_what_varies_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     dump = _dump(tmp_path / "x.dump", 8)
     assert cli.main(["report", str(dump), "--trend", "std"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "model.py: 8 calls, rank0/run0 to rank0/run7"
+    assert lines[0] == "model.py: 8 calls, the 1st to the 8th"
     assert lines[1] == "1 value the same in all calls"
     assert lines[2].split() == [
-        *("launch", "kernel", "value", "std", "over", "calls", "first", "last", "min", "max")
+        *(
+            "launch",
+            "kernel",
+            "model",
+            "value",
+            "std",
+            "over",
+            "calls",
+            "first",
+            "last",
+            "min",
+            "max",
+        )
     ]
     assert lines[3].split()[:4] == ["#1", "kernel_1", "buf1", "▁▂▃▄▅▆▇█"]
     assert lines[4].split()[3][5] == "x"
@@ -53,6 +67,27 @@ def test_what_varies_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "▁▅█▁▅█▁▅" in capsys.readouterr().out
     assert cli.main(["report", str(dump), "--trend", "nan"]) == 1
     assert "▁▁▁▁▁█▁▁" in capsys.readouterr().out
+
+
+def test_the_model_s_names_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the part, the calls and the launches; the page begins with the line of the first NaN."""
+    dump = _dump(tmp_path / "x.dump", 8)
+    library = SourceLine("/usr/lib/python3/site-packages/torch/nn/f.py", 7, "f", "return x")
+    lines = {1: (library, SourceLine("/home/user/net.py", 9, "forward", "y = x.log()"))}
+    known = Names(lines=lines, graph="net (net.py:3)", direction="forward")
+    (sha256,) = {run.sha256 for run in open_dump(dump).runs}
+    names.write(dump, {sha256: known})
+    assert cli.main(["report", str(dump), "--trend", "std"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "forward of net (net.py:3): 8 calls, the 1st to the 8th"
+    assert out[3].split()[:4] == ["#1", "kernel_1", "net.py:9", "f.py:7"]
+    cli.main(["report", str(dump), "-o", str(tmp_path / "page.html")])
+    text = (tmp_path / "page.html").read_text()
+    assert "Magnitude over the calls of forward of net (net.py:3)" in text
+    assert ">8th<" in text
+    opening = text[text.index('<p class="verdict') : text.index("</header>")]
+    assert "at <code>net.py:9 in forward: y = x.log()</code>" in opening
+    assert "f.py:7" not in opening
 
 
 def test_two_calls_have_no_trend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,6 +144,7 @@ class TrendEntry(Entry, frozen=True, kw_only=True):
     values: Annotated[
         tuple[float | None, ...], Meta(description="null where it is not finite, or there is none")
     ]
+    model: Annotated[str, Meta(description="Its lines of the model, such as model.py:9,10")]
 
 
 class TrendsEntry(Entry, frozen=True, kw_only=True):

@@ -108,7 +108,8 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         environment = {EAGER_CALLS: str(_COMPARED)}
     with _checks_imported_meanwhile():
         second = runs.run("values", everything, why, environment=environment)
-    pieces = [second, *_further(runs, second, everything)]
+    further = [second, *_further(runs, second, everything)]
+    pieces = [replace(one, known_before=not arguments.calls) for one in further]
     return _conclude(arguments, runs, [first, *pieces], everything, right)
 
 

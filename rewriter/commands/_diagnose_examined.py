@@ -17,7 +17,6 @@ from rewriter.diagnosis import heap, plain_python, ruling, sanitized, values_nee
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
-from rewriter.diagnosis.nonfinite import NOT_BEFORE
 from rewriter.diagnosis.nonfinite_origin import skipped_note
 from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls, with_types
@@ -129,12 +128,7 @@ def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[Verdict, ...]:
         one.absorbed for one in values.nonfinite
     ):
         return first.nonfinite
-    # The first run recorded the calls before, too.
-    known = any(NOT_BEFORE not in one.notes for one in first.nonfinite)
-    return tuple(
-        replace(one, notes=tuple(x for x in one.notes if not known or x != NOT_BEFORE))
-        for one in values.nonfinite or first.nonfinite
-    )
+    return values.nonfinite or first.nonfinite
 
 
 def _calls(

@@ -50,6 +50,7 @@ class ProbedRun:
     is_random: bool = False
     seconds: float = 0.0
     template: str = ""
+    known_before: bool = False  # another run has recorded what was before the calls of this one
 
     @cached_property
     def has_values(self) -> bool:
@@ -78,7 +79,7 @@ class ProbedRun:
     def _searched(self) -> NonFinite:
         if self.dump is None:
             return NonFinite()
-        return nonfinite.search(self.dump, values=True)
+        return nonfinite.search(self.dump, values=True, known_before=self.known_before)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that finds out more."""

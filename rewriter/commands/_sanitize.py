@@ -70,13 +70,13 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     _program.refuse_options_of_artifacts(arguments)
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
-    program.require(command)
     if checks == {"race"}:
         raise RewriterError(
             "bad-check",
             "--only race of a program: races are shown by the text of its wrappers",
             hint="Name a wrapper, or the cache: rewriter list CACHE --strict.",
         )
+    program.require(command)
     folder = runs_directory(arguments, Path("cache"), ".sanitize")
     return _sanitize(arguments, checks, Runs(ProgramSubject(arguments, command), folder, _MOST))
 

@@ -41,7 +41,8 @@ def entry(into: type[_E], value: object, **more: object) -> _E:
     """Make an entry from the attributes of a value with the same names, at every depth; `more` are
     those that the value lacks."""
     if more:
-        rest = (name for name in into.__struct_fields__ if name not in more)
+        own = (name for name in into.__struct_fields__ if hasattr(value, name))
+        rest = (name for name in own if name not in more)
         return convert(more | {x: getattr(value, x) for x in rest}, into, from_attributes=True)
     return convert(value, into, from_attributes=True)
 

@@ -63,9 +63,14 @@ class NonFinite(NamedTuple):
 
 
 def search(
-    dump: Path | Dump, *, values: bool = False, among: Sequence[RunDump] | None = None
+    dump: Path | Dump,
+    *,
+    values: bool = False,
+    among: Sequence[RunDump] | None = None,
+    known_before: bool = False,
 ) -> NonFinite:
-    """As `examine`, with the calls that it passed over; of all calls, or of those `among`."""
+    """As `examine`, with the calls that it passed over; of all calls, or of those `among`.
+    `known_before`: another run has recorded what was before the calls of this dump."""
     if isinstance(dump, Path):
         if not is_recorded(dump):
             return NonFinite()
@@ -83,7 +88,8 @@ def search(
                 key = run.artifact, origin.node.step.launch
                 if origin.absorbed and key in absorbed:
                     continue
-                verdicts = _OriginVerdicts(dump, run, origin, values=values).verdicts()
+                made = _OriginVerdicts(dump, run, origin, values=values, known_before=known_before)
+                verdicts = made.verdicts()
                 if not origin.absorbed:
                     return NonFinite(verdicts, passed or frozenset(), _all(absorbed))
                 absorbed[key] = verdicts
@@ -106,8 +112,11 @@ def _skipped_steps(dump: Dump) -> frozenset[str]:
 class _OriginVerdicts:
     """Makes the verdicts of one origin."""
 
-    def __init__(self, dump: Dump, run: RunDump, origin: Origin, *, values: bool) -> None:
+    def __init__(
+        self, dump: Dump, run: RunDump, origin: Origin, *, values: bool, known_before: bool
+    ) -> None:
         self._dump, self._run, self._origin, self._values = dump, run, origin, values
+        self._known_before = known_before
         self._calls = CallHistory(dump)
         self._flow = Flow(run)
 
@@ -214,8 +223,11 @@ class _OriginVerdicts:
                     f"Its forward, {self._run.names.partner}, has no record here: what that kept "
                     "for the backward may have been so already."
                 )
-            if not self._calls.follows(self._run):
-                yield NOT_BEFORE
+            if not (self._known_before or self._calls.follows(self._run)):
+                yield (
+                    "The call before it was not recorded (--calls, --last): the NaN may be of an "
+                    "earlier one."
+                )
         elif verdict.state == "infinite":
             yield from _overflow(self._origin.rows)
             yield (
@@ -277,9 +289,6 @@ def _masked(verdict: Verdict) -> Iterator[str]:
             )
 
 
-NOT_BEFORE = (
-    "The call before it was not recorded (--calls, --last): the NaN may be of an earlier one."
-)
 # Functions in the names of kernels and operators, and when their result is NaN.
 _DOMAINS = (
     (("log", "log2", "log10"), "a logarithm of a negative number is NaN"),

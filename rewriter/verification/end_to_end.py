@@ -285,29 +285,63 @@ def _left_alone(
 def _lost(
     results: CallResults, graph: FxGraph, wrong: Sequence[OutputCheck], known: _Known
 ) -> _Culprit | None:
-    """The launch that has to write a wrong result, and does not: it is given a copy of it, it
-    computes what the graph copies into an input, or a part of it that nothing reads elsewhere."""
-    run, wrapper = results.run, wrapper_of(results.run)
-    read = {x.step for node in results.nodes for x in node.origins}
+    """The launch that has to write a wrong result, and does not."""
     for output in wrong:
-        copy = None if wrapper is None else given_copy(wrapper, output.name)
-        if copy is not None and (check := known.get((copy[0].index, 0))) is not None:
-            problem = f"it only writes a copy, {copy[1].expr}"
-            return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
-        copied = f" = aten.copy_.default({output.name}, "
-        whole = graph.nodes.get(node_of(output.claim)) if output.problem else None
-        parts = {graph.base(name) for name in whole.reads} if whole is not None else set()
-        for check in known.values():
-            step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
-            written = () if step is None else received.written(run.rows(step))
-            if output.name in {dataflow.buffer_of(facts, name) for name in written}:
-                continue
-            if any(copied in x for x in check.computes):
-                return check, output
-            part = next((x for x in map(node_of, check.computes) if x in parts), "")
-            if part and written and check.step not in read:
-                is_in = f"{part}, which belongs there, is in {', '.join(written)}, and nothing"
-                return check, replace(output, problem=f"{output.problem}: {is_in} reads that")
+        elsewhere = tuple(_elsewhere(results.run, output, known))
+        if (
+            (found := _given_a_copy(results.run, output, known))
+            or (found := _copied(output, elsewhere))
+            or (found := _part(results, graph, output, elsewhere))
+        ):
+            return found
+    return None
+
+
+def _elsewhere(
+    run: RunDump, output: OutputCheck, known: _Known
+) -> Iterator[tuple[LaunchCheck, tuple[str, ...]]]:
+    """The launches that do not write a result, each with what it writes."""
+    for check in known.values():
+        step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
+        written = () if step is None else tuple(received.written(run.rows(step)))
+        if output.name not in {dataflow.buffer_of(facts, name) for name in written}:
+            yield check, written
+
+
+def _given_a_copy(run: RunDump, output: OutputCheck, known: _Known) -> _Culprit | None:
+    """The launch that is given a copy of a result to write to."""
+    wrapper = wrapper_of(run)
+    copy = None if wrapper is None else given_copy(wrapper, output.name)
+    if copy is None or (check := known.get((copy[0].index, 0))) is None:
+        return None
+    problem = f"it only writes a copy, {copy[1].expr}"
+    return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
+
+
+def _copied(
+    output: OutputCheck, elsewhere: Sequence[tuple[LaunchCheck, tuple[str, ...]]]
+) -> _Culprit | None:
+    """The launch that computes what the graph copies into an input."""
+    copied = f" = aten.copy_.default({output.name}, "
+    found = (x for x, _ in elsewhere if any(copied in one for one in x.computes))
+    return next(((check, output) for check in found), None)
+
+
+def _part(
+    results: CallResults,
+    graph: FxGraph,
+    output: OutputCheck,
+    elsewhere: Sequence[tuple[LaunchCheck, tuple[str, ...]]],
+) -> _Culprit | None:
+    """The launch that computes a part of a result which nothing reads where it writes that."""
+    whole = graph.nodes.get(node_of(output.claim)) if output.problem else None
+    parts = {graph.base(name) for name in whole.reads} if whole is not None else set()
+    read = {x.step for node in results.nodes for x in node.origins}
+    for check, written in elsewhere:
+        part = next((x for x in map(node_of, check.computes) if x in parts), "")
+        if part and written and check.step not in read:
+            is_in = f"{part}, which belongs there, is in {', '.join(written)}, and nothing"
+            return check, replace(output, problem=f"{output.problem}: {is_in} reads that")
     return None
 
 

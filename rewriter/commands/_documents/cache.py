@@ -12,7 +12,7 @@ from rewriter.artifact.graph_kind import GraphKind
 from rewriter.cache.restore import Restored
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import BackupKind, Cache, Slot, SlotState
-from rewriter.core.documents import Count, Document, Entry
+from rewriter.core.documents import Count, Document, Entry, entry
 from rewriter.core.types import Language
 from rewriter.dump.names import NO_NAMES, Names
 
@@ -129,14 +129,7 @@ def restore_document(directory: Path, done: Restored) -> CacheRestoreDocument:
 
 
 def _slot(slot: Slot) -> SlotEntry:
-    return SlotEntry(
-        wrapper=slot.name,
-        path=str(slot.path),
-        modified=slot.modified,
-        state=slot.state,
-        backup=slot.backup,
-        probes=slot.probes,
-    )
+    return entry(SlotEntry, slot, wrapper=slot.name, path=str(slot.path))
 
 
 def _listed(slot: Slot, part: Names) -> ListedSlotEntry:

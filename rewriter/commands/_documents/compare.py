@@ -22,7 +22,6 @@ from rewriter.comparison.dumps.types import (
 from rewriter.core.documents import Count, Entry, Number, entry
 from rewriter.core.types import Json
 from rewriter.dump import rows
-from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import RowPhase, ValueRow
 
 _OF_LAUNCH = ("launch", "phase", "kernel", "iteration")  # fields of a row
@@ -296,39 +295,22 @@ def _fields(comparison: Comparison) -> Json:
 
 
 def _launch(launch: LaunchComparison, run: int) -> LaunchComparisonEntry:
-    return LaunchComparisonEntry(
+    return entry(
+        LaunchComparisonEntry,
+        launch,
         run=run,
-        a=_place(launch.a),
-        b=_place(launch.b),
-        state=launch.state,
-        inputs=launch.inputs,
         blame=launch.blame or None,
-        moved=launch.moved,
-        reasons=tuple(launch.reasons),
-        lone=tuple(launch.unmatched),
+        lone=launch.unmatched,
         producers=tuple(place.step for place in launch.producers),
         reads=tuple(map(_tensor, launch.reads)),
         results=tuple(map(_tensor, launch.results)),
     )
 
 
-def _place(place: RecordedLaunch | None) -> PlaceEntry | None:
-    return None if place is None else entry(PlaceEntry, place)
-
-
 def _tensor(tensor: TensorComparison) -> TensorComparisonEntry:
-    within = tensor.tolerance
-    return TensorComparisonEntry(
-        phase=tensor.phase,
-        state=tensor.state,
-        basis=tensor.basis,
-        note=tensor.note,
-        a=_row(tensor.a),
-        b=_row(tensor.b),
-        tolerance=None if within is None else ToleranceEntry(rtol=within.rtol, atol=within.atol),
-        metrics=None if tensor.metrics is None else _metrics(tensor.metrics),
-        allowed=tensor.allowed,
-    )
+    metrics = None if tensor.metrics is None else _metrics(tensor.metrics)
+    rows = {"a": _row(tensor.a), "b": _row(tensor.b)}
+    return entry(TensorComparisonEntry, tensor, metrics=metrics, **rows)
 
 
 def _row(row: ValueRow) -> Json:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.core.documents import Document, Entry
+from rewriter.core.documents import Document, Entry, entry
 from rewriter.execution.control import ControlState
 
 
@@ -65,9 +65,4 @@ def recording_document(folder: Path, rings: Iterable[tuple[int, Path]]) -> Recor
 
 def control_document(path: Path, state: ControlState) -> ControlDocument:
     """What is asked for, and what is on."""
-    request = state.request
-    return ControlDocument(
-        path=str(path),
-        request=None if request is None else RequestEntry(**vars(request)),
-        wrappers=tuple(WrapperEntry(**vars(one)) for one in state.wrappers),
-    )
+    return entry(ControlDocument, state, path=str(path))

@@ -92,20 +92,4 @@ class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagno
 
 
 def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
-    findings = tuple(entry(FindingEntry, one) for one in diagnosis.findings)
-    return DiagnoseDocument(
-        directory=directory,
-        headline=diagnosis.headline,
-        finding=findings[0] if findings else None,
-        findings=findings,
-        ruled_out=diagnosis.ruled_out,
-        suspects=tuple(entry(SuspectEntry, one) for one in diagnosis.suspects),
-        notes=diagnosis.notes,
-        runs=tuple(entry(StepEntry, one) for one in diagnosis.steps),
-        next=diagnosis.next,
-        checked=diagnosis.checked,
-        by_arguments=diagnosis.by_arguments,
-        launches=diagnosis.launches,
-        compared=diagnosis.compared,
-        outputs=diagnosis.outputs,
-    )
+    return entry(DiagnoseDocument, diagnosis, directory=directory, runs=diagnosis.steps)

@@ -10,7 +10,6 @@ from rewriter.commands._documents.fields import WrapperName
 from rewriter.comparison.artifacts.types import (
     ArtifactVerdict,
     Difference,
-    Probing,
     SideName,
     WrapperDifference,
 )
@@ -192,37 +191,25 @@ class DiffDocument(Document, frozen=True, kw_only=True, tag="rewriter.diff"):
 
 
 def diff_document(difference: Difference, unified: str | None) -> DiffDocument:
-    package = difference.package
-    return DiffDocument(
+    return entry(
+        DiffDocument,
+        difference,
         a=str(difference.a),
         b=str(difference.b),
-        verdict=difference.verdict,
         wrappers=tuple(map(_wrapper, difference.wrappers)),
-        only_a=tuple(difference.only_a),
-        only_b=tuple(difference.only_b),
-        package=None if package is None else entry(PackageDifferenceEntry, package),
-        notes=tuple(difference.notes),
-        unified=UNSET if unified is None else unified,
+        **({} if unified is None else {"unified": unified}),
     )
 
 
 def _wrapper(wrapper: WrapperDifference) -> WrapperDifferenceEntry:
-    return WrapperDifferenceEntry(
+    return entry(
+        WrapperDifferenceEntry,
+        wrapper,
         a=wrapper.name_a,
         b=wrapper.name_b,
-        verdict=wrapper.verdict,
-        probes_a=_probing(wrapper.probing_a),
-        probes_b=_probing(wrapper.probing_b),
+        probes_a=wrapper.probing_a,
+        probes_b=wrapper.probing_b,
         launches_a=wrapper.count_a,
         launches_b=wrapper.count_b,
-        launches=tuple(entry(LaunchChangeEntry, change) for change in wrapper.launches),
-        renamed=tuple(entry(RenamedEntry, {"a": a, "b": b}) for a, b in wrapper.renamed),
-        kernels=tuple(entry(KernelChangeEntry, change) for change in wrapper.kernels),
-        lines=tuple(entry(UnmatchedLineEntry, line) for line in wrapper.lines),
-        names=wrapper.names,
-        notes=tuple(wrapper.notes),
+        renamed=tuple({"a": a, "b": b} for a, b in wrapper.renamed),
     )
-
-
-def _probing(probing: Probing | None) -> ProbingEntry | None:
-    return None if probing is None else entry(ProbingEntry, probing)

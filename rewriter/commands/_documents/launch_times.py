@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.core.documents import Count, Entry
+from rewriter.core.documents import Count, Entry, entry
 from rewriter.dump.timing import Timed
 
 
@@ -25,14 +25,10 @@ class LaunchTimeEntry(Entry, frozen=True, kw_only=True):
 
 
 def launch_time(timed: Timed) -> LaunchTimeEntry:
-    return LaunchTimeEntry(
-        artifact=timed.artifact,
-        launch=timed.launch,
-        kernel=timed.kernel,
-        kind=timed.kind,
-        runs=timed.runs,
+    return entry(
+        LaunchTimeEntry,
+        timed,
         total_us=round(timed.total, 3),
         mean_us=round(timed.mean, 3),
         share=round(timed.share, 6),
-        clock=timed.clock,
     )

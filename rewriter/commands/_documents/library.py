@@ -43,17 +43,11 @@ class LibraryDocument(Document, frozen=True, kw_only=True, tag="rewriter.library
 
 
 def library_document(library: LoneLibrary) -> LibraryDocument:
-    return LibraryDocument(
+    return entry(
+        LibraryDocument,
+        library,
         library=str(library.path),
-        device=library.device,
         machine=library.library.machine,
-        models=library.models,
-        entries=library.entries,
-        constants=library.constants,
         needs=library.library.needed,
-        kernels=tuple(entry(LibraryKernelEntry, one) for one in library.kernels),
-        gpu_kernels=library.gpu_kernels,
-        calls=tuple(entry(ShimCallEntry, one) for one in library.calls),
-        others=library.others,
         stripped=library.is_stripped,
     )

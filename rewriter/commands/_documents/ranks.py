@@ -11,7 +11,7 @@ from rewriter.comparison.dumps import describe_ranks
 from rewriter.comparison.dumps.describe_ranks import RanksOutcome
 from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence, Reason, Replica
-from rewriter.core.documents import Count, Document, Entry
+from rewriter.core.documents import Count, Document, Entry, entry
 from rewriter.dump import rows
 
 
@@ -93,15 +93,14 @@ class RanksDocument(Document, frozen=True, kw_only=True, tag="rewriter.ranks"):
 
 def ranks_document(ranks: Ranks) -> RanksDocument:
     parted = ranks.parted
-    return RanksDocument(
+    return entry(
+        RanksDocument,
+        ranks,
         verdict=describe_ranks.outcome(ranks),
         sentence=describe_ranks.verdict(ranks),
         path=str(ranks.path),
         manifest=rows.to_json(ranks.manifest),
-        reference=ranks.reference,
         first=_parting(parted, parted.first) if parted and parted.first else None,
-        groups=tuple(map(tuple, ranks.groups)),
-        odd=tuple(ranks.odd),
         replicas=tuple(map(_replica, ranks.replicas)),
     )
 
@@ -121,11 +120,5 @@ def _replica(replica: Replica) -> ReplicaEntry:
 def _parting(replica: Replica, divergence: Divergence) -> PartingEntry:
     assert replica.comparison is not None
     positions = {id(x): at for at, x in enumerate(replica.comparison.launches)}
-    return PartingEntry(
-        rank=divergence.rank,
-        reason=divergence.reason,
-        run=divergence.run,
-        launch=positions[id(divergence.launch)],
-        names=tuple(divergence.names),
-        sentence=describe_ranks.reason(divergence),
-    )
+    launch, sentence = positions[id(divergence.launch)], describe_ranks.reason(divergence)
+    return entry(PartingEntry, divergence, launch=launch, sentence=sentence)

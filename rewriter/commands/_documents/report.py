@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from rewriter.commands._documents.verdicts import (
     SourceLineEntry,
     VerdictEntry,
-    source_lines,
     verdict_entry,
 )
-from rewriter.core.documents import Count, Document, Entry, Number
+from rewriter.core.documents import Count, Document, Entry, Number, entry
 from rewriter.core.types import Role, TrendStatistic
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.rows import RowPhase
-from rewriter.report import trends
 from rewriter.report import types as report
 from rewriter.report.types import Severity
 
@@ -196,27 +194,16 @@ def report_document(made: report.Report) -> ReportDocument:
         verdicts=tuple(_verdict(verdict, following) for verdict, following in made.verdicts),
         findings=tuple(map(_finding, made.findings)),
         runs=tuple(
-            ReportRunEntry(
-                name=run.name,
-                artifact=run.artifact,
-                started=run.started,
+            entry(
+                ReportRunEntry,
+                run,
                 graph=run.names.part,
                 findings=tuple(map(_finding, run.findings)),
                 launches=tuple(map(_launch, run.launches)),
             )
             for run in made.runs
         ),
-        trends=UNSET if made.trends is None else _trends(made.trends),
-    )
-
-
-def _trends(found: trends.Trends) -> TrendsEntry:
-    return TrendsEntry(
-        statistic=found.statistic,
-        rank=found.rank,
-        calls={name: tuple(calls) for name, calls in found.calls.items()},
-        total=dict(found.total),
-        rows=tuple(TrendEntry(**vars(row)) for row in found.rows),
+        trends=UNSET if made.trends is None else entry(TrendsEntry, made.trends),
     )
 
 
@@ -226,31 +213,20 @@ def _verdict(verdict: Verdict, following: str) -> ReportVerdictEntry:
 
 def _finding(finding: report.Finding) -> ReportFindingEntry:
     where = finding.launch
-    return ReportFindingEntry(
-        kind=cast("FindingKind", finding.kind),
-        severity=finding.severity,
-        text=finding.text,
-        run=finding.run,
+    return entry(
+        ReportFindingEntry,
+        finding,
         position=None if where is None else where.position,
         launch=None if where is None else where.place.launch,
-        times=finding.times,
     )
 
 
 def _launch(launch: report.ReportedLaunch) -> ReportLaunchEntry:
-    place = launch.place
-    return ReportLaunchEntry(
+    return entry(
+        ReportLaunchEntry,
+        launch.place,
         position=launch.position,
-        launch=place.launch,
-        iteration=place.iteration,
         kernel=launch.kernel if launch.is_launch else "",
-        kind=place.kind,
-        scope=place.scope,
-        line=place.line,
-        source_nodes=place.source_nodes,
-        origins=place.origins,
-        lines=source_lines(place.lines),
-        computes=place.computes,
         unfinished=launch.unfinished,
         values=tuple(map(_reading, launch.values)),
     )
@@ -258,7 +234,7 @@ def _launch(launch: report.ReportedLaunch) -> ReportLaunchEntry:
 
 def _reading(value: report.ReportedValue) -> ReadingEntry:
     tensor = value.tensor
-    entry = ReadingEntry(
+    made = ReadingEntry(
         phase=value.row.phase,
         arg=value.row.arg,
         expr=value.expr or value.row.arg,
@@ -267,11 +243,11 @@ def _reading(value: report.ReportedValue) -> ReadingEntry:
         shape=None if tensor is None else tensor.shape,
     )
     if tensor is None:
-        return structs.replace(entry, value=value.value)
+        return structs.replace(made, value=value.value)
     if tensor.is_measured:
-        entry = structs.replace(entry, numel=tensor.numel, **tensor.statistics, of=tensor.of)
+        made = structs.replace(made, numel=tensor.numel, **tensor.statistics, of=tensor.of)
     return structs.replace(
-        entry,
+        made,
         device=tensor.device,
         file=tensor.file or UNSET,
         fingerprint=tensor.fingerprint or UNSET,

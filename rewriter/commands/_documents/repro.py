@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from rewriter.core.documents import Count, Document
+from rewriter.core.documents import Count, Document, Entry, entry
 
 if TYPE_CHECKING:
     from rewriter.reproduction.minimise.types import Minimised
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from rewriter.reproduction.under.types import UnderResult
 
 
-class UnderFinding(Struct, frozen=True, kw_only=True):
+class UnderFinding(Entry, frozen=True, kw_only=True):
     """One fault that a tool found in the kernel."""
 
     kind: str
@@ -31,7 +30,7 @@ class UnderFinding(Struct, frozen=True, kw_only=True):
     last: Annotated[int | None, Meta(description="The last element that is written outside of it")]
 
 
-class Under(Struct, frozen=True, kw_only=True):
+class Under(Entry, frozen=True, kw_only=True):
     """What a tool says of the launch: `--under`."""
 
     tool: str
@@ -40,7 +39,7 @@ class Under(Struct, frozen=True, kw_only=True):
     note: str
 
 
-class MinimisedChange(Struct, frozen=True, kw_only=True):
+class MinimisedChange(Entry, frozen=True, kw_only=True):
     """One argument or size, in words."""
 
     name: str
@@ -48,7 +47,7 @@ class MinimisedChange(Struct, frozen=True, kw_only=True):
     after: str
 
 
-class MinimisedLaunch(Struct, frozen=True, kw_only=True):
+class MinimisedLaunch(Entry, frozen=True, kw_only=True):
     """What `--minimise` made of the launch."""
 
     kind: Annotated[str, Meta(description="crash, not finite, differs, or what asan reports")]
@@ -85,23 +84,6 @@ class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
             kind=recorded.launch.kind,
             run=recorded.run.name,
             files=made.files,
-            under=None if ran is None else _under(ran),
-            minimised=None if smaller is None else _minimised(smaller),
+            under=None if ran is None else entry(Under, ran),
+            minimised=None if smaller is None else entry(MinimisedLaunch, smaller),
         )
-
-
-def _under(ran: UnderResult) -> Under:
-    findings = tuple(UnderFinding(**asdict(one)) for one in ran.findings)
-    return Under(tool=ran.tool, findings=findings, command=ran.command, note=ran.note)
-
-
-def _minimised(smaller: Minimised) -> MinimisedLaunch:
-    return MinimisedLaunch(
-        kind=smaller.kind,
-        finding=smaller.finding,
-        changes=tuple(MinimisedChange(**asdict(one)) for one in smaller.changes),
-        trials=smaller.trials,
-        seconds=smaller.seconds,
-        stopped=smaller.stopped,
-        confirmed=smaller.confirmed,
-    )

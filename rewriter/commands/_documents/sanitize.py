@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.commands._documents.diagnose import FindingEntry, StepEntry, diagnose_document
-from rewriter.core.documents import Count, Document, Entry
+from rewriter.commands._documents.diagnose import FindingEntry, StepEntry
+from rewriter.core.documents import Count, Document, Entry, entry
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.sanitized import Check, Coverage
 
@@ -39,19 +39,5 @@ class SanitizeDocument(Document, frozen=True, kw_only=True, tag="rewriter.saniti
 def sanitize_document(
     directory: str, diagnosis: Diagnosis, coverage: Sequence[Coverage]
 ) -> SanitizeDocument:
-    known = diagnose_document(directory, diagnosis)
-    return SanitizeDocument(
-        directory=directory,
-        headline=known.headline,
-        finding=known.finding,
-        findings=known.findings,
-        ruled_out=known.ruled_out,
-        notes=known.notes,
-        coverage=tuple(
-            CoverageEntry(check=one.check, covered=dict(one.covered), left_out=dict(one.left_out))
-            for one in coverage
-        ),
-        runs=known.runs,
-        checked=known.checked,
-        launches=known.launches,
-    )
+    more = {"directory": directory, "coverage": coverage, "runs": diagnosis.steps}
+    return entry(SanitizeDocument, diagnosis, **more)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rewriter.core.documents import Count, Document, Entry
+from rewriter.core.documents import Count, Document, Entry, entry
 from rewriter.verification.types import Checked, LaunchCheck, Verification
 
 Number = float | Literal["inf", "-inf", "nan"]
@@ -98,40 +98,19 @@ def verify_document(dump: str, verification: Verification) -> VerifyDocument:
 
 
 def _launch(check: LaunchCheck) -> LaunchCheckEntry:
-    return LaunchCheckEntry(
-        run=check.run,
-        artifact=check.artifact,
-        launch=check.launch,
-        iteration=check.iteration,
-        kernel=check.kernel,
-        kind=check.kind,
-        line=check.line,
-        outcome=check.outcome,
-        route=check.route,
-        reason=check.reason,
-        together=check.together,
-        independent=check.independent,
+    return entry(
+        LaunchCheckEntry,
+        check,
         lines=tuple(map(str, check.lines)),
         results=tuple(map(_checked, check.results)),
     )
 
 
 def _checked(checked: Checked) -> CheckedEntry:
-    comparison = checked.comparison
-    return CheckedEntry(
-        arg=checked.arg,
-        claim=checked.claim,
-        wrong=comparison.wrong,
-        unsure=comparison.unsure,
-        numel=comparison.numel,
-        at=comparison.at,
-        expected=_number(comparison.expected),
-        got=_number(comparison.got),
-        error=_number(comparison.error),
-        relative=_number(comparison.relative),
-        allowed=_number(comparison.allowed),
-        why=comparison.why,
-    )
+    numbers = ("expected", "got", "error", "relative", "allowed")
+    finite = {name: _number(getattr(checked.comparison, name)) for name in numbers}
+    more = {"arg": checked.arg, "claim": checked.claim, **finite}
+    return entry(CheckedEntry, checked.comparison, **more)
 
 
 def _number(value: float) -> Number:

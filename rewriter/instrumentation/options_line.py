@@ -22,6 +22,7 @@ _LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
 _WHOLE = re.compile(rb"(?:\A|(?<=[\r\n]))" + _LINE.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)")
 # How the line begins.
 OWN_LINE = re.compile(rb"\s*(?:#|//) Options: ")
+_ESCAPED = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 _SAFE = '{}[]",:*-_./()+='
 
 
@@ -62,7 +63,9 @@ def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[OptionsRecord, S
         try:
             options = json_text.parse_object(unquote(match[1].decode()).encode())
             record = {
-                name: str(options.pop(name)) for name in vars(OptionsRecord("")) if name in options
+                name: _as_path(str(options.pop(name)))
+                for name in vars(OptionsRecord(""))
+                if name in options
             }
             selected = {name: _value(value) for name, value in options.items()}
             return OptionsRecord(**record), Selection(probes=tuple(probes), **selected)
@@ -95,6 +98,11 @@ def _plain(value: Any) -> Any:
         # A path that is not UTF-8 has lone surrogates, which cannot be encoded.
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _as_path(text: str) -> str:
+    """A text with the lone surrogates that `_plain` escaped."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _value(value: Any) -> Any:

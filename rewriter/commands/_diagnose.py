@@ -15,7 +15,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
-from rewriter.commands._output import emit, from_here
+from rewriter.commands._output import from_here
 from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
@@ -29,15 +29,13 @@ from rewriter.commands._probed_runs import (
 from rewriter.commands._run import open_named, open_plain
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.commands._verify import given_graphs, refuse_run_options
-from rewriter.core import files, json_text
-from rewriter.core.documents import as_json
-from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
-from rewriter.core.terminal import level_style, message, say
+from rewriter.core import files
+from rewriter.core.errors import INTERRUPTED, RewriterError
+from rewriter.core.terminal import message
 from rewriter.diagnosis import heap, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
-from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.reading import is_dump, label, open_dump
 from rewriter.execution import program
 from rewriter.hook.startup.sitecustomize import EAGER as EAGER_CALLS
@@ -265,18 +263,10 @@ def _report(
     if not following and not diagnosis.findings and dumps:
         following = more_checked(from_here(dumps[0]), diagnosis.suspects)
     diagnosis = replace(diagnosis, next=following)
-    document = diagnose_document(str(folder), diagnosis)
-    if steps:
-        encoded = json_text.encode(as_json(document), indent=1)
-        (folder / DIAGNOSIS).write_text(encoded + "\n", encoding="utf-8")
     if arguments.output is not None and dumps:
         _write_page(arguments, dumps[0])
-    if arguments.json:
-        emit(document)
-    else:
-        _show(diagnosis)
-        message(f"dumps: {from_here(folder)}")
-    return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
+    document = diagnose_document(str(folder), diagnosis)
+    return _diagnosis_text.conclude(arguments, diagnosis, document, folder, kept=bool(steps))
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
@@ -304,8 +294,3 @@ def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
     text = page(report, command=arguments.command_line).encode()
     files.write(Path(arguments.output), text, overwrite=arguments.overwrite)
     message(f"report: {arguments.output} ({len(text) / 1e6:.1f} MB)")
-
-
-def _show(diagnosis: Diagnosis) -> None:
-    first, *rest = _diagnosis_text.page(diagnosis)
-    say([(first, level_style(diagnosis.level))], *rest)

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from rewriter.commands._output import emit, from_here
+from rewriter.core import json_text
+from rewriter.core.documents import Document, as_json
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Diagnosis, Finding, Suspect
+from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.names import listed
 
 _OTHERS = 5  # findings listed after the first one
 _SUSPECTS = 8
 _WRAPPERS = 3  # facts listed for one suspicion that was ruled out
+
+
+def conclude(
+    arguments: argparse.Namespace,
+    diagnosis: Diagnosis,
+    document: Document,
+    folder: Path | None,
+    *,
+    title: str = "diagnosis",
+    also: Sequence[str] = (),
+    kept: bool = True,
+) -> int:
+    """Print a diagnosis, with lines that the command `also` has, or its document; `folder` has the
+    dumps, and keeps the document."""
+    if folder is not None and kept:
+        encoded = json_text.encode(as_json(document), indent=1)
+        (folder / DIAGNOSIS).write_text(encoded + "\n", encoding="utf-8")
+    if arguments.json:
+        emit(document)
+    else:
+        first, *rest = page(diagnosis, title=title)
+        say([(first, level_style(diagnosis.level))], *rest, *also)
+        if folder is not None:
+            message(f"dumps: {from_here(folder)}")
+    return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
 
 
 def page(diagnosis: Diagnosis, *, title: str = "diagnosis") -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.commands import _diagnosis_text, _program
-from rewriter.commands._output import emit, from_here
 from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
@@ -27,20 +26,15 @@ from rewriter.commands._probed_runs import (
 )
 from rewriter.commands._run import open_plain
 from rewriter.commands._selection import check_guard_variable, nothing_recorded
-from rewriter.core import json_text
-from rewriter.core.documents import as_json
-from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
-from rewriter.core.terminal import level_style, message, say
+from rewriter.core.errors import INTERRUPTED, RewriterError
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
 from rewriter.diagnosis.fills import FILLINGS
-from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
 from rewriter.diagnosis.wrapper_text import examine_lifetimes, examine_races
 from rewriter.dump import dataflow
-from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.reading import Dump, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -298,20 +292,8 @@ def _report(
     diagnosis = ruling.rule([*parts, share], order=order, steps=steps)
     folder = None if session is None else session.runs.folder
     document = sanitize_document("" if folder is None else str(folder), diagnosis, coverage)
-    if folder is not None:
-        encoded = json_text.encode(as_json(document), indent=1)
-        (folder / DIAGNOSIS).write_text(encoded + "\n", encoding="utf-8")
-    if arguments.json:
-        emit(document)
-    else:
-        _show(diagnosis, sanitized.coverage_lines(coverage))
-        if folder is not None:
-            message(f"dumps: {from_here(folder)}")
-    return DIFFERS if diagnosis.fails(strict=arguments.strict) else OK
-
-
-def _show(diagnosis: Diagnosis, coverage: Sequence[str]) -> None:
-    first, *rest = _diagnosis_text.page(diagnosis, title="sanitize")
-    say([(first, level_style(diagnosis.level))], *rest)
-    if coverage:
-        say("looked at:", *(f"  {line}" for line in coverage))
+    looked = [f"  {line}" for line in sanitized.coverage_lines(coverage)]
+    also = ["looked at:", *looked] if looked else []
+    return _diagnosis_text.conclude(
+        arguments, diagnosis, document, folder, title="sanitize", also=also
+    )

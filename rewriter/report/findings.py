@@ -204,9 +204,9 @@ def _begins(
 
 def _holding(values: Sequence[ReportedValue], what: NonFinite) -> str:
     parts = [
-        f"{count:,} of {counted(row.numel or 0, 'element', 'elements')} of {row.arg}"
-        for row in measured(values)
-        if (count := row.count(what))
+        f"{words.of_elements(count, row.size)} of {one.in_model or row.arg}"
+        for one in values
+        if (row := one.measured) is not None and (count := row.count(what))
     ]
     more = f" and {len(parts) - _LISTED} more" if len(parts) > _LISTED else ""
     return ", ".join(parts[:_LISTED]) + more

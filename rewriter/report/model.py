@@ -206,7 +206,8 @@ def launch(
             drawn = histogram(dumped.path, row)
         bins, note = (None, drawn) if isinstance(drawn, str) else (drawn, "")
         expr = expressions.get((row.phase, row.arg), "")
-        values.append(ReportedValue(row, expr, bins=bins, note=note))
+        name = dumped.names.called(row.arg)
+        values.append(ReportedValue(row, expr, bins=bins, note=note, in_model=name))
     return ReportedLaunch(
         position=step.position,
         place=dataflow.recorded(dumped, step),

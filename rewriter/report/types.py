@@ -41,7 +41,7 @@ class ReportedValue:
     """A row of a dump, "A" or "B" in a comparison, with what else is known of it.
 
     `expr` is the expression behind its name, empty if there is none. `note` says why there is no
-    histogram of a tensor that has a file.
+    histogram of a tensor that has a file. `in_model` is what the model calls it, if that is known.
     """
 
     row: ValueRow
@@ -49,6 +49,7 @@ class ReportedValue:
     dump: str = ""
     bins: Bins | None = None
     note: str = ""
+    in_model: str = ""
 
     @property
     def tensor(self) -> TensorRow | None:

@@ -12,7 +12,7 @@ import pytest
 from report_dumps import row, step, write_dump
 from rewriter import cli
 from rewriter.dump import names
-from rewriter.dump.names import Names, SourceLine
+from rewriter.dump.names import Input, Names, SourceLine
 from rewriter.dump.reading import open_dump
 from rewriter.report import trends
 from rewriter.report.trends import levels, sparkline
@@ -88,6 +88,16 @@ def test_the_model_s_names_are_used(tmp_path: Path, capsys: pytest.CaptureFixtur
     opening = text[text.index('<p class="verdict') : text.index("</header>")]
     assert "at <code>net.py:9 in forward: y = x.log()</code>" in opening
     assert "f.py:7" not in opening
+
+
+def test_an_input_with_nan_is_called_as_in_the_model(tmp_path: Path) -> None:
+    given = row(None, "inputs", "arg0_1", role="in", nan=7)
+    dump = write_dump(tmp_path / "x.dump", [given, *step(0)])
+    (sha256,) = {run.sha256 for run in open_dump(dump).runs}
+    names.write(dump, {sha256: Names(inputs={"arg0_1": Input("net.weight")})})
+    cli.main(["report", str(dump), "-o", str(tmp_path / "page.html")])
+    said = "NaN is in the inputs of the call: 7 of 256 elements of net.weight."
+    assert said in (tmp_path / "page.html").read_text()
 
 
 def test_two_calls_have_no_trend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,7 +208,9 @@ class _Attribution:
             self._hold_read(launch.index, node, self._bases(node) - known)
             calls[launch.index] = node.name
             taken.add(node.name)
-            self._hold(launch.index, node.name)
+            if not _template(launch) or len(self._writes[launch.index]) == 1:
+                # A template also writes what it leaves to its backward, in an order of its own.
+                self._hold(launch.index, node.name)
             # Of a linear layer with a bias, `_mkl_linear` leaves that to the next kernel.
             is_part = sum(one.expr == "None" for one in launch.args) > node.call.count("None")
             # Which of several nodes it is, the order alone tells.

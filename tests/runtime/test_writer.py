@@ -42,10 +42,7 @@ static File output;
 struct Number : Job {
   Number(int number, double ready) : number(number), ready(ready) {}
   bool is_ready() override { return now() >= ready; }
-  void emit() override {
-    output.text += std::to_string(number) + "\n";
-    delete this;
-  }
+  void emit() override { output.text += std::to_string(number) + "\n"; }
   int number;
   double ready;
 };
@@ -62,7 +59,7 @@ static Writer& writer() {
 extern "C" {
 void test_open(const char* path) { output.file = std::fopen(path, "w"); }
 void test_put(int number, double seconds, bool at_once) {
-  writer().put(new Number(number, now() + seconds), at_once);
+  writer().put(OwnedJob<Job>(new Number(number, now() + seconds)), at_once);
 }
 bool test_is_idle() { return writer().is_idle(); }
 void test_drain() { writer().drain(); }

@@ -11,7 +11,7 @@ struct Session {};
 class Dormant {
  public:
   explicit Dormant(const Wrapper&) {}
-  RunningCall* begin() { return nullptr; }
+  std::unique_ptr<RunningCall> begin() { return nullptr; }
 };
 
 inline void end_session(Session&) {}

@@ -101,7 +101,7 @@ inline void finish_writing(Table& table) noexcept {
 inline void* begin_call(Table& table) noexcept {
   try {
     Wrapper& wrapper = read(table);
-    RunningCall* call = nullptr;
+    std::unique_ptr<RunningCall> call;
     if (wrapper.options.dormant) {
       if (Dormant* dormant = recorder_of<Dormant>(wrapper)) call = dormant->begin();
     } else {
@@ -109,7 +109,7 @@ inline void* begin_call(Table& table) noexcept {
       if (recorder && !recorder->is_worker() && !recorder->is_fork()) call = recorder->begin();
     }
     if (call) call->picks = wrapper.picks;
-    return call;
+    return call.release();  // `end_call` takes it again
   } catch (...) {
     return nullptr;  // out of memory: the model runs on without probes
   }
@@ -121,7 +121,7 @@ inline void end_call(void* call) noexcept {
     // A forked process must neither write nor free what it inherited.
     if (running.recorder.is_fork()) return;
     Session* const session = running.session;
-    running.recorder.end(running);
+    running.recorder.end(std::unique_ptr<RunningCall>(&running));
     if (session) end_session(*session);
   } catch (...) {
     // Out of memory.

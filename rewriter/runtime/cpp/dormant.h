@@ -100,7 +100,7 @@ class Dormant {
   }
 
   // Starts a call; null if it is not recorded.
-  RunningCall* begin() {
+  std::unique_ptr<RunningCall> begin() {
     const int64_t number = number_.fetch_add(1, std::memory_order_relaxed);
     if (path_.empty()) return nullptr;
     const bool is_off = !on_.load(std::memory_order_acquire);
@@ -159,7 +159,7 @@ class Dormant {
     std::vector<Session*> sessions;
   };
 
-  RunningCall* begin_slowly(int64_t number, bool is_due) {
+  std::unique_ptr<RunningCall> begin_slowly(int64_t number, bool is_due) {
     Ended ended;
     const std::lock_guard<std::mutex> guard(mutex_);
     // Another thread may have seen a newer version.
@@ -173,12 +173,12 @@ class Dormant {
       stamp_ = stamp;
       switch_to(stamp != 0, ended);
     }
-    RunningCall* call = nullptr;
+    std::unique_ptr<RunningCall> call;
     if (session_ && session_->control.is_over()) {
       close(ended);
     } else if (session_ && session_->seen++ % session_->control.every == 0) {
       Session& session = *session_;
-      call = session.recorder.start_call(number).release();
+      call = session.recorder.start_call(number);
       call->session = &session;
       ++session.running;
       ++session.recorded;

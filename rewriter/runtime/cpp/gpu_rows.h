@@ -168,7 +168,7 @@ class GpuRows {
   void start() {
     static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
     if (get) get(&context_);
-    gpu_.start(kernel_source(), own_directory(), torch_directory(), cache_directory());
+    gpu_.start(kernel_source(), {own_directory(), torch_directory(), cache_directory()});
   }
 
   // `cache_directory` of rewriter/runtime/cache_directory.py; empty if there is no cache.

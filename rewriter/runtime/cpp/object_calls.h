@@ -110,7 +110,7 @@ inline void take_objects(void* call, char phase, int launch, const Object* value
 
 inline void end_postponed(Recorder& recorder) {
   if (recorder.is_captured_now()) return;
-  for (RunningCall* const call : recorder.take_postponed()) end_call(call);
+  for (auto& call : recorder.take_postponed()) end_call(call.release());
 }
 
 inline void* begin_objects(void* of) noexcept {
@@ -130,7 +130,9 @@ inline void end_objects(void* call) noexcept {
   Recorder& recorder = running.recorder;
   try {
     if (recorder.is_fork()) return;
-    if (recorder.is_captured_now()) return recorder.postpone(running);
+    if (recorder.is_captured_now()) {
+      return recorder.postpone(std::unique_ptr<RunningCall>(&running));
+    }
     end_postponed(recorder);
   } catch (...) {
     // Out of memory.
@@ -143,7 +145,8 @@ inline void* resume_call(void* table) noexcept {
     Wrapper& wrapper = read(*static_cast<Table*>(table));
     if (wrapper.options.dormant) return nullptr;
     Recorder* const recorder = recorder_of<Recorder>(wrapper);
-    return recorder && !recorder->is_worker() && !recorder->is_fork() ? recorder->resume() : nullptr;
+    if (!recorder || recorder->is_worker() || recorder->is_fork()) return nullptr;
+    return recorder->resume().release();
   } catch (...) {
     return nullptr;
   }

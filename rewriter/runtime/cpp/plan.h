@@ -84,7 +84,7 @@ class ReadJob : public EventJob {
   void* stream = nullptr;  // torch's current one
   uint64_t first_row = 0;
   GpuRows* graph = nullptr;  // if the event was captured into a CUDA graph, whose replays measure it
-  bool is_pooled = true;     // whether `release` returns it to the plan
+  bool is_pooled = true;     // whether it goes back to the plan
 
   bool is_ready() override {
     if (!gpu) return true;
@@ -123,22 +123,19 @@ class ReadJob : public EventJob {
   }
 
   // A copy of this event, with what the last replay measured.
-  ReadJob* replayed() const {
-    std::unique_ptr<ReadJob> job = copy();
+  OwnedJob<ReadJob> replayed() const {
+    OwnedJob<ReadJob> job = copy();
     uint64_t count = 0;
     for (std::size_t i = 0; i < on_gpu.size(); ++i) {
       const std::size_t place = on_gpu[i];
       job->is_measured[place] = graph->read_captured(first_row + i, count, job->results[place]);
     }
-    return job.release();
+    return job;
   }
 
-  // Returns the job to the pool of its plan, for the next event.
-  void release() override {
-    if (!is_pooled) {
-      delete this;
-      return;
-    }
+  // The pool is that of its plan, for the next event.
+  bool is_kept() override {
+    if (!is_pooled) return false;
     for (Item& item : event.items) item.reset();
     std::fill(is_measured.begin(), is_measured.end(), 0);
     on_gpu.clear();
@@ -151,6 +148,7 @@ class ReadJob : public EventJob {
     std::shared_ptr<Plan> of = std::move(plan);
     std::lock_guard<std::mutex> guard(of->lock);
     of->free.emplace_back(this);
+    return true;
   }
 
  private:
@@ -171,8 +169,8 @@ class ReadJob : public EventJob {
   }
 
   // A copy that is not of the pool, with the results so far.
-  std::unique_ptr<ReadJob> copy() const {
-    auto job = std::make_unique<ReadJob>(plan);
+  OwnedJob<ReadJob> copy() const {
+    OwnedJob<ReadJob> job(new ReadJob(plan));
     job->is_pooled = false;
     job->event.items = Fixed<Item>(event.items.size());
     for (std::size_t i = 0; i < event.items.size(); ++i) {
@@ -222,14 +220,14 @@ class RecentPlans : public Plans {
  public:
   // Makes the event of the values that a line hands over. Values that cannot be read are left out, with a
   // warning.
-  ReadJob* read(Moment& moment, const Contents& contents, Recorder& recorder) {
+  OwnedJob<ReadJob> read(Moment& moment, const Contents& contents, Recorder& recorder) {
     const Labels& labels = *moment.labels;
     const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
     std::lock_guard<std::mutex> guard(lock_);
     seen_.resize(count);
     look_at(moment, contents, recorder);
     const std::shared_ptr<Plan>& plan = find_plan(contents);
-    std::unique_ptr<ReadJob> job = take(plan, labels, contents);
+    OwnedJob<ReadJob> job = take(plan, labels, contents);
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
       job->bits[i] = contents[place].integer;
@@ -241,7 +239,7 @@ class RecentPlans : public Plans {
         locate_tensor(moment, contents[place], seen_[place], job->event.items[i], recorder);
       }
     }
-    return job.release();
+    return job;
   }
 
  private:
@@ -312,12 +310,12 @@ class RecentPlans : public Plans {
   }
 
   // A job from the pool of the plan, or a new one.
-  std::unique_ptr<ReadJob> take(
+  OwnedJob<ReadJob> take(
       const std::shared_ptr<Plan>& plan, const Labels& labels, const Contents& contents) const {
     {
       std::lock_guard<std::mutex> guard(plan->lock);
       if (!plan->free.empty()) {
-        std::unique_ptr<ReadJob> job = std::move(plan->free.back());
+        OwnedJob<ReadJob> job(plan->free.back().release());
         plan->free.pop_back();
         job->plan = plan;
         return job;
@@ -325,7 +323,7 @@ class RecentPlans : public Plans {
     }
     static const char* const kinds[] = {
         "tensor", "tensor", "tensor", "int", "int", "float", "bool", "other", "other"};
-    auto job = std::make_unique<ReadJob>(plan);
+    OwnedJob<ReadJob> job(new ReadJob(plan));
     job->event.items = Fixed<Item>(plan->places.size());
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];

@@ -50,14 +50,12 @@ class EventJob : public Job {
   void emit() override;
   // Stores what was measured in the event.
   virtual void complete() {}
-  // The job is not used any more.
-  virtual void release() { delete this; }
 };
 
 // Reads and measures values. Implemented in values.h, which only probes that read values include.
 struct Values {
   // Makes an event of all values that can be read; throws if none can.
-  virtual EventJob* read(
+  virtual OwnedJob<EventJob> read(
       Moment& moment, const Contents& contents, RunningCall& call, Recorder& recorder) const = 0;
   // Measures the values of an event that `read` made, or issues it.
   virtual void measure(EventJob& job, bool heads, Recorder& recorder) const = 0;
@@ -73,7 +71,7 @@ struct Values {
   // The number of replays that measured an event of a graph.
   virtual uint64_t replays(const EventJob& captured) const = 0;
   // A copy of the event with what the last replay measured, if there was one.
-  virtual EventJob* replayed(const EventJob& captured) const = 0;
+  virtual OwnedJob<EventJob> replayed(const EventJob& captured) const = 0;
 };
 
 // Acts on memory events, for all memory probes. Implemented in memory/watch.h, which only these

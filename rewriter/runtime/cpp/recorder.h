@@ -46,12 +46,13 @@ class ForkMark {
   volatile char* page_ = nullptr;
 };
 
-// The events of one CUDA graph, in order. `call` is the call that captured it, until it is written. `seen`
-// counts the replays that were reported.
+// The events of one CUDA graph, in order. `call` is the call that captured it, until that is written, and `left`
+// the same once its thread needs it no more. `seen` counts the replays that were reported.
 struct Capture {
   RunningCall* call = nullptr;
+  std::unique_ptr<RunningCall> left;
   int64_t number = 0;
-  std::vector<EventJob*> events;
+  std::vector<OwnedJob<EventJob>> events;
   uint64_t seen = 0;
 };
 
@@ -156,13 +157,13 @@ class Recorder : public Printer, private Output {
   void write(std::string&& text) {
     if (text.empty() || quiet) return;
     if (writer_.is_emitting()) return collect(text);
-    put(new TextJob(*this, nullptr, std::move(text)));
+    put(OwnedJob<Job>(new TextJob(*this, nullptr, std::move(text))));
   }
   void write(const std::string& text) { write(std::string(text)); }
 
   void write_row(RunningCall& call, std::string&& lines) {
     if (writer_.is_emitting()) return add_row(call, lines);
-    put(new TextJob(*this, &call, std::move(lines)));
+    put(OwnedJob<Job>(new TextJob(*this, &call, std::move(lines))));
   }
 
   // Whether a thread waits until all is written.
@@ -216,24 +217,24 @@ class Recorder : public Printer, private Output {
   }
 
   // Starts a call; null if it is not recorded.
-  RunningCall* begin() {
+  std::unique_ptr<RunningCall> begin() {
     const int64_t number = number_++;
     const bool is_wanted = wanted_.contains(number);
     // Of a wrapper in Python, replays since its last recorded call are of calls that are not.
     if (wanted_.are_all() || !options_.of_python) read_replays();
     else if (is_wanted) skip_replays();
-    return is_wanted ? start_call(number).release() : nullptr;
+    return is_wanted ? start_call(number) : nullptr;
   }
 
   // The call of a thread in which none has begun. If calls are left out, its launches are measured only while a
   // CUDA graph is captured, which a wanted call may replay.
-  RunningCall* resume() {
+  std::unique_ptr<RunningCall> resume() {
     const int64_t number = std::max<int64_t>(number_ - 1, 0);
-    if (wanted_.are_all()) return start_call(number).release();
+    if (wanted_.are_all()) return start_call(number);
     if (on_cpu_ || !reader_ || !reader_->is_in_capture()) return nullptr;
     auto call = std::make_unique<RunningCall>(*this, number);
     call->is_wanted = false;
-    return call.release();
+    return call;
   }
 
   // Reports the CUDA graphs that were replayed since the last time; `ended` is a call that is over. With
@@ -301,19 +302,19 @@ class Recorder : public Printer, private Output {
 
   // Ends a call, which is freed once it is written. Prints are written before this returns; the dump may be
   // written later.
-  void end(RunningCall& call) {
-    if (!call.is_wanted) {
-      if (!leave(call)) delete &call;
+  void end(std::unique_ptr<RunningCall> call) {
+    if (!call->is_wanted) {
+      leave(std::move(call));
       return;
     }
-    call.catch_up();
+    call->catch_up();
     if (reader_) reader_->settle();
-    if (memory_) act("memory", [&] { memory_->finish(call); });
+    if (memory_) act("memory", [&] { memory_->finish(*call); });
     // A captured call is written after the first replay of its graph.
-    const bool is_captured = leave(call);
-    if (is_captured && reader_->is_in_capture()) return;
-    read_replays(&call);
-    if (!is_captured) put(call, new EndJob(*this, call));
+    call = leave(std::move(call));
+    if (!call && reader_->is_in_capture()) return;
+    read_replays(call.get());
+    if (call) end_files(std::move(call));
     if (!quiet) finish();
   }
 
@@ -331,11 +332,11 @@ class Recorder : public Printer, private Output {
   // A call of a wrapper in Python ends when its thread begins the next one. If a CUDA graph is captured then, in
   // which nothing may be waited for, it ends later.
   bool is_captured_now() const { return !on_cpu_ && is_capturing(); }
-  void postpone(RunningCall& call) {
+  void postpone(std::unique_ptr<RunningCall> call) {
     std::lock_guard<std::mutex> guard(postponing_);
-    postponed_.push_back(&call);
+    postponed_.push_back(std::move(call));
   }
-  std::vector<RunningCall*> take_postponed() {
+  std::vector<std::unique_ptr<RunningCall>> take_postponed() {
     std::lock_guard<std::mutex> guard(postponing_);
     return std::exchange(postponed_, {});
   }
@@ -347,7 +348,7 @@ class Recorder : public Printer, private Output {
     if (faulty_) return;
     check_inputs(call, event, given ? *given : contents);
     const auto unexpected = event.unexpected;
-    EventJob* job = nullptr;
+    OwnedJob<EventJob> job;
     Moment& plain = moments_[moments_.size() - 1];
     Moment& moment = lists ? listed(plain, *lists) : plain;
     if (options_.reads_inputs && !readers_.empty()) {
@@ -363,7 +364,7 @@ class Recorder : public Printer, private Output {
     }
     if (job) {
       job->event.unexpected = unexpected;
-      put(call, job);
+      put(call, std::move(job));
       if (has_finding_) end_program(call);
     }
     for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
@@ -389,8 +390,8 @@ class Recorder : public Printer, private Output {
       act(event, [&] { probes[i]->stop(event, call, *this); });
     }
     const bool is_mark = before && marks_alone_;
-    EventJob* job = is_mark ? nullptr : report(call, event, moment, contents);
-    if (job) put(call, job);
+    OwnedJob<EventJob> job = is_mark ? nullptr : report(call, event, moment, contents);
+    if (job) put(call, std::move(job));
     if (has_finding_) end_program(call);
     if (!before || !event.error.empty()) return;
     for (Probe* probe : probes) {
@@ -449,7 +450,6 @@ class Recorder : public Printer, private Output {
     void emit() override {
       if (call_) recorder_.add_row(*call_, text_);
       else recorder_.collect(text_);
-      delete this;
     }
 
    private:
@@ -460,7 +460,11 @@ class Recorder : public Printer, private Output {
 
   void begin_files(RunningCall& call) {
     if (!call.is_behind) act("dump", [&] { call.directory->begin(); });
-    else writer_.put_behind(new BeginJob(*this, call));
+    else writer_.put_behind(OwnedJob<Job>(new BeginJob(*this, call)));
+  }
+  void end_files(std::unique_ptr<RunningCall> call) {
+    const RunningCall& of = *call;
+    put(of, OwnedJob<Job>(new EndJob(*this, std::move(call))));
   }
 
   // Comes before all other jobs of its call.
@@ -468,7 +472,6 @@ class Recorder : public Printer, private Output {
     BeginJob(Recorder& recorder, RunningCall& call) : recorder_(recorder), call_(call) {}
     void emit() override {
       recorder_.act("dump", [&] { call_.directory->begin(); });
-      delete this;
     }
 
    private:
@@ -477,18 +480,18 @@ class Recorder : public Printer, private Output {
   };
 
   struct EndJob : Job {
-    EndJob(Recorder& recorder, RunningCall& call) : recorder_(recorder), call_(call) {}
+    EndJob(Recorder& recorder, std::unique_ptr<RunningCall> call)
+        : recorder_(recorder), call_(std::move(call)) {}
     void emit() override {
       recorder_.flush();
-      std::unique_ptr<CallDirectory> directory = std::move(call_.directory);
-      delete &call_;  // waits until its tensors are in files
+      std::unique_ptr<CallDirectory> directory = std::move(call_->directory);
+      call_.reset();  // waits until its tensors are in files
       if (directory) recorder_.act("dump", [&] { recorder_.dump_->finish(std::move(directory)); });
-      delete this;
     }
 
    private:
     Recorder& recorder_;
-    RunningCall& call_;
+    std::unique_ptr<RunningCall> call_;
   };
 
   void warn_of_full_dump() {
@@ -519,10 +522,10 @@ class Recorder : public Printer, private Output {
     moment.row = event_rows(event, nullptr);
   }
 
-  void put(Job* job) { writer_.put(job, prompt); }
-  void put(const RunningCall& call, Job* job) {
-    if (call.is_behind) writer_.put_behind(job);
-    else put(job);
+  void put(OwnedJob<Job> job) { writer_.put(std::move(job), prompt); }
+  void put(const RunningCall& call, OwnedJob<Job> job) {
+    if (call.is_behind) writer_.put_behind(std::move(job));
+    else put(std::move(job));
   }
 
   // While a job is emitted.
@@ -551,7 +554,7 @@ class Recorder : public Printer, private Output {
   }
 
   // An event with its values, measured or being measured; null if it has none.
-  EventJob* report(RunningCall& call, Event& event, Moment& moment, Contents& contents) {
+  OwnedJob<EventJob> report(RunningCall& call, Event& event, Moment& moment, Contents& contents) {
     // Print the name first: everything after this may crash.
     const Probes& probes = *moment.probes;
     const Values* reader = nullptr;
@@ -560,12 +563,12 @@ class Recorder : public Printer, private Output {
       else act(event, [&] { probe->at(event, call, *this); });
     }
     if (!reader && !call.directory && !observes_) return nullptr;
-    EventJob* job = nullptr;
+    OwnedJob<EventJob> job;
     if (reader) {
       act(event, [&] { job = reader->read(moment, contents, call, *this); });
     }
-    const bool has_values = job;  // what the reader made; others are not for it
-    if (!job) job = new EventJob;
+    const bool has_values = job != nullptr;  // what the reader made; others are not for it
+    if (!job) job.reset(new EventJob);
     adopt(*job, call, event, moment);
     job->has_values = has_values;
     if (!reader) return job;
@@ -576,7 +579,7 @@ class Recorder : public Printer, private Output {
     }
     if (!job->event.error.empty()) {
       event.error = job->event.error;
-      job->release();
+      job.reset();
       stop(event, call);
       return nullptr;
     }
@@ -591,7 +594,7 @@ class Recorder : public Printer, private Output {
     }
     if (!job->event.captured) return job;
     if (fingerprints) decline("hash", job->event);
-    keep(call, *job);
+    keep(call, std::move(job));
     return nullptr;
   }
 
@@ -609,11 +612,11 @@ class Recorder : public Printer, private Output {
     event.phase = moment.phase;
     event.line = &moment.line;
     act(event, [&] {
-      EventJob* const job = reader_->read(moment, contents, call, *this);
+      OwnedJob<EventJob> job = reader_->read(moment, contents, call, *this);
       adopt(*job, call, event, moment);
-      if (!job->event.captured) return job->release();
+      if (!job->event.captured) return;
       reader_->measure(*job, false, *this);
-      keep(call, *job);
+      keep(call, std::move(job));
     });
   }
 
@@ -642,23 +645,23 @@ class Recorder : public Printer, private Output {
   }
 
   // Keeps an event of a CUDA graph capture: replays measure its values, and it is reported then.
-  void keep(RunningCall& call, EventJob& job) {
+  void keep(RunningCall& call, OwnedJob<EventJob> job) {
     std::lock_guard<std::mutex> guard(capturing_);
     if (!call.capture) {
-      captures_.emplace_back(new Capture);
+      captures_.push_back(std::make_unique<Capture>());
       call.capture = captures_.back().get();
       call.capture->call = &call;
       call.capture->number = call.number;
       has_captures_.store(true, std::memory_order_release);
     }
-    call.capture->events.push_back(&job);
+    call.capture->events.push_back(std::move(job));
   }
 
   // How many replays measured the events of a graph. If the device failed, the last one did not come to an end,
   // but rows of earlier ones can be read.
   uint64_t replays_of(const Capture& capture, bool is_over) const {
     uint64_t most = 0, least = UINT64_MAX;
-    for (EventJob* captured : capture.events) {
+    for (const auto& captured : capture.events) {
       const uint64_t replays = reader_->replays(*captured);
       most = std::max(most, replays);
       if (replays) least = std::min(least, replays);
@@ -668,7 +671,7 @@ class Recorder : public Printer, private Output {
 
   // Whether a call has run a launch of a graph itself, and so not replayed it.
   bool has_run(const RunningCall& call, const Capture& capture) const {
-    for (const EventJob* captured : capture.events) {
+    for (const auto& captured : capture.events) {
       const ProbedLaunch* const launch = captured->event.launch;
       if (!launch) continue;
       const std::size_t place = static_cast<std::size_t>(places_[std::size_t(launch->row->launch)]);
@@ -691,31 +694,33 @@ class Recorder : public Printer, private Output {
     capture.seen = replays;
     RunningCall* call = std::exchange(capture.call, nullptr);
     // A call in Python ends when its thread begins the next one: until then that thread has it.
-    bool is_running = call && !call->is_over;
+    std::unique_ptr<RunningCall> left = std::move(capture.left);
     if (call && !call->is_wanted) {
       call->capture = nullptr;
-      if (!std::exchange(is_running, false)) delete call;
+      left.reset();
       call = nullptr;
     }
     const bool is_replayer = !call && ended && !has_run(*ended, capture);
     if (!call && !is_replayer && !wanted_.are_all() && options_.of_python) return;  // of a call that is left out
-    if (!call) call = is_replayer ? ended : start_call(capture.number).release();
+    if (!call && !is_replayer) left = start_call(capture.number);
+    if (left) call = left.get();
+    else if (!call) call = ended;
     if (!is_replayer) call->capture = nullptr;
-    for (const EventJob* captured : capture.events) {
-      EventJob* const job = reader_->replayed(*captured);
+    for (const auto& captured : capture.events) {
+      OwnedJob<EventJob> job = reader_->replayed(*captured);
       adopt(*job, *call, captured->event, *captured->moment);
       job->event.call = call->number;
       job->event.captured = true;
-      put(job);
+      put(std::move(job));
     }
-    if (!is_replayer && !is_running) put(new EndJob(*this, *call));
+    if (left) put(OwnedJob<Job>(new EndJob(*this, std::move(left))));
   }
 
-  // The thread of a call needs it no more. Returns whether it is captured, and freed after the first replay.
-  bool leave(RunningCall& call) {
+  // The thread of a call needs it no more. Null if it is captured: it is written after the first replay.
+  std::unique_ptr<RunningCall> leave(std::unique_ptr<RunningCall> call) {
     std::lock_guard<std::mutex> guard(capturing_);
-    call.is_over = true;
-    return call.capture;
+    if (call->capture) call->capture->left = std::move(call);
+    return call;
   }
 
   // Called when the program ends, or the library of the wrapper is unloaded.
@@ -774,7 +779,8 @@ class Recorder : public Printer, private Output {
         " (--stop)\n";
     if (!finding_run_.empty()) write_stopped(finding_run_, row ? row->launch : -1, kernel, finding_name_);
     call.catch_up();
-    put(new EndJob(*this, call));
+    // The process ends: its thread frees it no more.
+    put(OwnedJob<Job>(new EndJob(*this, std::unique_ptr<RunningCall>(&call))));
     drain();
     end_process(text);
   }
@@ -857,7 +863,7 @@ class Recorder : public Printer, private Output {
   Fixed<ProbedLaunch> launches_;
   Fixed<Moment> moments_;  // two for each launch, and one for the inputs
   std::mutex postponing_;
-  std::vector<RunningCall*> postponed_;
+  std::vector<std::unique_ptr<RunningCall>> postponed_;
   std::mutex listing_;
   std::map<std::pair<const Moment*, std::string>, std::unique_ptr<Listed>> listed_;
   const Probes none_;
@@ -896,7 +902,6 @@ inline void EventJob::emit() {
   Recorder& recorder = call->recorder;
   recorder.act(event, [&] { complete(); });
   recorder.emit(*this);
-  release();
 }
 
 inline void RunningCall::write_row(std::string&& lines) {

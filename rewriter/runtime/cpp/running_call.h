@@ -72,7 +72,6 @@ struct RunningCall {
   int64_t started = clock_ns();
   bool named = false;  // whether a name was printed
   bool is_behind = false;  // whether another thread writes it
-  bool is_over = false;  // whether its thread needs it no more
   Session* session = nullptr;  // set if probes are dormant
   Capture* capture = nullptr;  // set if it is captured into a CUDA graph
   bool is_wanted = true;  // otherwise only what is captured in it is measured: another call may replay that

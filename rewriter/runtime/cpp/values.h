@@ -57,7 +57,7 @@ inline std::string element_text(const char* from, int32_t dtype) {
 
 class Reading : public Values {
  public:
-  EventJob* read(
+  OwnedJob<EventJob> read(
       Moment& moment, const Contents& contents, RunningCall&, Recorder& recorder) const override {
     if (moment.labels->size() != contents.size()) {
       recorder.warn(
@@ -71,7 +71,7 @@ class Reading : public Values {
       plans = moment.plans.load(std::memory_order_relaxed);
       if (!plans) moment.plans.store(plans = new RecentPlans, std::memory_order_release);
     }
-    ReadJob* job = static_cast<RecentPlans*>(plans)->read(moment, contents, recorder);
+    OwnedJob<ReadJob> job = static_cast<RecentPlans*>(plans)->read(moment, contents, recorder);
     const int gpu = job->plan->gpu;
     job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
     job->event.captured = job->has_stream && has_device() && is_captured(job->stream);
@@ -127,6 +127,7 @@ class Reading : public Values {
 
   bool wait_for_replays() const override {
     static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
+    const Relaxed relaxed;
     return !wait || !has_device() || !wait();
   }
 
@@ -134,7 +135,7 @@ class Reading : public Values {
     return static_cast<const ReadJob&>(captured).replays();
   }
 
-  EventJob* replayed(const EventJob& captured) const override {
+  OwnedJob<EventJob> replayed(const EventJob& captured) const override {
     return static_cast<const ReadJob&>(captured).replayed();
   }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "relaxed.h"
+
 namespace {
 namespace inductor_rewriter {
 
@@ -39,6 +41,7 @@ class DeviceCopies {
   char* allocate(std::size_t size) const {
     void* made = nullptr;
     constexpr unsigned portable = 1;
+    const Relaxed relaxed;
     return available() && !allocate_(&made, size, portable) ? static_cast<char*>(made) : nullptr;
   }
   void release(char* memory) const { free_(memory); }
@@ -73,6 +76,7 @@ class DeviceCopies {
       if (int error = use_(mark.context)) return error;
       current = mark.context;
     }
+    const Relaxed relaxed;
     int error = wait_(mark.event);
     std::lock_guard<std::mutex> guard(lock_);
     free_events_[mark.context].push_back(mark.event);

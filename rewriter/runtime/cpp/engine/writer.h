@@ -9,23 +9,38 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace {
 namespace inductor_rewriter {
 
-// Something to be written when it is known. Neither function throws.
+class Job;
+// Ends the ownership of a job, which may go back to a pool.
+struct Retire {
+  void operator()(Job* job) const;
+};
+template <class T>
+using OwnedJob = std::unique_ptr<T, Retire>;
+
+// Something to be written when it is known. No function throws.
 class Job {
  public:
   virtual ~Job() = default;
   // Whether `emit` can be called. It is asked again and again, so it has to be cheap.
   virtual bool is_ready() { return true; }
-  // Writes it, or collects it for `Output::flush`. The queue does not touch the job afterwards: it may
-  // free itself here, or go back to a pool.
+  // Writes it, or collects it for `Output::flush`.
   virtual void emit() = 0;
+  // Whether a pool has taken the job, which is not used any more.
+  virtual bool is_kept() { return false; }
 
-  Job* next = nullptr;  // in the queue
+  OwnedJob<Job> next;  // in the queue
 };
+
+inline void Retire::operator()(Job* job) const {
+  if (!job->is_kept()) delete job;
+}
 
 // The output that jobs write to.
 class Output {
@@ -70,25 +85,25 @@ class Writer {
   bool is_idle() const { return !queued_.load(std::memory_order_acquire); }
 
   // Takes a job. `at_once`: returns when it has been emitted.
-  void put(Job* job, bool at_once = false) {
+  void put(OwnedJob<Job> job, bool at_once = false) {
     if (is_idle() && (at_once || job->is_ready() || !start())) {
       Locked guard(emitting_);
       emitter_ = pthread_self();
       is_emitting_ = true;
       wait_for(*job, 4096);
-      job->emit();
+      emit(std::move(job));
       output_.flush();
       is_emitting_ = false;
       return;
     }
-    add(job);
+    add(std::move(job));
     if (at_once) drain();
   }
 
   // Takes a job that is slow to write: the thread emits it, unless no thread can be started.
-  void put_behind(Job* job) {
-    if (start()) add(job);
-    else put(job);
+  void put_behind(OwnedJob<Job> job) {
+    if (start()) add(std::move(job));
+    else put(std::move(job));
   }
 
   // Waits until all jobs have been emitted and flushed.
@@ -124,14 +139,17 @@ class Writer {
   }
 
  private:
-  void add(Job* job) {
+  // The job is gone when this returns, before its output is flushed.
+  static void emit(OwnedJob<Job> job) { job->emit(); }
+
+  void add(OwnedJob<Job> job) {
     while (queued_.load(std::memory_order_relaxed) >= most) pause(50);
-    job->next = nullptr;
     bool wake = false;
     {
       Locked guard(queue_);
-      (last_ ? last_->next : first_) = job;
-      last_ = job;
+      Job* const last = job.get();
+      (last_ ? last_->next : first_) = std::move(job);
+      last_ = last;
       ++queued_;
       wake = asleep_;
     }
@@ -171,7 +189,7 @@ class Writer {
 
   void work() {
     std::size_t unflushed = 0;
-    while (Job* job = take()) {
+    while (OwnedJob<Job> job = take()) {
       Locked guard(emitting_);
       emitter_ = pthread_self();
       is_emitting_ = true;
@@ -180,7 +198,7 @@ class Writer {
         unflushed = 0;
       }
       wait_for(*job, 0);
-      job->emit();
+      emit(std::move(job));
       // Flushed before it counts as done: `drain` waits for that.
       if (++unflushed >= 256 || queued_.load(std::memory_order_acquire) == 1) {
         output_.flush();
@@ -192,7 +210,7 @@ class Writer {
   }
 
   // Waits for the next job. Null if the thread has to end.
-  Job* take() {
+  OwnedJob<Job> take() {
     for (int idle = 0;; ++idle) {
       {
         Locked guard(queue_);
@@ -202,8 +220,9 @@ class Writer {
           asleep_ = false;
           idle = 0;
         }
-        if (Job* job = first_) {
-          first_ = job->next;
+        if (first_) {
+          OwnedJob<Job> job = std::move(first_);
+          first_ = std::move(job->next);
           if (!first_) last_ = nullptr;
           return job;
         }
@@ -217,7 +236,8 @@ class Writer {
   pthread_mutex_t queue_ = PTHREAD_MUTEX_INITIALIZER, emitting_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t ending_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t came_ = PTHREAD_COND_INITIALIZER;
-  Job *first_ = nullptr, *last_ = nullptr;
+  OwnedJob<Job> first_;
+  Job* last_ = nullptr;
   std::atomic<std::size_t> queued_{0};  // jobs that were not emitted yet
   std::atomic<pthread_t> emitter_{};
   std::atomic<bool> is_emitting_{false};
@@ -237,25 +257,42 @@ class Writers {
     writers().push_back(&writer);
   }
 
-  // The caller stops and destroys the writer.
+  // The caller stops and destroys the writer. Waits while the process stops it.
   static void remove(Writer& writer) {
     Locked guard(mutex());
     auto& all = writers();
     all.erase(std::remove(all.begin(), all.end(), &writer), all.end());
+    while (stopped() == &writer) pthread_cond_wait(&came(), &mutex());
   }
 
   Writers() = default;
   Writers(const Writers&) = delete;
   Writers& operator=(const Writers&) = delete;
+  // Each is stopped without the lock: its thread may remove another one.
   ~Writers() {
-    Locked guard(mutex());
-    for (Writer* writer : writers()) {
+    while (Writer* const writer = next()) {
       writer->close();
       writer->stop();
     }
   }
 
  private:
+  static Writer* next() {
+    Locked guard(mutex());
+    auto& all = writers();
+    stopped() = all.empty() ? nullptr : all.front();
+    if (stopped()) all.erase(all.begin());
+    pthread_cond_broadcast(&came());
+    return stopped();
+  }
+  static Writer*& stopped() {
+    static Writer* one = nullptr;
+    return one;
+  }
+  static pthread_cond_t& came() {
+    static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    return condition;
+  }
   static pthread_mutex_t& mutex() {
     static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
     return adding;

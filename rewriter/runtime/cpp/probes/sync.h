@@ -9,6 +9,7 @@
 
 #include "../device.h"
 #include "../engine/graph_marks.h"
+#include "../engine/relaxed.h"
 #include "../recorder.h"
 #include "../values.h"
 
@@ -24,6 +25,7 @@ class MarkingDevice : public GraphMarks::Device {
     static const auto address =
         find_driver<int (*)(uint64_t*, void*, unsigned)>("cuMemHostGetDevicePointer_v2");
     uint64_t there = 0;
+    const Relaxed relaxed;
     return enroll && address && !enroll(memory, bytes, mapped_portable) &&
         !address(&there, memory, 0) && there == reinterpret_cast<uint64_t>(memory);
   }

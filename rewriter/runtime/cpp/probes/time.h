@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "../device.h"
+#include "../engine/relaxed.h"
 #include "../recorder.h"
 
 namespace {
@@ -74,6 +75,7 @@ class Time : public Probe {
     static const auto between =
         find_driver<int (*)(float*, void*, void*)>("cuEventElapsedTime");
     float start = 0, duration = 0;
+    const Relaxed relaxed;
     if (!wait || !between || wait(stopped)) return;
     if (between(&start, clocks.zero.get(), mark) || between(&duration, mark, stopped)) return;
     double from = clocks.zero_us + double(start) * 1000;

@@ -41,10 +41,11 @@ class Fault:
 _Way = tuple[Source, int, Change]
 
 
-def corpus(sources: Iterable[Source], count: int, seed: int) -> list[Fault]:
-    """Draw `count` faults, spread over kinds, forms and models as evenly as launches allow."""
-    sources = list(sources)
-    return _drawn(KINDS, sources, count, seed)
+def corpus(sources: Iterable[Source], count: int, seed: int, *, first: int = 0) -> list[Fault]:
+    """Draw `count` faults, spread over kinds, forms and models as evenly as launches allow. `first`
+    is the kind that begins."""
+    first %= len(KINDS)
+    return _drawn((*KINDS[first:], *KINDS[:first]), list(sources), count, seed)
 
 
 def controls(sources: Iterable[Source], count: int, seed: int) -> list[Fault]:

@@ -13,8 +13,10 @@ from benchmarks.faults.oracle import RETURNED, Changed
 
 # Outcomes: of a fault that changes a value; of one that does not; of a harmless change.
 FIRST, AMONG, MISSED = "first", "among the first three", "missed"
+UNCHECKED = "unchecked, and said so"
 SAME, ROUNDING, BROKEN = "changes nothing", "rounding or scratch alone", "does not compile"
 CLEAN, ALARM = "clean", "false alarm"
+_EFFECTIVE = (FIRST, AMONG, MISSED, UNCHECKED)
 
 
 def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str:
@@ -31,7 +33,10 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
     culprits = set(fault.change.culprits)
     if culprits & set(answer.named[:1]) or _names_what_is_missing(fault, answer):
         return FIRST
-    return AMONG if culprits & set(answer.named[:3]) else MISSED
+    if culprits & set(answer.named[:3]):
+        return AMONG
+    is_said = any(str(x) in answer.suspects for x in culprits)
+    return UNCHECKED if is_said and not answer.says_something else MISSED
 
 
 def _is_scratch(fault: Fault, one: Changed) -> bool:
@@ -82,7 +87,7 @@ def row(
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The table of outcomes by kind and form, and the summary."""
-    faults = [x for x in rows if x["outcome"] in (FIRST, AMONG, MISSED)]
+    faults = [x for x in rows if x["outcome"] in _EFFECTIVE]
     forms = [x for x in ("python", "cpp_wrapper", "aoti") if any(y["form"] == x for y in faults)]
     head = [
         "kind",
@@ -102,17 +107,20 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def _cell(rows: Iterable[dict[str, Any]]) -> str:
     counts = Counter(x["outcome"] for x in rows)
-    return f"{counts[FIRST]} / {counts[AMONG]} / {counts[MISSED]}" if counts else ""
+    missed = counts[MISSED] + counts[UNCHECKED]
+    return f"{counts[FIRST]} / {counts[AMONG]} / {missed}" if counts else ""
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
     counts = Counter(x["outcome"] for x in rows)
-    effective = [x for x in rows if x["outcome"] in (FIRST, AMONG, MISSED)]
+    effective = [x for x in rows if x["outcome"] in _EFFECTIVE]
     known = [x for x in effective if x["provenance"]]
     controls = counts[CLEAN] + counts[ALARM]
     return (
         f"{len(effective)} faults change a value beyond rounding: {_share(effective)} named first; "
         f"{_share(known)} of those in launches that are checked when they are right\n"
+        f"not named: {counts[UNCHECKED]} in launches that the answer calls unchecked, "
+        f"{counts[MISSED]} others\n"
         f"counted apart: {counts[SAME]} change nothing, {counts[ROUNDING]} only rounding or "
         f"what nothing reads, {counts[BROKEN]} do not compile\n"
         f"false alarms: {counts[ALARM]} in {controls} clean controls\n"

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,44 +35,33 @@ _QUOTED = 2  # marked lines: a header alone has two
 class Restored:
     """The result of a restore, as names in the cache.
 
-    `restored` are plain again; `stripped` had been edited, and keep the edits; `left` had been
-    edited and were not changed. `products` counts the builds of instrumented C++ that were removed,
-    `graphs` the compiled graphs with the text of an instrumented wrapper.
+    `restored` are plain again; `left` had been edited and were not changed. `products` counts the
+    builds of instrumented C++ that were removed, `graphs` the compiled graphs with the text of an
+    instrumented wrapper.
     """
 
     restored: tuple[str, ...] = ()
-    stripped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     products: int = 0
     graphs: int = 0
 
 
-def restore(cache: Cache, slots: Iterable[Slot], *, overwrite: bool = False) -> Restored:
-    """Make wrappers of a cache plain again; edited ones only with `overwrite`. Raises
-    `RewriterError` if a file cannot be written."""
-    restored: list[str] = []
-    stripped: list[str] = []
-    left: list[str] = []
-    for slot in slots:
-        if slot.state == "edited" and not overwrite:
-            left.append(slot.name)
-        elif slot.state != "plain":
-            with _reported(slot.path):
-                _restore(slot)
-            edited = slot.state == "edited" and slot.backup != "original"
-            (stripped if edited else restored).append(slot.name)
-    done = {*restored, *stripped}
-    keep = {x.wrapper.probes.sha256 for x in cache.slots if x.wrapper.probes and x.name not in done}
+def restore(cache: Cache) -> Restored:
+    """Make the wrappers of a cache plain again, less edited ones. Raises `RewriterError` if a file
+    cannot be written."""
+    done = [slot for slot in cache.slots if slot.state == "instrumented"]
+    for slot in done:
+        with _reported(slot.path):
+            _restore(slot)
     with _left_behind():
         for path in (*cache.temporary, *cache.directory.glob(_JOURNALS)):
             if _is_in(path, cache.directory):
-                _remove_dead(path)
+                _remove(path, [path])
         return Restored(
-            tuple(restored),
-            tuple(stripped),
-            tuple(left),
-            _remove_products(cache.directory, keep),
-            _remove_graphs(cache.directory, keep),
+            tuple(slot.name for slot in done),
+            tuple(slot.name for slot in cache.slots if slot.state == "edited"),
+            _remove_products(cache.directory),
+            _remove_graphs(cache.directory),
         )
 
 
@@ -97,39 +86,33 @@ def _restore(slot: Slot) -> None:
         raise
 
 
-def _remove_dead(path: Path) -> None:
-    """Remove a file, unless a process holds a lock on it."""
-    with _free(path) as is_free:
-        if is_free:
-            path.unlink(missing_ok=True)
+def _remove(lock: Path, paths: Iterable[Path]) -> bool:
+    """Remove files and folders, unless a process holds the lock. Returns whether they are."""
+    with _free(lock) as is_free:
+        for path in paths if is_free else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        return is_free
 
 
-def built(directory: Path, keep: Container[str] = ()) -> list[Path]:
-    """The sources that Inductor built from instrumented C++, except those of the originals in
-    `keep`, which are hashes. They are named by their text: only instrumented wrappers use them."""
-    return [
-        source
-        for source in sorted(directory.glob("[!.][!.]/*.cpp"))
-        if _is_in(source, directory) and _has_probes(source, keep)
-    ]
+def built(directory: Path) -> list[Path]:
+    """The sources that Inductor built from instrumented C++. They are named by their text: only
+    instrumented wrappers use them."""
+    found = sorted(directory.glob("[!.][!.]/*.cpp"))
+    return [source for source in found if _is_in(source, directory) and _has_probes(source)]
 
 
-def _remove_products(directory: Path, keep: Container[str]) -> int:
+def _remove_products(directory: Path) -> int:
     """Remove what was built from instrumented C++, except builds in progress."""
     count = 0
-    for source in built(directory, keep):
+    for source in built(directory):
         lock = directory / _LOCKS / f"{source.name.partition('.')[0]}.lock"
+        # The source last: while it exists, the next command finds the unfinished removal.
+        rest = [path for path in source.parent.iterdir() if _is_built(path, source)]
         locks_of = [lock] if _is_in(lock, directory) else []
-        with _free(lock) as is_free:
-            if is_free:
-                # The source last: while it exists, the next command finds the unfinished removal.
-                rest = [path for path in source.parent.iterdir() if _is_built(path, source)]
-                for path in [*rest, *locks_of, source]:
-                    if path.is_dir() and not path.is_symlink():
-                        shutil.rmtree(path)
-                    else:
-                        path.unlink(missing_ok=True)
-                count += 1
+        count += _remove(lock, [*rest, *locks_of, source])
     return count
 
 
@@ -141,13 +124,11 @@ def _is_built(path: Path, source: Path) -> bool:
     return path.name.endswith(_BUILT if is_file(path) else _BUILDING)
 
 
-def _has_probes(path: Path, keep: Container[str]) -> bool:
+def _has_probes(path: Path) -> bool:
     """Whether a file has the lines of our probes, and not only a header that somebody quotes."""
     data = path.read_bytes()
     header = markers.find_header(data)
-    if header is None or header.sha256 in keep:
-        return False
-    return len(markers.marked_lines(data, header.tag)) > _QUOTED
+    return header is not None and len(markers.marked_lines(data, header.tag)) > _QUOTED
 
 
 def _is_in(path: Path, cache: Path) -> bool:
@@ -155,14 +136,14 @@ def _is_in(path: Path, cache: Path) -> bool:
     return is_file(path) and (path.parent == cache or not path.parent.is_symlink())
 
 
-def _remove_graphs(directory: Path, keep: Container[str]) -> int:
+def _remove_graphs(directory: Path) -> int:
     """Remove compiled graphs with the text of an instrumented wrapper: a program that compiled
     while its wrapper was instrumented stored that. It compiles once more without them."""
     count = 0
     for folder in (directory / name for name in _GRAPHS):
         for parent, _, names in os.walk(folder) if not folder.is_symlink() else ():
             for path in (Path(parent, name) for name in sorted(names)):
-                if is_file(path) and _has_probes(path, keep):
+                if is_file(path) and _has_probes(path):
                     path.unlink(missing_ok=True)
                     count += 1
     return count

@@ -51,11 +51,6 @@ class Slot:
         return short(self.path)
 
     @property
-    def directory(self) -> Path:
-        """The cache that it is in."""
-        return self.path.parents[1]
-
-    @property
     def probes(self) -> tuple[str, ...]:
         """The probes in it."""
         return self.wrapper.probes.probes if self.wrapper.probes else ()
@@ -104,12 +99,6 @@ def _scan(directory: Path) -> Cache:
     partial = sorted(directory.glob(f"{_FOLDERS}/.*{TEMPORARY}"))
     temporary = (path for path in partial if not path.parent.is_symlink())
     return Cache(directory, tuple(slots), kernels, tuple(foreign), tuple(temporary))
-
-
-def read(path: Path) -> Slot | None:
-    """The wrapper at a path, if there is one. Raises `RewriterError` if it cannot be read."""
-    data = _read(path)
-    return None if data is None else _slot(path, data)
 
 
 def _slot(path: Path, data: bytes) -> Slot | None:

@@ -18,32 +18,13 @@ from rewriter.dump.names import NO_NAMES, Names
 _FEW = 3  # kernels and source nodes in a line of a table
 
 
-def show_used(
-    chosen: Chosen,
-    parts: Mapping[str, Names],
-    used: Mapping[Path, int],
-    gone: Sequence[Path],
-    titles: Mapping[Path, str],
-) -> None:
-    """List the wrappers that a program used, with their pieces of the model, if known."""
-    head, *rows = _table(chosen, parts)
-    if titles:
-        head.append("piece of the model")
-        rows = [[*row, titles.get(x.path, "")] for row, x in zip(rows, chosen.slots, strict=True)]
-    if rows:
-        say(*table([head, *rows]))
-    for name, reason in chosen.broken:
-        message(f"warning: {name} cannot be read: {reason}")
-    for directory, number in used.items():
-        message(f"{counted(number, 'wrapper')} used in {directory}")
-    for directory in gone:
-        message(f"the program used a cache that is gone by now: {directory}")
-
-
 def show_listing(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> None:
-    rows = _table(chosen, parts)
-    if rows[1:]:
-        say(*table(rows))
+    head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
+    head += ["model"] if parts else []
+    head += ["trained with"] if any(part.partner for part in parts.values()) else []
+    rows = (_row(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots)
+    if chosen.slots:
+        say(*table([head, *(row[: len(head)] for row in rows)]))
     for name, reason in chosen.broken:
         message(f"warning: {name} cannot be read: {reason}")
     for name in cache.foreign:
@@ -54,15 +35,6 @@ def show_listing(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> No
         + (f", {others} not asked for" if others else "")
         + (f", {counted(cache.kernels, 'file')} of kernels" if cache.kernels else "")
     )
-
-
-def _table(chosen: Chosen, parts: Mapping[str, Names]) -> list[list[str]]:
-    """The table of wrappers, with its header."""
-    head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
-    head += ["model"] if parts else []
-    head += ["trained with"] if any(part.partner for part in parts.values()) else []
-    rows = (_row(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots)
-    return [head, *(row[: len(head)] for row in rows)]
 
 
 def _row(slot: Slot, part: Names) -> list[str]:
@@ -100,8 +72,6 @@ def show_status(cache: Cache, products: int) -> None:
 
 def show_restored(done: Restored) -> None:
     text = f"restored {counted(len(done.restored), 'wrapper')}"
-    if done.stripped:
-        text += f", took the probes out of {len(done.stripped)} that keep other edits"
     if done.products:
         text += f", removed {counted(done.products, 'build')} of instrumented C++"
     if done.graphs:
@@ -112,8 +82,8 @@ def show_restored(done: Restored) -> None:
 def edited(left: Sequence[str]) -> str:
     """The message about wrappers that were edited, and so not restored."""
     return (
-        f"edited since the probes went in, and left as it is: {listed(left)}; --overwrite gives "
-        "the original back, and loses the edits"
+        f"edited since the probes went in, and left as it is: {listed(left)}; `rewriter strip "
+        "--in-place FILE` takes the probes out, and keeps the edits"
     )
 
 

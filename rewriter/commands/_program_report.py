@@ -57,7 +57,6 @@ class ProgramRun:
     def following(self) -> tuple[str, ...]:
         """For each verdict, the command that finds out more; empty if there is none."""
         again, selection = template(self.request), self.request.selection
-        assert selection is not None
         return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
 
 
@@ -74,8 +73,7 @@ def analyse(request: Request, run: HookedRun) -> ProgramRun:
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
         found = nonfinite.search(run.dump, values=True)
-        timed = request.selection is not None and "time" in request.selection.probes
-        times = timing.table(run.dump) if timed else ()
+        times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
         run = _without(found.skipped, run)
         note = skipped_note(found.skipped)

@@ -16,25 +16,20 @@ def add(parser: Parser) -> None:
     for name, (summary, fill) in _ACTIONS.items():
         add_command(actions, name, summary, fill)
     parser.add_examples(
-        ("what is in the cache", "rewriter cache list --newest 10"),
+        ("what is in the cache", "rewriter cache list"),
         ("originals of wrappers that an earlier version changed", "rewriter cache restore"),
     )
 
 
 def _add_list(parser: Parser) -> None:
-    parser.takes = "[GLOB ...] [-- COMMAND ...]"
-    _add_globs(parser)
+    what = "only wrappers of these names, such as 'c24mei*'"
+    parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
     parser.group(_options.WRAPPERS).add_argument(
         "--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these kernels"
     )
     _add_common(parser, "list")
     parser.add_examples(
-        ("the newest wrappers", "rewriter cache list --newest 5"),
-        ("those that launch a kernel", "rewriter cache list --since 10m --kernels '*softmax*'"),
-        (
-            "the wrappers that a program uses, in any cache",
-            "rewriter cache list -- python serve.py",
-        ),
+        ("wrappers that launch a kernel", "rewriter cache list --kernels '*softmax*'"),
     )
 
 
@@ -44,12 +39,8 @@ def _add_status(parser: Parser) -> None:
 
 
 def _add_restore(parser: Parser) -> None:
-    parser.add_argument("globs", metavar="GLOB", nargs="*", help="only wrappers of these names")
-    _add_common(parser, "restore", overwrite=_EDITS)
+    _add_common(parser, "restore")
     parser.add_examples(("all originals back", "rewriter cache restore"))
-
-
-_EDITS = "discard later edits of wrappers that have probes"
 
 
 def _action(name: str) -> Callable[[argparse.Namespace], int]:
@@ -63,28 +54,15 @@ def _action(name: str) -> Callable[[argparse.Namespace], int]:
     return act
 
 
-def _add_common(parser: Parser, action: str, *, overwrite: str = "") -> None:
+def _add_common(parser: Parser, action: str) -> None:
     parser.group(_options.WRAPPERS).add_argument(
         "--dir",
         metavar="DIR",
         help=f"the cache (default: where torch puts it: ${VARIABLE}, or torchinductor_USER in the "
         "directory for temporary files)",
     )
-    output = parser.group("output")
-    if overwrite:
-        output.add_argument("--overwrite", action="store_true", help=overwrite)
-    output.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.group("output").add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(act=_action(action))
-
-
-def _add_globs(parser: Parser) -> None:
-    what = "only wrappers of these names, such as 'c24mei*'"
-    parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
-    group = parser.group(_options.WRAPPERS)
-    group.add_argument(
-        "--since", metavar="SPAN", help="only those written in this time, such as 10m, 2h, 3d"
-    )
-    group.add_argument("--newest", metavar="N", type=int, help="only the N newest")
 
 
 _ACTIONS = {

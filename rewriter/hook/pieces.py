@@ -41,16 +41,6 @@ def of_processes(
     }
 
 
-def titles(processes: Mapping[int, Process], wrappers: Iterable[Path]) -> dict[Path, str]:
-    """The pieces of the model that wrappers are for, as far as known, by the wrappers' paths."""
-    paths = {path.stem: str(path) for path in wrappers}
-    found: dict[Path, dict[str, None]] = {}
-    for names in of_processes(processes, paths).values():
-        for path, pieces in names.pieces.items():
-            found.setdefault(Path(path), {}).update(dict.fromkeys(map(str, pieces)))
-    return {path: "; ".join(pieces) for path, pieces in found.items()}
-
-
 def _of_process(process: Process, hashes: Mapping[str, str], read: _Reader) -> ProcessNames:
     pieces: dict[str, dict[PieceOfModel, None]] = {}
     ranks: set[str] = set()

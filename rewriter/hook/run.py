@@ -46,14 +46,14 @@ _ELSEWHERE = (
 class Request:
     """What to run, and how. `quiet` are the probes, `redirected` is the program's output.
 
-    Without a `selection` nothing gets probes, and there is no dump; with `globs`, only wrappers
-    that match one of them. `timeout` is in seconds. `environment` is added to that of the program.
-    If the command `hears` it, the way it ended has what it wrote of that to standard error: an
-    exception, a check that failed in a kernel, or what an allocator complained of.
+    With `globs`, only wrappers that match one of them get probes. `timeout` is in seconds.
+    `environment` is added to that of the program. If the command `hears` it, the way it ended has
+    what it wrote of that to standard error: an exception, a check that failed in a kernel, or what
+    an allocator complained of.
     """
 
     program: tuple[str, ...]
-    selection: Selection | None
+    selection: Selection
     globs: tuple[str, ...] = ()
     dump: str | None = None
     overwrite: bool = False
@@ -115,8 +115,6 @@ def run(request: Request, tell: Tell) -> HookedRun:
             prefix="rewriter-run-", dir=place_for_sockets(), ignore_cleanup_errors=True
         ) as place,
     ):
-        if request.selection is None:
-            return _start(request, Path(place), None, signals, tell)
         dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
         kept = False
         try:
@@ -136,9 +134,7 @@ def run(request: Request, tell: Tell) -> HookedRun:
         return replace(ran, summary=summary, dump=dump if kept else None)
 
 
-def _start(
-    request: Request, place: Path, dump: Path | None, signals: Signals, tell: Tell
-) -> HookedRun:
+def _start(request: Request, place: Path, dump: Path, signals: Signals, tell: Tell) -> HookedRun:
     server = Server(request.selection, request.globs)
     with server.listening(place) as address:
         ended = program.run(
@@ -161,7 +157,7 @@ def _start(
     )
 
 
-def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -> dict[str, str]:
+def _environment(request: Request, place: Path, dump: Path, tell: Tell) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -171,9 +167,8 @@ def _environment(request: Request, place: Path, dump: Path | None, tell: Tell) -
     if request.timeout is not None:
         environment[STACKS] = "1"
     environment["PYTHONPATH"] = search_path(environment)
-    if dump is not None:
-        environment |= of_probes(dump, request.command, quiet=request.quiet)
-    if request.selection is not None and request.selection.dormant:
+    environment |= of_probes(dump, request.command, quiet=request.quiet)
+    if request.selection.dormant:
         control = os.environ.get(CONTROL) or str(place / "control")
         environment[CONTROL] = control
         tell(
@@ -262,7 +257,7 @@ def _not_probed(request: Request, ran: HookedRun) -> RewriterError | None:
         return ran.refused[0].error
     if not ran.loaded:
         return nothing_compiled(ran)
-    kernels = request.selection.kernels if request.selection else None
+    kernels = request.selection.kernels
     if kernels is None:
         message = f"the program loaded no wrapper with a name like {', '.join(request.globs)}"
         there = list(dict.fromkeys(one.short for one in ran.loaded))

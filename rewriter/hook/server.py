@@ -59,10 +59,10 @@ class Process:
 
 @dataclass
 class Server:
-    """What was asked for, and what was answered. Without a `selection`, nothing gets probes; with
-    `globs`, only wrappers that match one of them, by name or kind of graph."""
+    """What was asked for, and what was answered. With `globs`, only wrappers that match one of them
+    get probes, by name or kind of graph."""
 
-    selection: Selection | None
+    selection: Selection
     globs: tuple[str, ...] = ()
     processes: dict[int, Process] = field(default_factory=dict)
     asked: float = field(default_factory=time.monotonic)  # when somebody asked last
@@ -126,27 +126,27 @@ class Server:
             if wrapper is None:
                 return {}
             try:
-                if self.selection is not None and self._is_chosen(wrapper, self.selection):
-                    return self._probed(wrapper, self.selection)
+                if self._is_chosen(wrapper):
+                    return self._probed(wrapper)
                 self._loaded.setdefault(path, Loaded(wrapper))
                 return {}
             except RewriterError as error:
                 self._loaded[path] = Loaded(wrapper, error=error)
                 return {}
 
-    def _is_chosen(self, wrapper: OpenWrapper, selection: Selection) -> bool:
+    def _is_chosen(self, wrapper: OpenWrapper) -> bool:
         if not is_named(wrapper.path, self.globs) and wrapper.graph not in self.globs:
             return False
-        wanted = selection.kernels
+        wanted = self.selection.kernels
         return wanted is None or any(matches(x.kernel, wanted) for x in wrapper.located.launches)
 
-    def _probed(self, wrapper: OpenWrapper, selection: Selection) -> Json:
+    def _probed(self, wrapper: OpenWrapper) -> Json:
         known = next((x for x in self._loaded.values() if x.wrapper.source == wrapper.source), None)
         result = None if known is None else known.result
         if result is None:
             label = f"{wrapper.graph} {wrapper.path.stem[:6]}"
             # The hook has the runtime that the text imports.
-            result = instrument_wrapper(wrapper, selection, replace=True, label=label)
+            result = instrument_wrapper(wrapper, self.selection, replace=True, label=label)
         self._loaded[wrapper.path] = Loaded(wrapper, result)
         answer: Json = {
             "text": result.source.decode(),

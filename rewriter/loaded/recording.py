@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rewriter.core import terminal
 from rewriter.core.labels import short
 from rewriter.core.text import counted, figure
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
-from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
+from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow
 from rewriter.loaded.block import Block
 from rewriter.loaded.temporary import TemporaryDump
 from rewriter.runtime import extension
@@ -100,18 +98,6 @@ class ProbedCalls:
         """Yield every row of every call, as in `events.jsonl`."""
         for run in self.runs:
             yield from run.events()
-
-    def to_pandas(self) -> Any:
-        """The rows as a `DataFrame` of pandas, if that is installed: a column for each field,
-        behind the wrapper and the number of the call."""
-        frame = import_module("pandas").DataFrame
-        return frame(
-            [
-                {"wrapper": run.artifact, "call": run.facts.call} | to_json(row)
-                for run in self.runs
-                for row in run.events()
-            ]
-        )
 
     def remove(self) -> None:
         """Remove a temporary dump now. One in a directory that the user chose stays."""

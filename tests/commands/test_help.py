@@ -255,7 +255,7 @@ def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["rewriter", "li"], "list"),
         (["rewriter", "cache", "re"], "restore"),
         (["rewriter", "list", "--js"], "--json"),
-        (["rewriter", "cache", "list", "--ne"], "--newest"),
+        (["rewriter", "cache", "list", "--ke"], "--kernels"),
         (["rewriter", "list", "outp"], "output_code.py"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

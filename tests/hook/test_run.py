@@ -49,9 +49,7 @@ def program(directory: Path, *names: str) -> list[str]:
         ("run -d program.py -- true", "exists"),
         ("run --probe pint -- true", "unknown-probe"),
         ("run -- true", "nothing-compiled"),
-        ("cache list -- true", "nothing-compiled"),
         ("verify -- true", "nothing-compiled"),
-        ("run --since 10m -- true", "usage"),
     ],
 )
 def test_refused_and_nothing_left(
@@ -183,21 +181,6 @@ def test_a_script_that_is_not_there_is_not_started(act: Act) -> None:
     code, _, err = act("run", "--", sys.executable, "nofile.py")
     assert code == 2
     assert "error[no-program]: there is no file 'nofile.py'" in err
-
-
-def test_listing_what_a_program_loads(act: Act, directory: Path, tmp_path: Path) -> None:
-    before = content(directory)
-    other = make(tmp_path / "other", [CPP])
-    words = ["--", sys.executable, "program.py", directory / MLP, other / CPP]
-    code, out, err = act("cache", "list", *words)
-    assert code == 0, err
-    assert [row.split()[0] for row in out.splitlines()[1:]] == ["cefcpp0000", "cabmlp0000"]
-    code, out, _ = act("cache", "list", "--json", "--newest", "1", *words)
-    document = json.loads(out)
-    assert document["version"] == 2
-    assert [one["wrapper"] for one in document["wrappers"]] == [CPP]
-    assert {one["directory"] for one in document["used"]} == {str(directory), str(other)}
-    assert content(directory) == before
 
 
 def test_files_of_one_text_are_one_wrapper(act: Act, directory: Path, tmp_path: Path) -> None:

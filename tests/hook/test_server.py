@@ -90,13 +90,6 @@ def test_what_is_not_chosen_runs_as_it_is(
     assert not any(one.error for one in loaded.values())
 
 
-def test_without_a_selection_nothing_gets_probes(directory: Path) -> None:
-    server = Server(None)
-    assert [ask(server, directory / name) for name in NAMES] == [{}] * len(NAMES)
-    assert [one.path for one in server.loaded] == [directory / name for name in NAMES]
-    assert server.processes[7].wrappers == tuple(directory / name for name in NAMES)
-
-
 def test_what_is_no_wrapper(directory: Path) -> None:
     """It is not loaded; what else the process read is noted."""
     server = Server(select("names"))

@@ -449,8 +449,6 @@ def test_the_object(model: Model) -> None:
     assert shown[0].startswith("1 call of 1 wrapper: ")
     assert "cpp_fused_gelu_0" in shown[-2]
     assert len(shown) == 2 + len(list(dump))
-    with pytest.raises(ModuleNotFoundError, match="pandas"):
-        dump.to_pandas()
     path = dump.path
     assert path.is_dir()
     del dump, launch, row
@@ -459,18 +457,6 @@ def test_the_object(model: Model) -> None:
     while path.exists() and time.monotonic() < until:
         time.sleep(0.01)  # a thread removes it
     assert not path.exists()
-
-
-def test_to_pandas(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from types import SimpleNamespace
-
-    pandas = SimpleNamespace(DataFrame=list)
-    monkeypatch.setitem(__import__("sys").modules, "pandas", pandas)
-    with rewriter.probing(kernels="cpp_*") as dump:
-        model.forward()
-    first, second = dump.to_pandas()
-    assert (first["call"], first["launch"], first["arg"]) == (0, 1, "buf0")
-    assert second["shape"] == [4, 8]
 
 
 def test_prints_only_if_asked(model: Model, capfd: pytest.CaptureFixture[str]) -> None:

@@ -54,23 +54,15 @@ class BrokenSlotEntry(Entry, frozen=True, kw_only=True):
     reason: str
 
 
-class UsedCacheEntry(Entry, frozen=True, kw_only=True):
-    """A cache that a program used."""
-
-    directory: str
-    wrappers: Count
-
-
 class CacheListDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-list"):
     """`rewriter cache list --json`."""
 
-    version: Literal[2] = 2  # type: ignore[assignment]
+    version: Literal[3] = 3  # type: ignore[assignment]
     directory: str
     wrappers: tuple[ListedSlotEntry, ...]
     broken: tuple[BrokenSlotEntry, ...]
     foreign: Annotated[tuple[str, ...], Meta(description="Files that are no wrappers")]
     kernel_files: Count
-    used: Annotated[tuple[UsedCacheEntry, ...], Meta(description="With COMMAND, by it")]
 
 
 class CacheStatusDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-status"):
@@ -88,20 +80,15 @@ class CacheStatusDocument(Document, frozen=True, kw_only=True, tag="rewriter.cac
 class CacheRestoreDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-restore"):
     """`rewriter cache restore --json`."""
 
+    version: Literal[2] = 2  # type: ignore[assignment]
     directory: str
     restored: tuple[str, ...]
-    stripped: Annotated[tuple[str, ...], Meta(description="Edited: without probes, with the edits")]
     left: Annotated[tuple[str, ...], Meta(description="Edited, and as they were")]
     products: Annotated[Count, Meta(description="Builds of instrumented C++ that were removed")]
     graphs: Annotated[Count, Meta(description="Compiled graphs with probes that were removed")]
 
 
-def list_document(
-    cache: Cache,
-    chosen: Chosen,
-    parts: Mapping[str, Names],
-    used: Mapping[Path, int] = {},
-) -> CacheListDocument:
+def list_document(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> CacheListDocument:
     """The wrappers of a cache; `parts` says which part of the model each is."""
     return CacheListDocument(
         directory=str(cache.directory),
@@ -111,7 +98,6 @@ def list_document(
         broken=tuple(BrokenSlotEntry(wrapper=name, reason=why) for name, why in chosen.broken),
         foreign=tuple(cache.foreign),
         kernel_files=cache.kernels,
-        used=tuple(UsedCacheEntry(directory=str(x), wrappers=n) for x, n in used.items()),
     )
 
 

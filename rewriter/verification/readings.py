@@ -1,14 +1,15 @@
-"""A value that depends on one rounding to a half type, which a fused kernel makes or leaves out.
+"""A value that depends on a few roundings to half types, which a fused kernel makes or leaves out.
 
 A bound that allows for both is wide: it lets each term of a sum be off by its own rounding, though
-the kernel rounds all of them or none. So the value is computed both ways, and has to be one of the
-two, or between them, within the bounds of float32.
+the kernel rounds all of them or none. So the value is computed each way, and has to be one of
+these, or between them, within the bounds of float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from rewriter.artifact.naming.graph import FxGraph
 from rewriter.verification.bounded import HALVES, READING, Bounded
 from rewriter.verification.evaluate import MEAN, Evaluator
 from rewriter.verification.judge import value_of
+from rewriter.verification.operators.moves import MOVES
 from rewriter.verification.operators.operands import names
 
 # Of these, a kernel reads each element once: others are computed in several loops, which may see it
@@ -26,11 +28,12 @@ _ONCE = names(
     minimum clamp sum {MEAN}"""
 )
 _SAME = names("convert_element_type _to_copy")
+_FEW = 3  # roundings, of which each way is tried
 
 
 def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> Any:
     """A node of float32 as a `Bounded` from one reading to the other; `None` if it does not depend
-    on one rounding that is read once. Raises `UncheckedError`."""
+    on few roundings that are each read once. Raises `UncheckedError`."""
     inside, waiting = set[str](), [name]
     while waiting:
         one = waiting.pop()
@@ -39,29 +42,35 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
             waiting += graph.nodes[one].reads
     types = Evaluator(graph, {}, sizes)
     kinds = {one: kind.dtype for one in inside if (kind := types.type_of(one)) is not None}
-    halves = [one for one in inside if kinds.get(one) in HALVES]
-    if len(halves) != 1 or kinds.get(name) is not torch.float32:
+    nodes = [x for x in graph.nodes.values() if x.name in inside]
+    moves = {x.name for x in nodes if x.is_view or x.operator in MOVES}
+    halves = [x.name for x in nodes if kinds.get(x.name) in HALVES and x.name not in moves]
+    if not 0 < len(halves) <= _FEW or kinds.get(name) is not torch.float32:
         return None
-    rest, at = inside - {*halves}, halves[0]
-    while True:
-        readers = [x for x in rest if at in graph.nodes[x].reads]
-        if len(readers) != 1 or graph.nodes[at].operator not in _ONCE | _SAME:
-            return None
-        if graph.nodes[readers[0]].operator not in _SAME:
-            break
-        at = readers[0]
-    if not all(
-        x.is_view or x.operator in _ONCE | _SAME for x in map(graph.nodes.__getitem__, rest)
-    ):
-        return None
+    readers = {x: [y for y in nodes if x in y.reads] for x in inside}
+    for half in halves:
+        at = graph.nodes[half]
+        while at.name == half or at.name in moves or at.operator in _SAME:
+            if len(readers[at.name]) != 1:
+                return None
+            (at,) = readers[at.name]
+    below = {*halves}
+    for node in nodes:  # in the order in which they are computed
+        if node.name in below or not below.isdisjoint(node.reads):
+            below.add(node.name)
+            if not (node.is_view or node.operator in _ONCE | _SAME):
+                return None
     found: list[Bounded] = []
-    for reading in ("kept", "rounded"):
-        token = READING.set(reading)
-        try:
-            found.append(value_of(name, Evaluator(graph, known, sizes)))
-        finally:
-            READING.reset(token)
+    for ways in product(("kept", "rounded"), repeat=len(halves)):
+        read = dict(known)
+        for half, way in zip(halves, ways, strict=True):
+            token = READING.set(way)
+            try:
+                read[half] = value_of(half, Evaluator(graph, read, sizes))
+            finally:
+                READING.reset(token)
+        found.append(value_of(name, Evaluator(graph, read, sizes)))
     low = torch.stack([x.value - x.bound() for x in found]).amin(0)
     high = torch.stack([x.value + x.bound() for x in found]).amax(0)
-    through = found[0].through | {kinds[halves[0]]}
+    through = found[0].through | {kinds[half] for half in halves}
     return replace(found[0], value=(low + high) / 2, error=(high - low) / 2, through=through)

@@ -96,6 +96,13 @@ def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
     assert (found.wrong, found.unsure) == (1, 2)
 
 
+def test_what_is_reversed_keeps_its_elements() -> None:
+    x = torch.randn(64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    found = run(operator_named(["prims", "rev", "default"]), (exact(x), [0]), {}, torch.bfloat16)
+    assert torch.equal(found.value, x.double().flip(0))
+    assert not found.bound().any()
+
+
 def test_integers_are_exact() -> None:
     x = torch.arange(5)
     expected = run(operator_named(["aten", "mul", "Tensor"]), (exact(x), 3), {}, torch.int64)

@@ -1,4 +1,4 @@
-"""Values that depend on one rounding to a half type, which a kernel makes or leaves out."""
+"""Values that depend on few roundings to a half type, which a kernel makes or leaves out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SQUARES = """\
     out: "f32[24]" = torch.ops.aten.sum.dim_IntList(mul, [-1])
     return (out,)
 """
-# It is read in two loops, a second time is rounded, or it is rounded in a loop of its own.
+# It is read in two loops, or it is rounded in a loop of its own.
 _TWICE = """\
     mul: "f32[24, 48]" = torch.ops.aten.mul.Tensor(wide, 2.0)
     sub: "f32[24, 48]" = torch.ops.aten.sub.Tensor(mul, wide)
@@ -33,6 +33,13 @@ _AGAIN = _SQUARES.replace(
     "(wide, wide)\n", "(wide, wide)\n"
     '    half: "bf16[24, 48]" = torch.ops.prims.convert_element_type.default(mul, torch.bfloat16)\n'
 ).replace("(mul, [", "(half, [")  # fmt: skip
+_OFTEN = "".join(
+    f"""\
+    half{n}: "bf16[24, 48]" = torch.ops.prims.convert_element_type.default({x}, torch.bfloat16)
+    wide{n}: "f32[24, 48]" = torch.ops.prims.convert_element_type.default(half{n}, torch.float32)
+"""
+    for n, x in enumerate(("wide", "wide0", "wide1"))
+) + _SQUARES.replace("wide", "wide2")
 _LOOPS = """\
     out: "f32[24]" = torch.ops.aten.var.correction(wide, [-1])
     return (out,)
@@ -58,7 +65,7 @@ def _between(body: str) -> Bounded | None:
     return found
 
 
-@pytest.mark.parametrize("body", [_TWICE, _AGAIN, _LOOPS])
+@pytest.mark.parametrize("body", [_TWICE, _OFTEN, _LOOPS])
 def test_what_may_be_rounded_in_part_has_no_two_readings(body: str) -> None:
     assert _between(body) is None
 
@@ -71,6 +78,16 @@ def test_both_readings_agree_and_what_is_between_them() -> None:
     rounded = (x + y).float().square().sum(-1)
     for value in (kept, rounded, (kept + rounded) / 2):
         assert compare(value, expected).agrees
+
+
+def test_every_way_of_two_roundings_agrees() -> None:
+    expected = _between(_AGAIN)
+    assert expected is not None
+    x, y = _values()
+    for first in (x.float() + y.float(), (x + y).float()):
+        for squares in (first.square(), first.square().bfloat16().float()):
+            assert compare(squares.sum(-1), expected).agrees
+            assert not compare(squares.sum(-1) * 1.01, expected).agrees
 
 
 def test_a_sum_of_low_precision_is_neither() -> None:

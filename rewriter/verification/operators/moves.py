@@ -20,7 +20,7 @@ from rewriter.verification.operators.operands import (
 MOVES = names(
     """alias as_strided cat chunk clone constant_pad_nd contiguous detach diagonal
     embedding expand flip gather index index_select lift_fresh_copy
-    pad permute pixel_shuffle pixel_unshuffle repeat reshape roll select select_scatter slice
+    pad permute pixel_shuffle pixel_unshuffle repeat reshape rev roll select select_scatter slice
     slice_scatter split split_with_sizes squeeze stack t tile transpose tril triu unbind unfold
     unsqueeze view view_as _unsafe_index _unsafe_view diagonal_copy im2col repeat_interleave
     reflection_pad1d reflection_pad2d replication_pad2d"""

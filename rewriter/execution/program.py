@@ -64,7 +64,7 @@ def run(
     sys.stderr.flush()
     heard = StandardError(shown=True) if hears else None
     with (
-        stdin.feed() if stdin else nullcontext(Feed(None)) as feed,
+        stdin.feed() if stdin else nullcontext(Feed()) as feed,
         heard.reading() if heard else nullcontext(),
     ):
         try:
@@ -115,7 +115,7 @@ def run_killable(
     `on_poll` is called ten times a second. Without `stdin`, the program has the standard input of
     this process. Raises `OSError` if it cannot be started.
     """
-    with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
+    with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed()) as feed:
         process = Process.start(
             command, environment, stdin=feed.descriptor, stdout=stdout, stderr=stderr
         )

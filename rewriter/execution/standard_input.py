@@ -13,11 +13,30 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from rewriter.core.errors import FAILED, RewriterError
 
 _PIECE = 1 << 16  # bytes
+
+
+@dataclass
+class Feed:
+    """`descriptor` is the standard input for a process, `None` for that of this process.
+
+    Call `start` once the process is started.
+    """
+
+    descriptor: int | None = None
+    _giver: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Let the data flow."""
+        if self.descriptor is not None and self._giver is not None:
+            # Now only the process has this end, so that the pipe breaks when it exits.
+            os.close(self.descriptor)
+            self._giver.start()
 
 
 class StandardInput:
@@ -27,8 +46,9 @@ class StandardInput:
         self._descriptor = descriptor
         self._start: int | None = None  # position in a file
         self._kept: BinaryIO | None = None  # what was read from a pipe so far
-        self.ended = False  # whether a pipe is at its end
-        self.lost = ""  # why some data of a pipe could not be kept
+        self._turn = threading.Lock()  # of who reads from the pipe; that of an earlier run may wait
+        self._ended = False  # whether a pipe is at its end
+        self._lost = ""  # why some data of a pipe could not be kept
         try:
             mode = os.fstat(descriptor).st_mode
         except OSError:  # it is closed
@@ -47,126 +67,57 @@ class StandardInput:
 
         Raises `RewriterError` if an earlier run read data that could not be kept.
         """
-        if self.lost:
+        if self._lost:
             raise RewriterError(
                 "input-lost",
                 "the program has to run once more, and its standard input could not be kept: "
-                f"{self.lost}",
+                f"{self._lost}",
                 hint="Redirect it from a file (`< FILE`), or set TMPDIR to a directory with room.",
                 code=FAILED,
             )
         if self._start is not None:
             os.lseek(self._descriptor, self._start, os.SEEK_SET)
         if self._kept is None:
-            yield Feed(None)
+            yield Feed()
             return
-        pump = _Pump(self, self._descriptor, self._kept)
+        reads, writes = os.pipe()
+        giver = threading.Thread(target=self._give, args=(writes, self._kept), daemon=True)
         try:
-            yield Feed(pump)
+            yield Feed(reads, giver)
         finally:
-            pump.stop()
+            if giver.ident is None:
+                os.close(reads)
+                os.close(writes)
 
-
-class Feed:
-    """`descriptor` is the standard input for a process, `None` for that of this process.
-
-    Call `start` once the process is started.
-    """
-
-    def __init__(self, pump: _Pump | None) -> None:
-        self._pump = pump
-        self.descriptor = None if pump is None else pump.reads
-
-    def start(self) -> None:
-        """Let the data flow."""
-        if self._pump is not None:
-            self._pump.start()
-
-
-class _Pump:
-    """Passes to a process what was kept, and then new data, which it keeps.
-
-    It reads no more than the process does, plus what fits into a pipe: if the process never reads,
-    the data stays where it is, and its writer blocks as it would without us.
-    """
-
-    def __init__(self, source: StandardInput, descriptor: int, kept: BinaryIO) -> None:
-        self._source, self._descriptor, self._kept = source, descriptor, kept
-        self.reads, self._writes = os.pipe()
-        self._woken, self._wakes = os.pipe()
-        # Not the other end: the process would see the change.
-        os.set_blocking(self._writes, False)
-        self._thread = threading.Thread(target=self._run, name="standard input", daemon=True)
-
-    def start(self) -> None:
-        # Now only the process has this end, so that the pipe breaks when it exits.
-        os.close(self.reads)
-        self.reads = -1
-        self._thread.start()
-
-    def stop(self) -> None:
-        os.write(self._wakes, b".")
-        if self._thread.ident is not None:
-            self._thread.join()
-        for descriptor in (self.reads, self._writes, self._woken, self._wakes):
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    def _run(self) -> None:
+    def _give(self, writes: int, kept: BinaryIO) -> None:
+        """Pass on what was kept, and then new data, which is kept: a piece more than the process
+        reads and the pipe holds."""
         position = 0
-        with contextlib.suppress(BrokenPipeError):  # the process closed it, or ended
-            while piece := self._next(position):
+        with contextlib.suppress(BrokenPipeError), open(writes, "wb", buffering=0) as file:
+            while piece := self._next(position, kept):
                 position += len(piece)
-                if not self._give(piece):
-                    return
-        os.close(self._writes)
-        self._writes = -1
+                while piece:
+                    piece = piece[file.write(piece) :]
 
-    def _next(self, position: int) -> bytes:
-        """The data at a position of the input; empty at its end, or once the process is over."""
-        if piece := os.pread(self._kept.fileno(), _PIECE, position):
+    def _next(self, position: int, kept: BinaryIO) -> bytes:
+        """The data at a position of the input; empty at its end."""
+        with self._turn:
+            piece = os.pread(kept.fileno(), _PIECE, position)
+            while not piece and not self._ended:
+                select.select([self._descriptor], [], [])
+                with contextlib.suppress(BlockingIOError):  # another process was faster
+                    piece = os.read(self._descriptor, _PIECE)
+                    self._ended = not piece
+                    self._keep(piece, kept)
             return piece
-        while not self._source.ended and self._wait(select.POLLIN, self._descriptor):
-            try:
-                piece = os.read(self._descriptor, _PIECE)
-            except BlockingIOError:  # another process that shares it was faster
-                continue
-            self._source.ended = not piece
-            self._keep(piece)
-            return piece
-        return b""
 
-    def _keep(self, piece: bytes) -> None:
-        if self._source.lost:
-            return
+    def _keep(self, piece: bytes, kept: BinaryIO) -> None:
         try:
-            self._kept.seek(0, os.SEEK_END)
-            while piece:
-                piece = piece[self._kept.write(piece) :]
+            kept.seek(0, os.SEEK_END)
+            while piece and not self._lost:
+                piece = piece[kept.write(piece) :]
         except OSError as error:  # such as a full disk; only later runs need it
-            self._source.lost = error.strerror or str(error)
-
-    def _give(self, piece: bytes) -> bool:
-        """Write all of it; false if the process is over before."""
-        while piece:
-            if not self._wait(select.POLLOUT, self._writes):
-                return False
-            with contextlib.suppress(BlockingIOError):
-                piece = piece[os.write(self._writes, piece) :]
-        return True
-
-    def _wait(self, event: int, descriptor: int) -> bool:
-        """Wait until a descriptor is ready; false if the process is over before."""
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        poll.register(self._writes, 0)  # poll always reports a broken pipe
-        poll.register(descriptor, event)
-        while True:
-            ready = dict(poll.poll())
-            if self._woken in ready or ready.get(self._writes, 0) & select.POLLERR:
-                return False
-            if descriptor in ready:
-                return True
+            self._lost = error.strerror or str(error)
 
 
 def _is_empty(descriptor: int) -> bool:

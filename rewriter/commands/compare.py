@@ -47,13 +47,6 @@ def add(parser: Parser) -> None:
     group = parser.group("what counts as equal")
     group.add_argument("--rtol", metavar="X", help="relative tolerance (default: by dtype)")
     group.add_argument("--atol", metavar="X", help="absolute tolerance (default: by dtype)")
-    group.add_argument(
-        "--tolerance",
-        metavar="GLOB=RTOL,ATOL",
-        action="append",
-        default=[],
-        help="tolerances of these kernels (may be repeated; the last match counts)",
-    )
     group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
     group.add_argument(
         "--strict",
@@ -68,10 +61,7 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         ("a run against one that is right", "rewriter compare new.dump old.dump"),
         ("with a page", "rewriter compare new.dump old.dump --html compared.html"),
-        (
-            "looser for some kernels",
-            "rewriter compare new.dump old.dump --tolerance '*addmm*=1e-2,1e-3'",
-        ),
+        ("looser", "rewriter compare new.dump old.dump --rtol 1e-2 --atol 1e-3"),
         ("the ranks of one job", "rewriter compare cache.dump --ranks --data 'primals_3'"),
     )
     parser.set_defaults(act=act)
@@ -106,12 +96,11 @@ def _require_two(arguments: argparse.Namespace) -> None:
 
 def _options(arguments: argparse.Namespace) -> Any:
     """What both ways to compare take."""
-    from rewriter.comparison.dumps.tolerance import Tolerances, number, parse
+    from rewriter.comparison.dumps.tolerance import Tolerances, number
 
     tolerances = Tolerances(
         None if arguments.rtol is None else number(arguments.rtol),
         None if arguments.atol is None else number(arguments.atol),
-        tuple(map(parse, arguments.tolerance)),
     )
     kernels = [name for name in (arguments.kernels or "").split(",") if name.strip()]
     return {"tolerances": tolerances, "kernels": kernels or None}

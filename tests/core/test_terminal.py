@@ -204,7 +204,7 @@ def test_dumps(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run("compare", *made, "--all", "--html", f"x{EVIL}.html")[0] == 1
     run("compare", made[0], "--ranks", "--all")
     run("compare", made[0], "--ranks", EVIL)
-    run("compare", *made, "--tolerance", EVIL)
+    run("compare", *made, "--rtol", EVIL)
     run("report", made[0], "--run", EVIL, "--overwrite")
     run("list", made[0])
 

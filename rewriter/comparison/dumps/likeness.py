@@ -95,7 +95,7 @@ class Reference:
 
     def _difference(self, row: TensorRow, other: TensorRow) -> int:
         """The result of comparing a value, as bits: do digests, counts and statistics agree?"""
-        tolerance = self._tolerances.of(row.kernel, row.dtype, row.dtype)
+        tolerance = self._tolerances.of(row.dtype, row.dtype)
         counts = (row.nan, row.inf) == (other.nan, other.inf)
         is_equal = not row.is_measured or statistics_state(row, other, tolerance) == "equal"
         return 4 * (row.digest == other.digest) + 2 * counts + is_equal

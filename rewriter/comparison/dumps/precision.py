@@ -102,7 +102,7 @@ def explain(
     coarsest = ROUNDING.get(lower(launches), 0.0)
     if not coarsest or tolerances.rtol is not None or tolerances.atol is not None:
         return list(launches)
-    judge = _Judge(nodes, coarsest, tolerances)
+    judge = _Judge(nodes, coarsest)
     return [judge.read(launch) if launch.matched else launch for launch in launches]
 
 
@@ -119,14 +119,14 @@ class _Origin:
 class _Judge:
     """Judges the launches in the order of A."""
 
-    def __init__(self, nodes: Sequence[FlowNode], coarsest: float, tolerances: Tolerances) -> None:
-        self._nodes, self._coarsest, self._tolerances = nodes, coarsest, tolerances
+    def __init__(self, nodes: Sequence[FlowNode], coarsest: float) -> None:
+        self._nodes, self._coarsest = nodes, coarsest
         self._errors: dict[ValueOrigin, Error] = {}  # of results
         self._states: dict[ValueOrigin, State] = {}
 
     def read(self, launch: LaunchComparison) -> LaunchComparison:
         assert launch.a is not None
-        if launch.place.is_inputs or self._tolerances.is_asked(launch.place.kernel):
+        if launch.place.is_inputs:
             self._keep(launch)
             return launch
         node = self._nodes[launch.a.step]

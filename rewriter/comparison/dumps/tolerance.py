@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rewriter.comparison.dumps.types import Tolerance
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.matching import matches
 
 _FLOAT32 = Tolerance(1.3e-6, 1e-5)
 
@@ -47,41 +46,18 @@ def default(dtype_a: str, dtype_b: str) -> Tolerance:
     return Tolerance(max(a.rtol, b.rtol), max(a.atol, b.atol))
 
 
-@dataclass(frozen=True)
-class Override:
-    """The tolerance of the kernels whose name matches a glob."""
-
-    kernels: str
-    tolerance: Tolerance
-
-
-def parse(text: str) -> Override:
-    """Parse the value of `--tolerance`: `GLOB=RTOL,ATOL`.
-
-    Raises `RewriterError` if the text has another form.
-
-    >>> parse("extern_kernels.*=1e-3,1e-4")
-    Override(kernels='extern_kernels.*', tolerance=Tolerance(rtol=0.001, atol=0.0001))
-    """
-    kernels, _, numbers = text.rpartition("=")
-    parts = numbers.split(",")
-    if not kernels or len(parts) != 2:
-        raise _bad(text, "it is not of the form GLOB=RTOL,ATOL")
-    rtol, atol = (number(part, text) for part in parts)
-    return Override(kernels, Tolerance(rtol, atol))
-
-
-def number(text: str, whole: str = "") -> float:
-    """Parse a tolerance: a finite number, not negative. `whole` is the text that it is a part of.
-
-    Raises `RewriterError` if it is not one.
-    """
+def number(text: str) -> float:
+    """Parse a tolerance: a finite number, not negative. Raises `RewriterError` if it is not one."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise _bad(whole or text, f"{text.strip()!r} is not a finite number of at least 0")
+        raise RewriterError(
+            "bad-tolerance",
+            f"bad tolerance {text!r}: it is not a finite number of at least 0",
+            hint="Expected a number such as 1e-3.",
+        )
     return value
 
 
@@ -89,38 +65,20 @@ def number(text: str, whole: str = "") -> float:
 class Tolerances:
     """The tolerance of every tensor of a comparison.
 
-    `rtol` and `atol` replace those of the dtypes, each independently; the last override whose glob
-    matches a launch's kernel replaces both. `scaled`: absolute tolerances of dtypes shrink with the
-    values, so that gradients of 1e-6 are not equal within 1e-5; replicas are compared so.
+    `rtol` and `atol` replace those of the dtypes, each independently. `scaled`: absolute tolerances
+    of dtypes shrink with the values, so that gradients of 1e-6 are not equal within 1e-5; replicas
+    are compared so.
     """
 
     rtol: float | None = None
     atol: float | None = None
-    overrides: tuple[Override, ...] = ()
     scaled: bool = False
 
-    def is_asked(self, kernel: str) -> bool:
-        """Whether the user gave a tolerance for launches of this kernel."""
-        given = self.rtol is not None or self.atol is not None
-        return given or any(matches(kernel, [one.kernels]) for one in self.overrides)
-
-    def of(self, kernel: str, dtype_a: str, dtype_b: str) -> Tolerance:
-        """The tolerance of a tensor that a launch of this kernel reads or writes."""
-        for override in reversed(self.overrides):
-            if matches(kernel, [override.kernels]):
-                return override.tolerance
+    def of(self, dtype_a: str, dtype_b: str) -> Tolerance:
+        """The tolerance of a tensor that has these types in the two dumps."""
         usual = default(dtype_a, dtype_b)
         return Tolerance(
             usual.rtol if self.rtol is None else self.rtol,
             usual.atol if self.atol is None else self.atol,
             self.scaled and self.atol is None,
         )
-
-
-def _bad(text: str, problem: str) -> RewriterError:
-    return RewriterError(
-        "bad-tolerance",
-        f"bad tolerance {text!r}: {problem}",
-        hint="Expected numbers such as 1e-3; --tolerance takes 'GLOB=RTOL,ATOL', for example "
-        "'extern_kernels.*=1e-3,1e-5'.",
-    )

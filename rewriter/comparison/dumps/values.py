@@ -103,7 +103,7 @@ def compare(
         return replace(blank, note=f"not compared: {why}")
     if why := _not_alike(x, y):
         return replace(blank, state="structural", note=why)
-    tolerance = Tolerance(0.0, 0.0) if exactly else tolerances.of(kernel, x.dtype, y.dtype)
+    tolerance = Tolerance(0.0, 0.0) if exactly else tolerances.of(x.dtype, y.dtype)
     sizes = [size for row in both if (size := _largest(row)) is not None]
     result = replace(blank, tolerance=tolerance.at(max(sizes, default=1.0)))
     if x.shape != y.shape:

@@ -1,7 +1,6 @@
 """Checks whether an artifact can run on this machine, and if not, why.
 
 The checks read the text of the artifact and the installed torch; the artifact itself is not run.
-Importing this module is cheap, but calling `diagnose` imports torch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.scan import spans
 from rewriter.core.text import counted
-from rewriter.execution import torch_files
 from rewriter.locate.python.imports import imported_from_torch
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
@@ -37,8 +35,7 @@ _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 def diagnose(path: str | Path | None = None) -> list[Check]:
     """Check this machine, and an artifact if one is given."""
     artifact = open_artifact(path) if path is not None else None
-    # Packages are checked by their files; for a wrapper, torch is needed to look up its imports.
-    checks = list(_machine(importing=artifact is None or artifact.package is None))
+    checks = list(_machine())
     if artifact is not None and artifact.package is not None:
         from rewriter.rebuild.examine import examine
 
@@ -49,7 +46,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
     return checks
 
 
-def _machine(*, importing: bool) -> Iterator[Check]:
+def _machine() -> Iterator[Check]:
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
     system, processor = platform.system(), platform.machine()
     is_tested = (system, processor) == ("Linux", "x86_64")
@@ -74,22 +71,12 @@ def _machine(*, importing: bool) -> Iterator[Check]:
         "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
     )
     yield _builds()
-    yield from _torch(importing=importing)
+    yield from _torch()
     yield from _recorder()
 
 
-def _torch(*, importing: bool) -> Iterator[Check]:
-    """Whether torch works, and its GPU. Imports torch only if its files do not show it."""
-    installed = None if importing else machine.installed_torch()
-    # For builds for other GPUs, which their version names, torch itself has to ask the driver.
-    others = ("rocm", "xpu")
-    if (
-        installed
-        and not any(word in installed.version for word in others)
-        and torch_files.loads(installed.root)
-    ):
-        yield Check("GPU", (installed.cuda and torch_files.gpu()) or "none", None)
-        return
+def _torch() -> Iterator[Check]:
+    """Whether torch works, and its GPU."""
     try:
         torch = import_module("torch")
     except Exception as error:
@@ -100,7 +87,7 @@ def _torch(*, importing: bool) -> Iterator[Check]:
 
 
 def _recorder() -> Iterator[Check]:
-    """What records, which may be built first. Does not import torch."""
+    """What records, which may be built first."""
     recorder = recorder_library.find()
     if isinstance(recorder, Unavailable):
         yield Check(
@@ -122,7 +109,7 @@ def _recorder() -> Iterator[Check]:
     else:
         yield Check("recorder in Python", str(lines.__file__), None)
     torch = machine.installed_torch()
-    if torch is not None and torch.cuda and torch_files.gpu():
+    if torch is not None and "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
         compiler: bytes = recorder.inductor_rewriter_gpu_compiler(os.fsencode(torch.root / "lib"))
         yield Check("measuring on the GPU", compiler.decode(), None)
 

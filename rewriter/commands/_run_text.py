@@ -86,12 +86,13 @@ def tell(ran: RunResult, command: str, trace: Path | None) -> None:
 
 def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]:
     """The text about a crash, besides the verdicts; `probed` is a command that would get one."""
-    how = "was stopped" if ran.interrupted else "did not end" if ran.timed_out else "crashed"
-    lines = [f"{ran.path}: the wrapper {how}: {ran.ended}"]
+    ended = ran.ended
+    how = "was stopped" if ended.interrupted else "did not end" if ended.timed_out else "crashed"
+    lines = [f"{ran.path}: the wrapper {how}: {ended}"]
     if not verdicts:
         hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
         lines.append(f"  {hint}")
-    if lacks_operator(ran.message):
+    if lacks_operator(ended.message):
         lines.append("  Pass --import with the module that registers the operator.")
     return lines
 

@@ -39,7 +39,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     taken = Steps(quiet=arguments.json)
     plain = _run(replace(request, dump=None))
     crashed = taken.add(_triage.AS_IT_IS, _end(plain), plain.seconds)
-    if plain.interrupted:
+    if plain.ended.interrupted:
         return _triage.interrupted(taken, json=arguments.json)
     blocking = False
     if wrapper.devices:
@@ -48,7 +48,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
         )
         waited = _run(waiting)
         blocking = taken.add(_triage.WAITING, _end(waited), waited.seconds)
-        if waited.interrupted:
+        if waited.ended.interrupted:
             return _triage.interrupted(taken, json=arguments.json)
     else:
         taken.say(f"   left out: {_triage.WAITING} (no launch is on a GPU)")
@@ -68,7 +68,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
         message("note: the inputs are those of the wrapper's own get_args(), which are random.")
     if result.dump is not None:
         message(f"dump: {from_here(result.dump)}")
-    return INTERRUPTED if result.interrupted else DIFFERS
+    return INTERRUPTED if result.ended.interrupted else DIFFERS
 
 
 def _probed(

@@ -58,7 +58,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         report=steps(),
     )
     ran = run_wrapper(request)
-    if ran.interrupted:
+    if ran.ended.interrupted:
         return INTERRUPTED
     if ran.crashed:
         message(f"it did not run to its end: {ran.ended}")

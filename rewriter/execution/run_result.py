@@ -44,31 +44,6 @@ class RunResult:
     by_probe: bool = False
 
     @property
-    def message(self) -> str:
-        """The text of the exception that the wrapper raised, or a message about the time limit."""
-        return self.ended.message
-
-    @property
-    def signal(self) -> int:
-        """The signal that ended the process; 0 if none did."""
-        return self.ended.signal
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether it was stopped at the time limit."""
-        return self.ended.timed_out
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of the process; `None` if a signal or the time limit ended it."""
-        return self.ended.code
-
-    @property
-    def interrupted(self) -> int:
-        """The signal to this process because of which the run was stopped; 0 if there was none."""
-        return self.ended.interrupted
-
-    @property
     def crashed(self) -> bool:
         """Whether it did not run to its end, and no probe ended it."""
         return self.ended.code != 0 and not self.by_probe

@@ -119,7 +119,7 @@ def run(
             report=report,
         )
     )
-    if result.interrupted:
+    if result.ended.interrupted:
         raise InterruptedRunError(result)
     return result
 

@@ -26,7 +26,7 @@ _STORED = re.compile(r"(tl\.store\(\w*out_ptr\d+ \+ .*?, )(tmp\d+)(, )")
 
 def dump(source: Path, folder: Path, probe: str) -> Path:
     ran = rewriter.run(source, rewriter.select(probe), dump=folder, quiet=True)
-    assert not ran.crashed, ran.message  # NaN, which one fault makes, are exit code 1
+    assert not ran.crashed, ran.ended.message  # NaN, which one fault makes, are exit code 1
     return folder
 
 

@@ -26,7 +26,6 @@ from cpp_driver import options_of, row_of
 from harness import events, lend_kernels, load
 from models import MODELS
 from rewriter.core.errors import RewriterError
-from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.runtime import attach
@@ -44,14 +43,13 @@ FAR = 1 << 40  # elements: no process has so much memory
 
 def run_and_examine(artifact: Path, dump: Path, **more: Any) -> tuple[Any, tuple[Any, ...]]:
     ran = rewriter.run(artifact, rewriter.select("names,sync"), dump=dump, quiet=True, **more)
-    ended = ExitStatus(code=ran.code, signal=ran.signal, message=ran.message)
-    return ran, examine(dump, ended)
+    return ran, examine(dump, ran.ended)
 
 
 def check_fault(ran: Any, verdicts: tuple[Any, ...], dump: Path, index: int, kernel: str) -> None:
     """The launch is named, and nothing after it was read."""
     assert ran.code == 1
-    assert verdicts, ran.message
+    assert verdicts, ran.ended.message
     verdict = verdicts[0]
     assert (verdict.launch, verdict.kernel) == (index, kernel)
     assert kernel in describe(verdict, next_command="rewriter run")

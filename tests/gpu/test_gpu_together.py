@@ -35,7 +35,7 @@ def fingerprints(
         output=HostOutput(quiet=True),
     )
     ran = run_wrapper(request)
-    assert not ran.crashed, ran.message
+    assert not ran.crashed, ran.ended.message
     (run,) = open_dump(folder).runs
     rows = [row for row in run.events() if getattr(row, "fingerprint", None)]
     return {(row.launch, row.phase, row.arg): row.fingerprint for row in rows}

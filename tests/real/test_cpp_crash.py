@@ -99,7 +99,7 @@ def test_a_crash_leaves_a_dump_that_can_be_read(
         args=_saved(graph.args, tmp_path),
         dump=tmp_path / "dump",
     )
-    assert (ran.code, ran.signal) == (1, 6)
+    assert (ran.code, ran.ended.signal) == (1, 6)
     last = [row for row in ran.events if "launch" in row][-1]
     assert "softmax" in ran.launches[last["launch"]].kernel
     assert last["phase"] == "before"

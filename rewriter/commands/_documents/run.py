@@ -89,7 +89,7 @@ def run_document(
         command=command,
         dump=None if result.dump is None else str(result.dump),
         exit=result.code,
-        interrupted=result.interrupted != 0,
+        interrupted=result.ended.interrupted != 0,
         verdict=entries[0] if entries else None,
         verdicts=entries,
         next=following[0] if following else "",

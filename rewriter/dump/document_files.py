@@ -11,13 +11,11 @@ from msgspec import Struct, structs, to_builtins
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
-from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, RunLaunches
+from rewriter.dump.documents import Manifest, RunFacts, RunLaunches
 from rewriter.dump.rows import SchemaError, read
 
 MANIFEST, ENDED = "manifest.json", "ended.json"
 RUN, LAUNCHES, EVENTS = "run.json", "launches.json", "events.jsonl"  # of each call
-# The start of the table in a `run.json` of an early version.
-_TABLE = b', "launches": ['
 # The fields of `run.json` that are kept if it is invalid: no reader depends on them.
 _SHOWN_OF_RUN = ("format", "version", "label", "call")
 _S = TypeVar("_S", bound=Struct)
@@ -33,18 +31,18 @@ def corrupt(path: Path, problem: str) -> RewriterError:
 
 
 class RunTables:
-    """Reads the facts of many calls. All calls of a wrapper have the same table of launches, and
-    most other facts in common, so each table is parsed once and shared."""
+    """Reads the facts of many calls. All calls of a wrapper have the same table of launches, so
+    each table is parsed once and shared."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[LaunchRow, ...]] = {}
         self._files: dict[tuple[int, ...], RunLaunches] = {}
         self._contents: dict[bytes, RunLaunches] = {}
 
     def facts(self, path: Path) -> RunFacts:
         """The content of a `run.json`, with the table beside it. Raises `RewriterError` if one of
         them is invalid."""
-        facts = self._facts(path)
+        content = _without_unsound(_read_json(path), RunFacts, _SHOWN_OF_RUN)
+        facts = _document(path, content, RunFacts)
         if facts.launches or facts.outputs:
             return facts
         table = self._table(path.with_name(LAUNCHES))
@@ -65,33 +63,6 @@ class RunTables:
                 self._contents[data] = _document(path, _json(path, data), RunLaunches)
             self._files[key] = self._contents[data]
         return self._files[key]
-
-    def _facts(self, path: Path) -> RunFacts:
-        data = _read_bytes(path)
-        head, key, rest = data.partition(_TABLE)
-        table, _, tail = rest.rpartition(b"]")
-        if not (key and table):
-            return _facts(path, _json(path, data))
-        launches = self._known.get(table)
-        # Unless what is cut out there is the table and no more, that is no object, or has one.
-        content = None if launches is None else _object(head + tail)
-        if launches is not None and content is not None and "launches" not in content:
-            return structs.replace(_facts(path, content), launches=launches)
-        facts = _facts(path, _json(path, data))
-        if _object(b'{"launches": [' + table + b"]}") is not None:
-            self._known.setdefault(table, facts.launches)
-        return facts
-
-
-def _object(data: bytes) -> Json | None:
-    try:
-        return json_text.parse_object(data)
-    except json_text.JsonError:
-        return None
-
-
-def _facts(path: Path, content: Json) -> RunFacts:
-    return _document(path, _without_unsound(content, RunFacts, _SHOWN_OF_RUN), RunFacts)
 
 
 def document_text(content: Struct) -> str:

@@ -123,9 +123,11 @@ class Bench:
         if row["outcome"] not in _OPEN:
             file.unlink(missing_ok=True)
             return
+        asked = self._arguments
+        many = f"--random {asked.random}" if asked.random else f"--count {asked.count}"
         command = (
-            f"python -m benchmarks.faults --device {self._arguments.device} --count "
-            f"{self._arguments.count} --seed {self._arguments.seed} --again --only {row['name']}"
+            f"python -m benchmarks.faults --device {asked.device} {many} --seed {asked.seed} "
+            f"--again --only {row['name']}"
         )
         file.write_text(score.describe(row, command))
 

@@ -43,6 +43,11 @@ def written(name: str) -> list[int | str] | None:
     return known
 
 
+def is_pure(name: str) -> bool:
+    """Whether `namespace.op.overload` is an operator of PyTorch that writes no argument."""
+    return is_torchs(name) and not written(name)
+
+
 def is_torchs(name: str) -> bool:
     """Whether `namespace.op.overload` is an operator of PyTorch, not one of a user or library."""
     return name.partition(".")[0] in NAMESPACES

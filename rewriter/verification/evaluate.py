@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -264,7 +265,9 @@ def operator_named(names: Iterable[str], *, in_place: bool = False) -> Any:
         own = operator_named(names, in_place=True)
         if sum(map(is_written, own._schema.arguments)) != 1:
             return own
-        names[1] = names[1].rstrip("_")
+        with suppress(UnregisteredError):
+            return operator_named([names[0], names[1].rstrip("_"), *names[2:]])
+        return own  # `bernoulli_.float` has no other
     path = ".".join(names)
     if path.endswith(("sym_size.int", "sym_size.default")):
         return "size"

@@ -103,6 +103,12 @@ def test_what_is_reversed_keeps_its_elements() -> None:
     assert not found.bound().any()
 
 
+def test_what_draws_in_place_is_said_to_draw() -> None:
+    draws = operator_named(["aten", "bernoulli_", "float"])
+    with pytest.raises(UncheckedError, match="draws random numbers"):
+        run(draws, (exact(torch.ones(4)), 0.5), {}, None)
+
+
 def test_integers_are_exact() -> None:
     x = torch.arange(5)
     expected = run(operator_named(["aten", "mul", "Tensor"]), (exact(x), 3), {}, torch.int64)

@@ -16,7 +16,7 @@ import libcst as cst
 
 from rewriter.core.source import Source
 from rewriter.core.types import Type
-from rewriter.locate import provenance
+from rewriter.locate import operators, provenance
 from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.names import is_partition
@@ -27,7 +27,7 @@ from rewriter.locate.python.inputs import InputFacts
 from rewriter.locate.python.module import Block, Suite
 from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode
-from rewriter.locate.python.roles import RESOLVERS
+from rewriter.locate.python.roles import RESOLVERS, operator_of
 from rewriter.locate.python.signature import Signatures
 from rewriter.locate.python.statements import Statement, calls, elements, head, subscripted, walk
 from rewriter.locate.python.stream_calls import StreamCalls
@@ -327,7 +327,8 @@ class PythonLaunchFinder:
             resolve = RESOLVERS[shape.roles]
             self._declared[callee, call] = resolve(callee, written, is_kept, self._signatures)
         given = list(arguments(statement, written, self._declared[callee, call], flow))
-        if shape.kind == "extern_alloc" and is_kept:
+        is_pure = shape.roles == "schema" and operators.is_pure(operator_of(callee))
+        if is_kept and (shape.kind == "extern_alloc" or is_pure):
             # It returns what it computes, and only reads what it is given, written or not.
             given = [replace(argument, role="in") for argument in given]
         targets = tuple(_targets(statement))

@@ -70,7 +70,7 @@ def by_schema(
     If an operator has no known schema and its result is not kept, it runs for its mutations: data
     flow decides which arguments these may be, until the program tells (`runtime/plain.py`).
     """
-    name = callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
+    name = operator_of(callee)
     written = operators.written(name)
     places = [argument.keyword or place for place, argument in enumerate(arguments)]
     if written is None:
@@ -79,6 +79,11 @@ def by_schema(
         return [replace(unknown, parameter=str(x)) if asks else unknown for x in places]
     update = DeclaredArgument("inout", None)
     return [update if place in written else INPUT for place in places]
+
+
+def operator_of(callee: str) -> str:
+    """`namespace.op.overload` of what a wrapper calls."""
+    return callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
 
 
 RESOLVERS: dict[str, PythonResolver] = {

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.faults import oracle, score
 from benchmarks.faults.__main__ import main
 from benchmarks.faults.corpus import controls, corpus
+from benchmarks.faults.judge import Answer
 from benchmarks.faults.kinds import CONTROLS, KINDS
 from benchmarks.faults.kinds.base import Kind
 from benchmarks.faults.source import Source, read
@@ -459,6 +461,32 @@ def test_the_same_seed_gives_the_same_corpus() -> None:
     assert [(x.name, x.difference) for x in first] == [(x.name, x.difference) for x in again]
     assert [x.difference for x in first] != [x.difference for x in corpus(sources, 40, 4)]
     assert len({x.difference for x in first}) == 40
+
+
+def test_kinds_take_turns_where_each_program_gets_one_fault() -> None:
+    sources = _recorded(CPU, "python", "mlp")
+    planted = [corpus(sources, 1, 0, first=number)[0].kind for number in range(2 * len(KINDS))]
+    assert planted[: len(KINDS)] == planted[len(KINDS) :]
+    there = set(planted)
+    assert there == {x.kind for x in corpus(sources, 200, 0)}
+    assert all(kind == one.name for kind, one in zip(planted, KINDS, strict=False)
+               if one.name in there)  # fmt: skip
+
+
+def test_what_the_answer_calls_unchecked_is_no_miss_in_silence() -> None:
+    """Unless it accuses another launch, or calls another one unchecked."""
+    fault = corpus(_recorded(CPU, "python", "mlp"), 1, 0)[0]
+    (culprit,) = fault.change.culprits
+    wrong = [oracle.Changed(culprit, "buf1", 1e6, True)]
+    honest = {str(culprit): "no graph is known"}
+    for answer, expected in (
+        (Answer(), score.MISSED),
+        (Answer(suspects={str(culprit + 1): "why"}), score.MISSED),
+        (Answer(suspects=honest, kind="wrong", named=(culprit + 1,)), score.MISSED),
+        (Answer(suspects=honest), score.UNCHECKED),
+        (Answer(suspects=honest, kind="wrong", named=(culprit,)), score.FIRST),
+    ):
+        assert score.outcome(fault, answer, wrong) == expected
 
 
 def test_every_kind_is_planted_in_every_form() -> None:

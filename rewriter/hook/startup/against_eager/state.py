@@ -31,6 +31,9 @@ _QUEUES = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "JoinableQueue"
 # A function with a cache. Its results for copies are not to be kept, so that plain calls are of the
 # function inside, as those of Dynamo are.
 _Cached = functools._lru_cache_wrapper
+_State = tuple[
+    Callable[[], Any], Callable[[Any], Any]
+]  # reads the state of a generator, and sets it
 # Whose methods are called, not those that a user's class has in their place.
 _BASES = (OrderedDict, dict, deque, list, set, bytearray)
 
@@ -107,7 +110,7 @@ class Reached:
 
     tensors: dict[int, Held] = field(default_factory=dict)
     containers: list[Container] = field(default_factory=list)
-    generators: list[Any] = field(default_factory=list)  # of torch, numpy and `random`
+    generators: list[_State] = field(default_factory=list)  # of torch, numpy and `random`
     _seen: dict[int, Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
 
@@ -129,10 +132,13 @@ class Reached:
             self.tensors[id(value)] = Held(self._unique(name), value)
             if value.is_leaf and value.grad is not None:
                 yield value.grad, f"{name}.grad"
-        elif isinstance(value, (torch.Generator, random.Random)) or _is_numpy(
-            value, "random.Generator", "random.RandomState"
-        ):
-            self.generators.append(value)
+        elif isinstance(value, random.Random):
+            self.generators.append((value.getstate, value.setstate))
+        elif isinstance(value, torch.Generator) or _is_numpy(value, "random.RandomState"):
+            self.generators.append((value.get_state, value.set_state))
+        elif _is_numpy(value, "random.Generator"):
+            bits = value.bit_generator
+            self.generators.append((lambda: bits.state, functools.partial(setattr, bits, "state")))
         elif _is_numpy(value, "ndarray"):
             if value.flags.writeable:
                 self._hold("array", value)
@@ -235,17 +241,22 @@ class Reached:
                 yield value, _part(kind.__name__, key)
 
     @contextlib.contextmanager
-    def unchanged(self) -> Iterator[Any]:
-        """Give containers their contents back after this block, and random numbers their state,
-        which is the block's."""
+    def unchanged(self) -> Iterator[Callable[[], bool]]:
+        """Give containers their contents back after this block, and random numbers their state.
+        Yields what tells whether numbers were drawn in it."""
         current = [one.read() for one in self.containers]
-        randomness = _random_state(self.generators)
+        generators = [(get, put, get()) for get, put in (*_generators(), *self.generators)]
+
+        def draws() -> bool:
+            return not all(_is_equal(get(), state) for get, _, state in generators)
+
         try:
-            yield randomness
+            yield draws
         finally:
             for one, contents in zip(self.containers, current, strict=True):
                 one.write(contents)
-            _restore(randomness, self.generators)
+            for _, put, state in generators if draws() else ():
+                put(state)
 
     def _unique(self, name: str) -> str:
         taken = self._names.get(name, 0) + 1
@@ -329,12 +340,11 @@ class Copies:
         """What a function returns that works on the copies, what containers hold then, and whether
         it drew random numbers. Everything is as it was afterwards."""
         held = self._reached.containers
-        with self._reached.unchanged() as randomness:
+        with self._reached.unchanged() as draws:
             for one in held:
                 one.write(self._inside(one.before))
             result = contextvars.copy_context().run(function)
-            draws = not _is_equal(randomness, _random_state(self._reached.generators))
-            return result, [one.read() for one in held], draws
+            return result, [one.read() for one in held], draws()
 
     def _inside(self, contents: Any) -> Any:
         if isinstance(contents, dict):
@@ -408,41 +418,14 @@ def _is_same(one: Any, other: Any) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))
 
 
-def _random_state(generators: list[Any]) -> list[Any]:
-    numpy = sys.modules.get("numpy.random")
-    return [
-        torch.get_rng_state(),
-        torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
-        random.getstate(),
-        numpy.get_state() if numpy is not None else None,
-        [_state(one) for one in generators],
-    ]
-
-
-def _state(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if hasattr(generator, "bit_generator"):
-        return generator.bit_generator.state
-    return generator.get_state()
-
-
-def _restore(state: list[Any], generators: list[Any]) -> None:
-    if _is_equal(state, _random_state(generators)):
-        return
-    torch.set_rng_state(state[0])
-    if state[1]:
-        torch.cuda.set_rng_state_all(state[1])
-    random.setstate(state[2])
-    if state[3] is not None:
-        sys.modules["numpy.random"].set_state(state[3])
-    for one, own in zip(generators, state[4], strict=True):
-        if isinstance(one, random.Random):
-            one.setstate(own)
-        elif hasattr(one, "bit_generator"):
-            one.bit_generator.state = own
-        else:
-            one.set_state(own)
+def _generators() -> Iterator[_State]:
+    """Those that a program has without naming them."""
+    yield torch.get_rng_state, torch.set_rng_state
+    yield random.getstate, random.setstate
+    if torch.cuda.is_initialized():
+        yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        yield numpy.get_state, numpy.set_state
 
 
 def _is_equal(one: Any, other: Any) -> bool:

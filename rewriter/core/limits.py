@@ -51,7 +51,7 @@ PICKLE_OPCODES = 10_000_000
 PICKLE_NESTING = 16
 
 
-def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterError:
+def too_large(name: object, size: str, bound: str) -> RewriterError:
     """The error for an input that is beyond a bound, with its size and the bound.
 
     `name` is a file, with the line if there is one.
@@ -59,7 +59,7 @@ def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterEr
     return RewriterError(
         "beyond-bounds",
         f"{name}: {size}; this version reads at most {bound}",
-        hint=hint or "Nothing that torch writes is near this: get the file from its maker again.",
+        hint="Nothing that torch writes is near this: get the file from its maker again.",
     )
 
 

@@ -6,7 +6,7 @@ A run is a `RunRequest`, which is checked, prepared, executed and collected.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
@@ -71,7 +71,6 @@ def run(
     selection: Selection | None = None,
     *,
     args: str | Path | None = None,
-    recorded: RecordedCall | None = None,
     constants: str | Path | None = None,
     imports: Sequence[str] = (),
     dump: str | Path | None = None,
@@ -79,23 +78,17 @@ def run(
     overwrite: bool = False,
     timeout: float | None = None,
     environment: Mapping[str, str] = {},
-    command: str = "",
     quiet: bool = False,
-    muted: bool = False,
-    progress: Callable[[int], None] | None = None,
-    report: Callable[[str], None] = lambda text: None,
 ) -> RunResult:
-    """Run a wrapper once, on the inputs of its own `get_args()`, those in `args`, or those of a
-    recorded call.
+    """Run a wrapper once, on the inputs of its own `get_args()`, or on those in `args`.
 
     A model of a package is run by its loader, on the arguments of its `forward`. With a selection,
-    it is rebuilt with probes first, and `report` gets messages about the steps.
+    it is rebuilt with probes first.
 
     With a selection, or if the wrapper is instrumented already, a dump is written to `dump`, by
-    default a new directory in the current one. `progress` is called with the number of launches
-    begun while the wrapper runs. `quiet` sends its standard output to standard error, `muted` drops
-    both. After `timeout` seconds the process is killed. `environment` is added to that of the
-    process; see `blocking_environment`.
+    default a new directory in the current one. `quiet` sends its standard output to standard error.
+    After `timeout` seconds the process is killed. `environment` is added to that of the process;
+    see `blocking_environment`.
 
     Raises `RewriterError` if the inputs do not fit, `InterruptedRunError` on Ctrl-C. A crash of the
     wrapper is a result.
@@ -105,7 +98,6 @@ def run(
             artifact if isinstance(artifact, Artifact) else open_artifact(artifact),
             selection=selection,
             args=None if args is None else Path(args),
-            recorded=recorded,
             constants=None if constants is None else Path(constants),
             imports=tuple(imports),
             dump=None if dump is None else Path(dump),
@@ -113,10 +105,7 @@ def run(
             overwrite=overwrite,
             timeout=timeout,
             environment=environment,
-            command=command or "rewriter.run",
-            output=HostOutput(quiet, muted),
-            progress=progress,
-            report=report,
+            output=HostOutput(quiet),
         )
     )
     if result.ended.interrupted:

@@ -12,13 +12,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump
-from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
+from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow, number
 from rewriter.locate.declarations import never_written
 
 # Types whose elements have no numeric value; there may be hashes of them.
@@ -152,20 +152,7 @@ def _hashes(
     return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))
 
 
-class Measured(Struct, frozen=True):
-    """The statistics of a tensor, alone."""
-
-    min: Statistic
-    max: Statistic
-    mean: Statistic
-    std: Statistic
-    nan: int
-    inf: int
-
-
-def statistics_state(
-    a: TensorRow | Measured, b: TensorRow | Measured, tolerance: Tolerance
-) -> State:
+def statistics_state(a: TensorRow, b: TensorRow, tolerance: Tolerance) -> State:
     """Whether every statistic is within what the tolerance of the elements allows."""
     if (a.nan, a.inf) != (b.nan, b.inf):
         return "non-finite"
@@ -185,7 +172,7 @@ def statistics_state(
     return "equal"
 
 
-def _largest(row: TensorRow | Measured) -> float | None:
+def _largest(row: TensorRow) -> float | None:
     known = [x for one in (row.min, row.max) if (x := number(one)) is not None]
     return max(map(abs, known), default=None)
 

@@ -59,8 +59,6 @@ def test_an_entry_is_read(forward: Path) -> None:
     assert entry.cache_key == forward.stem
     assert entry.lowered.startswith("class GraphModule(torch.nn.Module):")
     assert "# File: /tmp/models/models.py:" in entry.lowered
-    assert "def forward(self, primals_" in entry.runnable
-    assert entry.is_backward is False
     line, frame = entry.line_map[0]
     assert line > 1
     assert (frame.file, frame.function) == ("/tmp/models/models.py", "forward")

@@ -72,16 +72,12 @@ def _graph(one: Any) -> CacheEntry | None:
     key = one.get("cache_key")
     if not isinstance(key, str):
         return None
-    options = one.get("fx_kwargs")
-    backward = options.get("is_backward") if isinstance(options, dict) else None
     return CacheEntry(
         cache_key=key,
         fx_key=_text(one.get("_fx_graph_cache_key")),
         lowered=_text(one.get("inductor_post_grad_graph_str")),
-        runnable=_text(one.get("runnable_graph_str")),
         line_map=_line_map(one.get("cache_linemap")),
         guards=_text(one.get("guards_expr")),
-        is_backward=backward if isinstance(backward, bool) else None,
     )
 
 

@@ -20,7 +20,7 @@ class CacheEntry:
     """One `CompiledFxGraph` (torch/_inductor/output_code.py). What torch did not keep is empty.
 
     `cache_key` is the stem of the wrapper's file, `fx_key` the key of the graph. `lowered` is the
-    graph that Inductor lowered, `runnable` a program that runs it. `line_map` has line numbers of
+    graph that Inductor lowered. `line_map` has line numbers of
     the wrapper, ascending, each with the innermost frame of the model that produced the code from
     there on. `guards` is a condition on the integers among the inputs, the first of which is
     `L['t0']`.
@@ -29,10 +29,8 @@ class CacheEntry:
     cache_key: str
     fx_key: str = ""
     lowered: str = ""
-    runnable: str = ""
     line_map: tuple[tuple[int, Frame], ...] = ()
     guards: str = ""
-    is_backward: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -101,6 +102,14 @@ def test_what_is_reversed_keeps_its_elements() -> None:
     found = run(operator_named(["prims", "rev", "default"]), (exact(x), [0]), {}, torch.bfloat16)
     assert torch.equal(found.value, x.double().flip(0))
     assert not found.bound().any()
+
+
+def test_what_pads_is_exact() -> None:
+    half = run(operator_named(["aten", "div", "Tensor"]), (exact(torch.ones(2)), 3), {}, None)
+    for value in (0.5, -math.inf):
+        pad = operator_named(["aten", "constant_pad_nd", "default"])
+        found = run(pad, (half, [1, 2], value), {}, torch.float32)
+        assert found.bound().tolist() == [0.0, *half.bound().tolist(), 0.0, 0.0]
 
 
 def test_what_draws_in_place_is_said_to_draw() -> None:

@@ -32,6 +32,9 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
         raise UncheckedError("it depends on a comparison that rounding decides")
     exact = all(one.error is None for one in given)
     errors = None if exact else call(bound_of)
+    if isinstance(errors, torch.Tensor):  # what pads is exact, and no bound
+        padding = call(lambda one: torch.zeros_like(one.bound()) if one.is_real else one.value)
+        errors = torch.where(padding == 0, errors, 0.0)
 
     def made(value: torch.Tensor, error: torch.Tensor | None) -> Bounded:
         rounds = value.is_floating_point() or value.is_complex()

@@ -48,7 +48,10 @@ _TRACED = "from user code:"  # before the frames of what Dynamo was tracing
 _NOT_READ = re.compile(
     r'^  File "([^"]+)", line (\d+)\n(?: .*\n)*((?:Syntax|Indentation|Tab)Error: .+)', re.MULTILINE
 )
+# What a GPU reports later than it happens, at whatever asks next.
+_LATE = re.compile(r"(?:CUDA|HIP) error: (?!CU[A-Z]+_STATUS|out of memory)")
 _GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
+_OUTSIDE = ", outside of compiled code"
 _COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
 # For a program that was stopped before anything was recorded.
 EARLY = (
@@ -95,7 +98,10 @@ def exception(text: str) -> Raised | None:
                 raised = rest[end].strip()[:_LONGEST]
                 raised += _said(raised, rest[end:])
                 traced = rest[rest.index(_TRACED) :] if _TRACED in rest[end:] else ()
-                raised_by[bool(prefix)] = Raised(raised, _place(rest[:end], traced))
+                place = _place(rest[:end], traced)
+                if place.scope == "outside" and _LATE.search(raised):
+                    place = Place(f"(noticed {place.text.removesuffix(_OUTSIDE)})")
+                raised_by[bool(prefix)] = Raised(raised, place)
     if (unread := _NOT_READ.search("\n".join(lines))) and not any(raised_by.values()):
         file, line, said = unread.groups()
         return Raised(said, Place(f"at {Path(file).name}:{line}"))
@@ -147,7 +153,7 @@ def _place(frames: Sequence[str], traced: Sequence[str] = ()) -> Place:
         return Place(f"{at}, in compiled code, {within}", "compiled")
     if any(part in x["file"] for part in _COMPILERS for x in found):
         return Place(f"while compiling what is called {at}", "compiling")
-    return Place(f"{at}, outside of compiled code", "outside")
+    return Place(f"{at}{_OUTSIDE}", "outside")
 
 
 def _frames(lines: Sequence[str]) -> list[re.Match[str]]:

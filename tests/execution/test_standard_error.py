@@ -59,10 +59,18 @@ WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
             '  File "/a/b.py", line 2\n    f(\n     ^\nSyntaxError: no\n',
             "SyntaxError: no at b.py:2",
         ),
+        (
+            HEAD + FRAME + "torch.AcceleratorError: CUDA error: an illegal memory access\n",
+            "torch.AcceleratorError: CUDA error: an illegal memory access (noticed at model.py:3)",
+        ),
+        (
+            HEAD + FRAME + "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED\n",
+            f"RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED{AT}",
+        ),
     ],
     ids=[
         *("nothing", "no traceback", "cut", "plain", "chained", "coloured", "torchrun"),
-        *("compiled", "compiling", "library", "traced", "not read"),
+        *("compiled", "compiling", "library", "traced", "not read", "late", "at once"),
     ],
 )
 def test_the_exception_that_ended_it(text: str, found: str) -> None:

@@ -28,7 +28,11 @@ pytestmark = [
 ]
 
 X, OUT = dumps.value("x"), dumps.value("buf0", "out")
-FAULT = ExitStatus(1, message="AcceleratorError: CUDA error: an illegal memory access")
+FAULT = ExitStatus(
+    1,
+    message="AcceleratorError: CUDA error: an illegal memory access",
+    place="(noticed at model.py:30)",
+)
 
 
 class Graph:

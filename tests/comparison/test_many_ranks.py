@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,20 @@ def test_many_ranks_are_compared_once_for_each_kind(
 
 
 def test_a_table_of_launches_is_read_once(tmp_path: Path) -> None:
+    """As recorders write it: a file that each call has a link to; in a copy, each is a file."""
     dump = _write(tmp_path / "dump", [[3.0, 4.0]] * 3)
-    path = dump / "rank1" / "run1" / "run.json"
-    path.write_text(path.read_text()[:-1] + ', "label": "later"}', encoding="utf-8")
+    files = sorted(dump.glob("rank*/run*/run.json"))
+    content = json.loads(files[0].read_text())
+    table = json.dumps({"launches": content.pop("launches")})
+    for number, path in enumerate(files):
+        path.write_text(json.dumps({**content, "label": "later" if number == 3 else ""}))
+        if number % 2:
+            path.with_name("launches.json").hardlink_to(files[0].with_name("launches.json"))
+        else:
+            path.with_name("launches.json").write_text(table)
     opened = open_dump(dump)
     assert len({id(run.facts.launches) for run in opened.runs}) == 1
+    assert opened.runs[0].facts.launches
     assert [run.facts.label for run in opened.runs] == ["", "", "", "later", "", ""]
 
 

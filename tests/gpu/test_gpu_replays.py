@@ -52,8 +52,8 @@ def test_inputs_are_not_copied_within_a_capture(
     command = [*head, "--", sys.executable, str(path)]
     ran = run(command, cache, TORCHINDUCTOR_GRAPH_PARTITION=partition)
     assert plain.returncode == 0, plain.stderr[-3000:]
-    assert ran.stdout == plain.stdout
-    assert ran.stdout.count("sum") == 16
+    assert ran.stdout.startswith(plain.stdout)  # a finding follows
+    assert plain.stdout.count("sum") == 16
     for problem in ("warning: inputs", "stream is capturing", "Cannot copy between", "Traceback"):
         assert problem not in ran.stderr
 
@@ -66,18 +66,19 @@ def test_a_nan_in_a_replay_is_of_the_call_that_replayed(partition: str, tmp_path
         head = ["-m", "rewriter", "run", *options, "-d", str(tmp_path / "dump"), "--overwrite"]
         command = [*head, "--", sys.executable, str(path)]
         ran = run(command, cache, TORCHINDUCTOR_GRAPH_PARTITION=partition)
-        assert ran.returncode == 1, ran.stderr[-3000:]
-        assert "makes the first NaN" in ran.stderr
-        following = [x for x in ran.stderr.splitlines() if x.lstrip().startswith("next:")]
+        text = ran.stdout + ran.stderr
+        assert ran.returncode == 1, text[-3000:]
+        assert "makes the first NaN" in ran.stdout
+        following = [x for x in text.splitlines() if x.lstrip().startswith("next:")]
         assert not any("save" in line for line in following)
-        call = re.search(r"(\d+)\w\w call of the", ran.stderr)
-        assert call is not None, ran.stderr
+        call = re.search(r"(\d+)\w\w call of the", ran.stdout)
+        assert call is not None, text
         if partition == "1":
             assert int(call[1]) == 13
-            assert re.search(r"in +\S+.* f32\[\].* min -9 ", ran.stderr), ran.stderr
+            assert re.search(r"in +\S+.* f32\[\].* min -9 ", ran.stdout), text
         if options and partition == "1":  # replays of a whole wrapper run no host code to stop at
-            stopped = re.search(r"call (\d+) stopped at", ran.stderr)
-            assert stopped is not None, ran.stderr
+            stopped = re.search(r"call (\d+) stopped at", text)
+            assert stopped is not None, text
             assert int(stopped[1]) + 1 == int(call[1])
 
 

@@ -173,7 +173,6 @@ NOT_PLAYED = {
     ("docs/topics/memory.md", "Memory: guard bands and fills"): "a wrapper with a fault",
     ("docs/topics/programs.md", "A program that another command starts"): "a scheduler: "
     "test_program_run.py",
-    ("docs/topics/programs.md", "Where a program has its cache"): "a program of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
     ("docs/topics/recorder.md", "A flight recorder"): "a service of the reader",
     ("docs/topics/recorder.md", "Reading it"): "a process that runs: test_record.py",

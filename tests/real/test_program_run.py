@@ -494,29 +494,6 @@ def test_torchrun_and_workers(run: Run, tmp_path: Path) -> None:
     assert sorted(one.rank for one in opened.runs) == [0, 1]
 
 
-def test_list_of_a_program(words: Callable[..., list[str]], tmp_path: Path) -> None:
-    """The wrappers that it used, and not the others in the same cache; nothing has probes."""
-    (tmp_path / "cache/cd").mkdir(parents=True)
-    (tmp_path / "cache/cd/ccdother.py").write_text(WRAPPER)
-    program = words("load()")[-2:]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    rewriter = [sys.executable, "-m", "rewriter", "cache", "list"]
-
-    def listed(*more: str) -> Done:
-        return subprocess.run(
-            [*rewriter, *more], env=environment, capture_output=True, text=True, check=False
-        )
-
-    done = listed("--json", "--", *program)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [row["path"] for row in found["wrappers"]] == [str(tmp_path / "cache/ab/cabwrapper.py")]
-    assert found["used"] == [{"directory": str(tmp_path / "cache"), "wrappers": 1}]
-    assert (tmp_path / "starts").read_text() == "x"
-    assert "error[nothing-compiled]" in listed("--", "true").stderr
-    assert listed("--", "false").returncode == 1
-
-
 def test_triage_starts_it_as_often_as_it_says(
     words: Callable[..., list[str]], tmp_path: Path
 ) -> None:

@@ -9,26 +9,25 @@ import jsonschema
 import pytest
 import torch
 
-from artifacts import get
 from rewriter import cli
 from test_report import SCHEMA, run_report, scripts
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 
-def test_a_dump_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dump_of_a_real_run(
+    mlp_wrapper: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the wrapper to the page: values, sources and histograms are those of the run."""
-    wrapper = get("cpu-torch2.13/mlp").path
     dump = tmp_path / "mlp.dump"
-    assert cli.main(["run", str(wrapper), "--probe", "save", "-d", str(dump)]) == 0
+    assert cli.main(["run", str(mlp_wrapper), "--probe", "save", "-d", str(dump)]) == 0
     capsys.readouterr()
     output = tmp_path / "mlp.html"
     assert run_report(dump, "-o", output, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     jsonschema.validate(printed, SCHEMA)
     (run,) = printed["runs"]
-    gelu = run["launches"][2]
-    assert gelu["kernel"] == "cpp_fused_gelu_0"
+    (gelu,) = (one for one in run["launches"] if one["kernel"] == "cpp_fused_gelu_0")
     value = gelu["values"][-1]
     saved = torch.load(dump / "rank0/run0" / value["file"], weights_only=True)
     assert value["histogram"]["counts"] == torch.histc(saved, 40).long().tolist()

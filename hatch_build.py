@@ -46,7 +46,7 @@ class RecorderHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         try:
             made += _gpu_kernels(Path(self._folder.name))
-        except (Unavailable, OSError) as problem:
+        except (Unavailable, OSError, subprocess.SubprocessError) as problem:
             if wanted == "1":
                 raise
             self.app.display_warning(f"The kernels for GPUs are not in the wheel: {problem}")
@@ -72,6 +72,7 @@ def _recorder(folder: Path) -> Iterator[Path]:
     if not compiler:
         raise build.Unavailable("no C++ compiler: install g++, or name one in CXX")
     library, stands_for = recorder_library.source(), recorder_library.stands_for()
+    lines = extension.source()  # raises without the headers of Python
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs: list[Future[Path]] = []
         for end, architecture, _ in variants:
@@ -81,9 +82,8 @@ def _recorder(folder: Path) -> Iterator[Path]:
             jobs.append(pool.submit(build.build, compiler, library, linked, to, stands_for))
             to = folder / f"recorder{end}.o"
             jobs.append(pool.submit(build.build, compiler, bundle.recorder("hidden"), flags, to))
-        flags += extension.include_flags()
-        to = folder / "lines.so"
-        jobs.append(pool.submit(build.build, compiler, extension.source(), flags, to))
+        to, flags = folder / "lines.so", [*flags, *extension.include_flags()]
+        jobs.append(pool.submit(build.build, compiler, lines, flags, to))
         yield from (job.result() for job in jobs)
 
 

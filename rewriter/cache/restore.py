@@ -109,11 +109,17 @@ def _remove_products(directory: Path) -> int:
     count = 0
     for source in built(directory):
         lock = directory / _LOCKS / f"{source.name.partition('.')[0]}.lock"
-        # The source last: while it exists, the next command finds the unfinished removal.
-        rest = [path for path in source.parent.iterdir() if _is_built(path, source)]
-        locks_of = [lock] if _is_in(lock, directory) else []
-        count += _remove(lock, [*rest, *locks_of, source])
+        count += _remove(lock, _products(source, lock, directory))
     return count
+
+
+def _products(source: Path, lock: Path, directory: Path) -> Iterator[Path]:
+    """What was built from a source, looked for while the lock is held. The source last: while it
+    exists, the next command finds the unfinished removal."""
+    yield from [path for path in source.parent.iterdir() if _is_built(path, source)]
+    if _is_in(lock, directory):
+        yield lock
+    yield source
 
 
 def _is_built(path: Path, source: Path) -> bool:

@@ -18,6 +18,7 @@ from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, RunStep, label
+from rewriter.execution.standard_error import complaint
 
 _LIBRARY = ("extern_out", "extern_alloc", "fallback")
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS)
@@ -66,7 +67,7 @@ def is_suspicious(verdict: Verdict) -> bool:
     if ended is None or verdict.launch is None:
         return False
     if ended.signal == signal.SIGABRT:
-        return bool(ended.message)
+        return bool(complaint(ended.message))
     within = verdict.state in ("running", "begun") and not verdict.on_gpu
     return ended.signal in _FAULTS and verdict.kind in _LIBRARY and within
 

@@ -49,7 +49,12 @@ _NOT_READ = re.compile(
     r'^  File "([^"]+)", line (\d+)\n(?: .*\n)*((?:Syntax|Indentation|Tab)Error: .+)', re.MULTILINE
 )
 # What a GPU reports later than it happens, at whatever asks next.
-_LATE = re.compile(r"(?:CUDA|HIP) error: (?!CU[A-Z]+_STATUS|out of memory)")
+_LATE = re.compile(
+    r"(?:CUDA|HIP) error: .*(?:illegal (?:memory access|address|instruction)|misaligned address"
+    r"|device-side assert|unspecified launch failure|launch timed out|hardware stack"
+    r"|uncorrectable|invalid (?:program counter|address space))",
+    re.IGNORECASE,
+)
 _GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
 _OUTSIDE = ", outside of compiled code"
 _COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
@@ -77,7 +82,7 @@ class Raised(NamedTuple):
     def of(self, ended: ExitStatus) -> ExitStatus:
         """How the program ended that raised it."""
         text, (place, scope) = self
-        check = _last_words(text, _CHECK)
+        check = failed_check(text)
         return replace(ended, message=text, place=place, scope=scope, check=check)
 
 
@@ -211,12 +216,12 @@ class StandardError:
     def explained(self, ended: ExitStatus) -> ExitStatus:
         """How the process ended, with the exception that it raised, or after SIGABRT with what an
         allocator complained of, or which check failed in a kernel."""
-        if ended.stopped:
+        if ended.message or ended.stopped:
             return ended
         if ended.signal == signal.SIGABRT:
             return replace(ended, message=complaint(self.text), check=failed_check(self.text))
         # A program that chose another exit code has caught what it printed.
-        raised = exception(self.text) if ended.code == 1 and not ended.message else None
+        raised = exception(self.text) if ended.code == 1 else None
         return raised.of(ended) if raised else ended
 
     @contextlib.contextmanager

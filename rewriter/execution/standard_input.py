@@ -101,14 +101,21 @@ class StandardInput:
 
     def _next(self, position: int, kept: BinaryIO) -> bytes:
         """The data at a position of the input; empty at its end."""
+        # Without the lock: an earlier run may still wait for more, and hold it.
+        if piece := os.pread(kept.fileno(), _PIECE, position):
+            return piece
         with self._turn:
             piece = os.pread(kept.fileno(), _PIECE, position)
             while not piece and not self._ended:
-                select.select([self._descriptor], [], [])
-                with contextlib.suppress(BlockingIOError):  # another process was faster
+                try:
+                    select.select([self._descriptor], [], [])
                     piece = os.read(self._descriptor, _PIECE)
-                    self._ended = not piece
-                    self._keep(piece, kept)
+                except BlockingIOError:  # another process was faster
+                    continue
+                except OSError:  # it was closed, or a terminal went
+                    piece = b""
+                self._ended = not piece
+                self._keep(piece, kept)
             return piece
 
     def _keep(self, piece: bytes, kept: BinaryIO) -> None:

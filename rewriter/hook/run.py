@@ -35,6 +35,8 @@ from rewriter.runtime import cache_directory
 from rewriter.runtime.control import VARIABLE as CONTROL
 
 Tell = Callable[[str], None]
+# In the exception of a process that tells of another one.
+_LAUNCHED = ("CalledProcessError", "ChildFailedError", "ProcessRaisedException")
 _NAMED = 12  # wrappers or kernels named in an error
 _ELSEWHERE = (
     "its process did not import the start-up module: a Python with -I, -E or -S, or with an "
@@ -203,13 +205,15 @@ def _left(place: Path, suffix: str) -> Iterator[tuple[int, str]]:
 
 
 def _raised(ended: ExitStatus, place: Path) -> ExitStatus:
-    """How a program ended, with the exception that ended the first of its processes; of one that
-    ended by none, whatever it printed was caught."""
-    left = [text for _, text in _left(place, RAISED)] if ended.code == 1 else []
+    """How a program ended, with the exception that ended its own process, or the first of those
+    that this one started; if none was ended by one, what it printed was caught."""
+    left = [exception(text) for _, text in _left(place, RAISED)] if ended.code == 1 else []
     if not left or ended.stopped:
         return ended
-    found = next(filter(None, map(exception, left)), None)
-    return found.of(ended) if found else ExitStatus.of(1)
+    own = left[-1]  # the program's own process ends last
+    if own is None or not own.place.text or any(x in own.text for x in _LAUNCHED):
+        own = next(filter(None, left), None)
+    return own.of(ended) if own else ExitStatus.of(1)
 
 
 def _traced(place: Path) -> str:

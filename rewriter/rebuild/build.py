@@ -281,8 +281,8 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
 
 
 def _gpu_kernels(files: Sequence[tuple[int, Path]]) -> str:
-    """An assembly file with kernels and, by device, where they are: see `Gpu::load_built` in
-    rewriter/runtime/cpp/engine/gpu.h."""
+    """An assembly file with kernels and, by device, where they are: see `load_built` in
+    rewriter/runtime/cpp/engine/kernel_code.h."""
     lines = [".section .rodata"]
     for target, path in files:
         lines += [".balign 64", f"sm_{target}:", f'.incbin "{path}"']

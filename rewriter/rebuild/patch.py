@@ -38,7 +38,7 @@ from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.recipe import Flags, Recipe
 from rewriter.rebuild.types import Checked, Route
 from rewriter.rebuild.unpack import Reading
-from rewriter.runtime.build import BUILT, built
+from rewriter.runtime import build as runtime_build
 from rewriter.version import __version__
 
 # What the objects of a library have to agree in.
@@ -398,7 +398,7 @@ def _gpu_kernels(package: Package) -> tuple[tuple[int, Path], ...]:
     # The flags of its ELF header, whose second byte it is since the eighth version of the format.
     target = head[49] if head[8] >= 8 else head[48]
     for one in range(target, target // 10 * 10 - 1, -1):
-        if (path := BUILT / f"kernels-sm_{one}.cubin").is_file():
+        if (path := runtime_build.BUILT / f"kernels-sm_{one}.cubin").is_file():
             return ((one, path),)
     return ()
 
@@ -407,7 +407,7 @@ def recorder_object(flags: Flags) -> Path | None:
     """The recorder that came with the tool, if it suits a wrapper that is compiled like this."""
     if any(_OTHER.match(flag) for flag in flags.arguments):
         return None
-    found = list(built("recorder", ".o"))
+    found = list(runtime_build.built("recorder", ".o"))
     # The last runs on every processor.
     is_native = "-march=native" in flags.arguments
     return found[0 if is_native else -1] if found else None

@@ -23,16 +23,11 @@ FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 _PATIENCE = 600  # seconds that a compiler may take, on a machine that is busy
 # What a wheel has of it, made by hatch_build.py.
 BUILT = Path(__file__).resolve().parent / "built"
-_V3 = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"])
 # For which processors, best first: the end of the name of a file, what it is compiled for, and
 # what the processor must have, as /proc/cpuinfo names it.
 VARIANTS: Mapping[str, Sequence[tuple[str, str, frozenset[str]]]] = {
     "x86_64": (
-        (
-            "-v3",
-            "x86-64-v3",
-            frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]),
-        ),
+        ("-avx2", "haswell", frozenset("abm avx avx2 bmi1 bmi2 f16c fma movbe".split())),  # noqa: SIM905
         ("", "x86-64", frozenset()),
     ),
     "aarch64": (("", "armv8-a", frozenset()),),

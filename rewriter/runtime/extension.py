@@ -61,7 +61,7 @@ def attach(options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequ
 
 @cache
 def load() -> ModuleType | Unavailable:
-    """The module, which may be built first; or why there is none. Done once per process."""
+    """The module, built before if it has to be; or why there is none. Once per process."""
     return made_or_why(_load)
 
 

@@ -40,7 +40,7 @@ def load() -> ctypes.CDLL | None:
 
 @cache
 def find() -> ctypes.CDLL | Unavailable:
-    """The loaded recorder, which may be built first; or why there is none. Done once per
+    """The loaded recorder, built before if it has to be; or why there is none. Once per
     process."""
     return made_or_why(_load)
 
@@ -49,7 +49,7 @@ def _load() -> ctypes.CDLL:
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         raise Unavailable("torch is not installed")
-    # The recorder has its functions from the torch that is loaded, whichever that is.
+    # Loaded before the recorder, which takes torch's functions from it.
     ctypes.CDLL(str(Path(found.origin).parent / "lib" / TORCH))
     return open_or_build("recorder", source, LINKED, _open, stands_for())
 

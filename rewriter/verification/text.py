@@ -135,9 +135,9 @@ def more_checked(dump: Path, unchecked: Iterable[LaunchCheck]) -> str:
                 "which TORCH_COMPILE_DEBUG=1 leaves where the model is compiled"
             )
         elif "a user wrote this kernel" in one.reason:
-            options[f"--reference {one.kernel}=references:{one.kernel}"] = (
-                f"a function {one.kernel} in references.py that computes the same"
-            )
+            options[
+                f"--reference {shlex.quote(one.kernel)}=references:{shlex.quote(one.kernel)}"
+            ] = f"a function {one.kernel} in references.py that computes the same"
     words = ["rewriter verify", shlex.quote(str(dump)), *options]
     return f"{' '.join(words)}  # {', and '.join(options.values())}" if options else ""
 

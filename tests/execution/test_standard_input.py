@@ -48,6 +48,15 @@ def test_a_pipe_is_read_each_time(pipe: tuple[int, Any]) -> None:
     assert read_by(given, "cat") == data
 
 
+def test_a_run_that_ended_holds_up_no_other(pipe: tuple[int, Any]) -> None:
+    """The pipe stays open, and the first run's thread waits for what does not come."""
+    reads, writes = pipe
+    given = StandardInput(reads)
+    writes.write(b"line\n")
+    for _ in range(3):
+        assert read_by(given, "head", "-n", "1") == b"line\n"
+
+
 def test_what_comes_is_handed_on_as_it_comes(pipe: tuple[int, Any]) -> None:
     """The pipe stays open; the program waits for each line."""
     reads, writes = pipe

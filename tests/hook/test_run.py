@@ -153,6 +153,39 @@ _CAUGHT = "import traceback\ntry:\n    1 / 0\nexcept ArithmeticError:\n    trace
 
 
 @pytest.mark.parametrize(
+    ("parent", "said"),
+    [
+        (
+            "subprocess.run([*well, wrapper], check=True)\nraise ValueError('of the launcher')",
+            "the program raised ValueError: of the launcher at parent.py:4, outside of",
+        ),
+        (
+            "subprocess.run([*raises, wrapper])\nraise ValueError('its own')",
+            "the program raised ValueError: its own at parent.py:4, outside of compiled code",
+        ),
+        (
+            "subprocess.run([*raises, wrapper], check=True)",
+            "the program raised KeyError: 'in the child' at raises.py:",
+        ),
+        ("subprocess.run([*raises, wrapper])\nsys.exit(0)", ""),
+    ],
+    ids=["launcher", "ignored", "child", "well"],
+)
+def test_a_program_that_starts_another(
+    parent: str, said: str, act: Act, directory: Path, tmp_path: Path
+) -> None:
+    """The parent does not import torch."""
+    (tmp_path / "child.py").write_text(PROGRAM)
+    (tmp_path / "raises.py").write_text(f"{PROGRAM}\nraise KeyError('in the child')\n")
+    words = "well, raises = ([sys.executable, name] for name in ('child.py', 'raises.py'))"
+    words += f"; wrapper = {str(directory / MLP)!r}"
+    (tmp_path / "parent.py").write_text(f"import subprocess, sys\n{words}\n{parent}\n")
+    code, _, err = act("run", "--", sys.executable, "parent.py")
+    assert code == (1 if said else 0)
+    assert said in err
+
+
+@pytest.mark.parametrize(
     ("end", "said"),
     [
         (f"{_CAUGHT}sys.exit(1)", "exit code 1"),

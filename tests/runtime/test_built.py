@@ -15,7 +15,10 @@ from rewriter.rebuild.recipe import Flags
 from rewriter.runtime import build, bundle, recorder_library
 from rewriter.runtime.build import Unavailable
 
-SLOW, QUICK = "model name: a\nflags: sse2", f"flags: {' '.join(sorted(build._V3))}"
+SLOW, QUICK = (
+    "model name: a\nflags: sse2",
+    f"flags: {' '.join(sorted(build.VARIANTS['x86_64'][0][2]))}",
+)
 
 
 @pytest.mark.programs
@@ -56,13 +59,13 @@ def test_every_function_of_torch_that_is_called_is_declared() -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "BUILT", tmp_path)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    for name in ("recorder-v3.o", "recorder.o", "recorder.so"):
+    for name in ("recorder-avx2.o", "recorder.o", "recorder.so"):
         (tmp_path / name).touch()
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("processor", "found"), [(SLOW, ["recorder.o"]), (QUICK, ["recorder-v3.o", "recorder.o"])]
+    ("processor", "found"), [(SLOW, ["recorder.o"]), (QUICK, ["recorder-avx2.o", "recorder.o"])]
 )
 def test_a_processor_gets_what_it_can_run(
     processor: str, found: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,7 +82,7 @@ def test_a_package_gets_what_runs_where_its_own_code_runs(
     other = ["-stdlib=libc++"], ["-fsanitize=address"]
     assert [recorder_object(Flags("g++", ("-O1", *flags))) for flags in other] == [None, None]
     assert recorder_object(Flags("g++", ("-O1",))) == folder / "recorder.o"
-    assert recorder_object(Flags("g++", ("-march=native",))) == folder / "recorder-v3.o"
+    assert recorder_object(Flags("g++", ("-march=native",))) == folder / "recorder-avx2.o"
 
 
 def test_one_that_does_not_load_is_built_here(
@@ -117,7 +120,7 @@ def test_a_library_needs_what_was_not_there_when_it_was_linked(tmp_path: Path) -
 
 
 def test_compiled_kernels_are_found_by_their_device(tmp_path: Path) -> None:
-    """As `Gpu::load_built` of rewriter/runtime/cpp/engine/gpu.h looks for them."""
+    """As `load_built` of rewriter/runtime/cpp/engine/kernel_code.h looks for them."""
     files = [(80, tmp_path / "a.cubin"), (90, tmp_path / "b.cubin")]
     for target, path in files:
         path.write_bytes(f"code for {target}\0".encode())

@@ -112,6 +112,16 @@ def test_what_pads_is_exact() -> None:
         assert found.bound().tolist() == [0.0, *half.bound().tolist(), 0.0, 0.0]
 
 
+def test_what_pads_may_lie_between_two_values_of_its_type() -> None:
+    """In float32 and in bfloat16, whichever the program keeps, 0.1 is another number."""
+    half = run(operator_named(["aten", "div", "Tensor"]), (exact(torch.ones(2)), 3), {}, None)
+    pad = operator_named(["aten", "constant_pad_nd", "default"])
+    for kind in (torch.float32, torch.bfloat16):
+        found = run(pad, (half, [0, 1], 0.1), {}, kind)
+        kept = torch.tensor([1 / 3, 1 / 3, 0.1]).to(kind).double()
+        assert abs(found.value[2] - kept[2]) <= found.bound()[2]
+
+
 def test_what_draws_in_place_is_said_to_draw() -> None:
     draws = operator_named(["aten", "bernoulli_", "float"])
     with pytest.raises(UncheckedError, match="draws random numbers"):

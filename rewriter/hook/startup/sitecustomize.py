@@ -33,7 +33,6 @@ RUNTIME = "_rewriter_runtime"
 PLAIN = "plain"  # beside the socket: the wrappers that run without probes, and why
 _TASKS = "torch._inductor.runtime.compile_tasks"  # reads, compiles and executes generated files
 _COMPILER = "torch._inductor.codecache"
-_TORCH = "torch"
 _DYNAMO = "torch._dynamo.eval_frame"  # where compiled functions are entered
 _LONGEST = 1 << 16  # characters of the exception that ends a process
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -355,6 +354,7 @@ def _leave_stacks(folder: str) -> None:
 def _leave_exception(folder: str) -> None:
     """At the end of this process, leave the exception that ended it. Python keeps one that nobody
     caught in `sys.last_value`; standard error also has those that the program printed itself."""
+    is_new = "atexit" not in sys.modules
     import atexit
 
     def leave() -> None:
@@ -370,10 +370,15 @@ def _leave_exception(folder: str) -> None:
             file = os.open(os.path.join(folder, f"{os.getpid()}{RAISED}"), flags, 0o600)
         except OSError:
             return  # the command has ended
-        with open(file, "w", encoding="utf-8", errors="replace") as stream:
-            stream.write(text)
+        try:
+            with open(file, "w", encoding="utf-8", errors="replace") as stream:
+                stream.write(text)
+        except OSError:
+            return  # the disk is full: nothing is known then
 
     atexit.register(leave)
+    if is_new:
+        del sys.modules["atexit"]  # the program sees the modules that it would have
 
 
 def begin() -> None:
@@ -392,7 +397,7 @@ def begin() -> None:
         sys.addaudithook(hook.note)
         folder = os.path.dirname(address)
         if not os.environ.get(START):  # nobody waits for its end
-            acts[_TORCH] = lambda module: _leave_exception(folder)
+            _leave_exception(folder)
         if os.environ.get(STACKS):
             _leave_stacks(folder)
             os.register_at_fork(after_in_child=lambda: _leave_stacks(folder))

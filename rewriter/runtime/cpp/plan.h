@@ -133,8 +133,8 @@ class ReadJob : public EventJob {
     return job;
   }
 
-  // The pool is that of its plan, for the next event.
-  bool is_kept() override {
+  // To its plan, for the next event.
+  bool go_back() override {
     if (!is_pooled) return false;
     for (Item& item : event.items) item.reset();
     std::fill(is_measured.begin(), is_measured.end(), 0);
@@ -323,7 +323,7 @@ class RecentPlans : public Plans {
     }
     static const char* const kinds[] = {
         "tensor", "tensor", "tensor", "int", "int", "float", "bool", "other", "other"};
-    OwnedJob<ReadJob> job(new ReadJob(plan));
+    auto job = std::make_unique<ReadJob>(plan);
     job->event.items = Fixed<Item>(plan->places.size());
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
@@ -337,7 +337,7 @@ class RecentPlans : public Plans {
           tensor.dtype, static_cast<int32_t>(tensor.shape.size()), tensor.numel,
           tensor.shape.data(), tensor.stride.data(), tensor.device_index};
     }
-    return job;
+    return OwnedJob<ReadJob>(job.release());
   }
 
   std::mutex lock_;

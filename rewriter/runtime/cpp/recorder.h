@@ -313,8 +313,9 @@ class Recorder : public Printer, private Output {
     // A captured call is written after the first replay of its graph.
     call = leave(std::move(call));
     if (!call && reader_->is_in_capture()) return;
+    // Not with a captured one, which may be freed in there.
     read_replays(call.get());
-    if (call) end_files(std::move(call));
+    if (call) put_end(std::move(call));
     if (!quiet) finish();
   }
 
@@ -462,7 +463,7 @@ class Recorder : public Printer, private Output {
     if (!call.is_behind) act("dump", [&] { call.directory->begin(); });
     else writer_.put_behind(OwnedJob<Job>(new BeginJob(*this, call)));
   }
-  void end_files(std::unique_ptr<RunningCall> call) {
+  void put_end(std::unique_ptr<RunningCall> call) {
     const RunningCall& of = *call;
     put(of, OwnedJob<Job>(new EndJob(*this, std::move(call))));
   }

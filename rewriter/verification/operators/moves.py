@@ -32,9 +32,11 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
         raise UncheckedError("it depends on a comparison that rounding decides")
     exact = all(one.error is None for one in given)
     errors = None if exact else call(bound_of)
-    if isinstance(errors, torch.Tensor):  # what pads is exact, and no bound
+    if isinstance(errors, torch.Tensor):  # what pads has no bound of an element
         padding = call(lambda one: torch.zeros_like(one.bound()) if one.is_real else one.value)
-        errors = torch.where(padding == 0, errors, 0.0)
+        # It is of the type of the elements: a number of Python may lie between two of these.
+        kept = padding.to(kind).to(padding.dtype) if kind.is_floating_point else padding
+        errors = torch.where(padding == 0, errors, (padding - kept).abs().nan_to_num(0.0))
 
     def made(value: torch.Tensor, error: torch.Tensor | None) -> Bounded:
         rounds = value.is_floating_point() or value.is_complex()

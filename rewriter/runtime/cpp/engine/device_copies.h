@@ -44,7 +44,10 @@ class DeviceCopies {
     const Relaxed relaxed;
     return available() && !allocate_(&made, size, portable) ? static_cast<char*>(made) : nullptr;
   }
-  void release(char* memory) const { free_(memory); }
+  void release(char* memory) const {
+    const Relaxed relaxed;
+    free_(memory);
+  }
 
   // Queues a copy on a stream of the current device. 0, or the driver's error.
   int copy(char* to, uint64_t from, std::size_t size, void* stream) const {

@@ -1,5 +1,5 @@
-// All code that runs on a GPU. It is compiled at run time (gpu.h) from the text of this file, with the files
-// that it includes put in place. A test compiles it for the host, with fibers as threads.
+// All code that runs on a GPU. It is compiled (kernel_code.h) from the text of this file, with the files that it
+// includes put in place. A test compiles it for the host, with fibers as threads.
 #pragma once
 
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)

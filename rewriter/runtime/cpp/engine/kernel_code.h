@@ -40,6 +40,7 @@ inline void* load_built(const Driver& driver, const std::string& own, int major,
       if (linked[0] != target) continue;
       if (!driver.load(&module, reinterpret_cast<const char*>(linked[1]))) return module;
     }
+    if (own.empty()) continue;
     std::ifstream file(own + "/kernels-sm_" + std::to_string(target) + ".cubin", std::ios::binary);
     const std::string code{std::istreambuf_iterator<char>(file), {}};
     if (!code.empty() && !driver.load(&module, code.data())) return module;

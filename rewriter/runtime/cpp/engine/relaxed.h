@@ -22,7 +22,9 @@ class Relaxed {
     static const Exchange function = [] {
       const char* const names[][2] = {
           {"libcuda.so.1", "cuThreadExchangeStreamCaptureMode"},
-          {"libamdhip64.so", "hipThreadExchangeStreamCaptureMode"}};
+          {"libamdhip64.so", "hipThreadExchangeStreamCaptureMode"},
+          {"libamdhip64.so.6", "hipThreadExchangeStreamCaptureMode"},
+          {"libamdhip64.so.7", "hipThreadExchangeStreamCaptureMode"}};
       for (const auto& name : names) {
         void* const library = dlopen(name[0], RTLD_NOLOAD | RTLD_LAZY);
         if (library) return reinterpret_cast<Exchange>(dlsym(library, name[1]));

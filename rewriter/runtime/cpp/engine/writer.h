@@ -32,14 +32,14 @@ class Job {
   virtual bool is_ready() { return true; }
   // Writes it, or collects it for `Output::flush`.
   virtual void emit() = 0;
-  // Whether a pool has taken the job, which is not used any more.
-  virtual bool is_kept() { return false; }
+  // Goes back to a pool for another use, if it came from one; returns whether it did.
+  virtual bool go_back() { return false; }
 
   OwnedJob<Job> next;  // in the queue
 };
 
 inline void Retire::operator()(Job* job) const {
-  if (!job->is_kept()) delete job;
+  if (!job->go_back()) delete job;
 }
 
 // The output that jobs write to.

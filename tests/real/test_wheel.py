@@ -55,6 +55,7 @@ def test_a_wheel_has_the_recorder_and_needs_no_compiler(tmp_path: Path) -> None:
     built = {name.rpartition("/")[2] for name in _names(wheel) if "/runtime/built/" in name}
     assert {"recorder.so", "recorder.o", "lines.so"} <= built
     folder = tmp_path / "installed"
+    folder.mkdir()
     _install(wheel, folder)
     code = "from rewriter.runtime import extension; print(extension.load().__file__)"
     none = {"CXX": "none", "REWRITER_CACHE_DIR": str(tmp_path / "cache")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta, Struct, convert, to_builtins
+from msgspec import UNSET, Meta, Struct, convert, to_builtins
 
 from rewriter.core.types import Json
 
@@ -41,9 +41,9 @@ def entry(into: type[_E], value: object, **more: object) -> _E:
     """Make an entry from the attributes of a value with the same names, at every depth; `more` are
     those that the value lacks."""
     if more:
-        own = (name for name in into.__struct_fields__ if hasattr(value, name))
-        rest = (name for name in own if name not in more)
-        return convert(more | {x: getattr(value, x) for x in rest}, into, from_attributes=True)
+        rest = {x: getattr(value, x, UNSET) for x in into.__struct_fields__ if x not in more}
+        known = {name: own for name, own in rest.items() if own is not UNSET}
+        return convert(more | known, into, from_attributes=True)
     return convert(value, into, from_attributes=True)
 
 

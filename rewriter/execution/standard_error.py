@@ -56,7 +56,6 @@ _LATE = re.compile(
     re.IGNORECASE,
 )
 _GENERATED = re.compile(r"[/\\]c[a-z2-7]{51}\.py$")  # a wrapper in Inductor's cache
-_OUTSIDE = ", outside of compiled code"
 _COMPILERS = ("torch/_inductor/compile_fx.py", "torch/_inductor/async_compile.py")
 # For a program that was stopped before anything was recorded.
 EARLY = (
@@ -103,9 +102,7 @@ def exception(text: str) -> Raised | None:
                 raised = rest[end].strip()[:_LONGEST]
                 raised += _said(raised, rest[end:])
                 traced = rest[rest.index(_TRACED) :] if _TRACED in rest[end:] else ()
-                place = _place(rest[:end], traced)
-                if place.scope == "outside" and _LATE.search(raised):
-                    place = Place(f"(noticed {place.text.removesuffix(_OUTSIDE)})")
+                place = _place(rest[:end], traced, is_late=bool(_LATE.search(raised)))
                 raised_by[bool(prefix)] = Raised(raised, place)
     if (unread := _NOT_READ.search("\n".join(lines))) and not any(raised_by.values()):
         file, line, said = unread.groups()
@@ -141,10 +138,10 @@ def place_of_stack(text: str) -> Place:
     return _place(main.splitlines()[::-1])
 
 
-def _place(frames: Sequence[str], traced: Sequence[str] = ()) -> Place:
+def _place(frames: Sequence[str], traced: Sequence[str] = (), *, is_late: bool = False) -> Place:
     """Where an exception was raised: the innermost frame that is in no library, and whether that
     was in compiled code, or while something was compiled. `traced` are the frames of the function
-    that Dynamo traced, if it was that."""
+    that Dynamo traced, if it was that. What comes late happened elsewhere."""
     if stopped_at := _innermost(_frames(traced)):
         return Place(f"while compiling {stopped_at}", "compiling")
     found = _frames(frames)
@@ -158,7 +155,9 @@ def _place(frames: Sequence[str], traced: Sequence[str] = ()) -> Place:
         return Place(f"{at}, in compiled code, {within}", "compiled")
     if any(part in x["file"] for part in _COMPILERS for x in found):
         return Place(f"while compiling what is called {at}", "compiling")
-    return Place(f"{at}{_OUTSIDE}", "outside")
+    if is_late:
+        return Place(f"(noticed {at})")
+    return Place(f"{at}, outside of compiled code", "outside")
 
 
 def _frames(lines: Sequence[str]) -> list[re.Match[str]]:

@@ -302,7 +302,8 @@ def rebuild(
             running.enter_context(reading.explains())
             copied = pool.submit(unpack.copy, package.path, output, stopped)
         plans = list(_plans(package, probed, begun, route))
-        jobs = {plan.name: _job(package, plan) for plan in plans if plan.original}
+        kernels = _gpu_kernels(package)
+        jobs = {plan.name: _job(plan, kernels) for plan in plans if plan.original}
         try:
             built = build.build(jobs, begun.scratch, report)
         except RewriterError:
@@ -375,7 +376,7 @@ def _plans(
         yield _Plan(one, chosen, original, unpacked)
 
 
-def _job(package: Package, plan: _Plan) -> build.Job:
+def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
     assert plan.original is not None
     made = replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
     if plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
@@ -383,7 +384,7 @@ def _job(package: Package, plan: _Plan) -> build.Job:
             made,
             apart=tuple(one for one in made.apart if one[0] != "runtime"),
             objects=(recorder,),
-            gpu_kernels=_gpu_kernels(package),
+            gpu_kernels=gpu_kernels,
         )
     return made
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,14 +58,10 @@ def compiler() -> str:
 
 def built(stem: str, suffix: str) -> Iterator[Path]:
     """The files of this name that came with the package and run here, the quickest first."""
-    features: frozenset[str] | None = None
     for end, _, needs in VARIANTS.get(platform.machine(), ()):
         path = BUILT / f"{stem}{end}{suffix}"
-        if path.is_file():
-            if features is None:
-                features = frozenset(_processor().split())
-            if needs <= features:
-                yield path
+        if path.is_file() and (not needs or needs <= set(_processor().split())):
+            yield path
 
 
 def open_or_build(
@@ -154,8 +151,12 @@ def _key(compiler: str, source: str, flags: Sequence[str]) -> str:
 
 def _processor() -> str:
     """What `-march=native` depends on: several machines may share a home directory."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
-        wanted = ("model name", "flags", "Features", "CPU part")
-        return "\n".join(line for line in lines.splitlines() if line.startswith(wanted))
+    wanted = ("model name", "flags", "Features", "CPU part")
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file,
+    ):
+        # Of the first processor: the kernel asks each one, as far as the file is read.
+        first = takewhile(str.strip, file)
+        return "\n".join(line.rstrip("\n") for line in first if line.startswith(wanted))
     return platform.processor()

@@ -343,12 +343,17 @@ def _leave_stacks(folder: str) -> None:
     import faulthandler
     from signal import SIGTERM
 
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        file = os.open(os.path.join(folder, f"{os.getpid()}{STACK}"), flags, 0o600)
+        file = _new_file(folder, STACK)
         faulthandler.register(SIGTERM, file=file, chain=True)
     except OSError:
         return  # the command has ended
+
+
+def _new_file(folder: str, ending: str) -> int:
+    """A file of this process beside the socket. Raises `OSError` if the command has ended."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    return os.open(os.path.join(folder, f"{os.getpid()}{ending}"), flags, 0o600)
 
 
 def _leave_exception(folder: str) -> None:
@@ -366,15 +371,10 @@ def _leave_exception(folder: str) -> None:
             lines = traceback.format_exception(type(error), error, error.__traceback__)
             text = "".join(lines)[-_LONGEST:]
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            file = os.open(os.path.join(folder, f"{os.getpid()}{RAISED}"), flags, 0o600)
-        except OSError:
-            return  # the command has ended
-        try:
-            with open(file, "w", encoding="utf-8", errors="replace") as stream:
+            with open(_new_file(folder, RAISED), "w", encoding="utf-8", errors="replace") as stream:
                 stream.write(text)
         except OSError:
-            return  # the disk is full: nothing is known then
+            return  # the command has ended, or the disk is full
 
     atexit.register(leave)
     if is_new:

@@ -31,9 +31,8 @@ _QUEUES = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "JoinableQueue"
 # A function with a cache. Its results for copies are not to be kept, so that plain calls are of the
 # function inside, as those of Dynamo are.
 _Cached = functools._lru_cache_wrapper
-_State = tuple[
-    Callable[[], Any], Callable[[Any], Any]
-]  # reads the state of a generator, and sets it
+# Reads the state of a generator, and sets it.
+_Access = tuple[Callable[[], Any], Callable[[Any], Any]]
 # Whose methods are called, not those that a user's class has in their place.
 _BASES = (OrderedDict, dict, deque, list, set, bytearray)
 
@@ -110,7 +109,7 @@ class Reached:
 
     tensors: dict[int, Held] = field(default_factory=dict)
     containers: list[Container] = field(default_factory=list)
-    generators: list[_State] = field(default_factory=list)  # of torch, numpy and `random`
+    generators: list[_Access] = field(default_factory=list)  # of torch, numpy and `random`
     _seen: dict[int, Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
 
@@ -418,7 +417,7 @@ def _is_same(one: Any, other: Any) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))
 
 
-def _generators() -> Iterator[_State]:
+def _generators() -> Iterator[_Access]:
     """Those that a program has without naming them."""
     yield torch.get_rng_state, torch.set_rng_state
     yield random.getstate, random.setstate

@@ -20,16 +20,18 @@ from rewriter.core.processes import Process
 from rewriter.rebuild import build_cache
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.recipe import Flags, Recipe
+from rewriter.runtime.build import FLAGS
 
 # The dynamic linker puts the library's own directory in its place. As part of the name, other than
 # as a search path, it keeps two packages apart whose libraries have one name.
 ORIGIN = "$ORIGIN"
 
 RESULT = "out.so"
-_UNITS = {"runtime": "probes", "table": "table of launches"}  # what they are in messages
 
 _GPU_KERNELS = "rewriter_gpu_kernels"
 
+# What the objects of a library have to agree in.
+OTHER = re.compile(r"-(?:stdlib|fsanitize|-target|target|m32|mx32|mcmodel)\b")
 _PRELUDE = "appended_weights.h"
 # Weights behind the original library are still there. The wrapper looks for them behind the library
 # that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
@@ -63,16 +65,16 @@ class Job:
     """What to build for one model: its recipe, the source with probes, and the original library,
     which has to be unpacked to be linked to.
 
-    `apart` are sources of their own, by name, that are compiled at the same time; `objects` need no
-    compiler. `gpu_kernels` are those of the recorder, compiled, by device (90).
+    `table` is compiled at the same time, and so is `recorder`, unless it is an object.
+    `gpu_kernels` are those of the recorder, compiled, by device (90).
     """
 
     recipe: Recipe
     source: bytes
     library: Library
+    table: str
+    recorder: str | Path
     unpacked: Unpacked | None = None
-    apart: tuple[tuple[str, str], ...] = ()
-    objects: tuple[Path, ...] = ()
     gpu_kernels: tuple[tuple[int, Path], ...] = ()
     file: str = ""  # what the wrapper is called; empty: as in the package
 
@@ -163,7 +165,8 @@ def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
     """What a build is known by: everything but the headers that its compiler will read."""
     read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
     read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
-    read += [*job.objects, *(path for _, path in job.gpu_kernels)]
+    read += [job.recorder] if isinstance(job.recorder, Path) else []
+    read += [path for _, path in job.gpu_kernels]
     return _key_of(steps, folder, read, [job.unpacked.digest] if job.links and job.unpacked else [])
 
 
@@ -258,13 +261,14 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
         extra += ["-include", _PRELUDE]
     steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
-    for unit, text in job.apart:
-        # Of no package: an object of one is found again by all.
-        file = folder / f"rewriter_{unit}.cpp"
-        file.write_text(text, encoding="utf-8")
-        plain = _without_header(flags)
-        about = f"the {_UNITS.get(unit, unit)} of {name}"
-        steps.append(_compile(about, plain, file, f"{unit}.o"))
+    file = folder / "rewriter_table.cpp"
+    file.write_text(job.table, encoding="utf-8")
+    about = f"the table of launches of {name}"
+    steps.append(_compile(about, _without_header(flags), file, "table.o"))
+    if isinstance(job.recorder, str):
+        file = folder / "rewriter_runtime.cpp"
+        file.write_text(job.recorder, encoding="utf-8")
+        steps.append(_compile(f"the probes of {name}", _of_recorder(flags), file, "runtime.o"))
     if job.gpu_kernels:
         file = folder / f"{_GPU_KERNELS}.s"
         file.write_text(_gpu_kernels(job.gpu_kernels))
@@ -303,6 +307,13 @@ def _compile(
     return BuildStep(about, command, source.parent, source, target)
 
 
+def _of_recorder(flags: Flags) -> Flags:
+    """The flags of our own libraries, with those in which objects have to agree. The recorder needs
+    nothing of torch, and computes with all rules of floating point."""
+    kept = (x for x in flags.arguments if x == "-march=native" or OTHER.match(x))
+    return replace(flags, arguments=(*FLAGS, *kept))
+
+
 def _without_header(flags: Flags) -> Flags:
     """The flags less a precompiled header."""
     build_cache = []
@@ -320,7 +331,8 @@ def link_step(job: Job, folder: Path) -> BuildStep:
     recipe = job.recipe
     flags = recipe.link or recipe.wrapper
     assert flags is not None
-    objects = ["wrapper.o", *(f"{unit}.o" for unit, _ in job.apart), *map(str, job.objects)]
+    recorder = str(job.recorder) if isinstance(job.recorder, Path) else "runtime.o"
+    objects = ["wrapper.o", "table.o", recorder]
     objects += [f"{_GPU_KERNELS}.o"] if job.gpu_kernels else []
     if job.links:
         objects.append(beside(recipe.model))

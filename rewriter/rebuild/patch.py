@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,8 +40,6 @@ from rewriter.rebuild.unpack import Reading
 from rewriter.runtime import build as runtime_build
 from rewriter.version import __version__
 
-# What the objects of a library have to agree in.
-_OTHER = re.compile(r"-(?:stdlib|fsanitize|-target|target|m32|mx32|mcmodel)\b")
 _LARGE = 64 << 20  # bytes of a library that take longer to unpack than to load
 
 
@@ -380,12 +377,7 @@ def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
     assert plan.original is not None
     made = replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
     if plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
-        return replace(
-            made,
-            apart=tuple(one for one in made.apart if one[0] != "runtime"),
-            objects=(recorder,),
-            gpu_kernels=gpu_kernels,
-        )
+        return replace(made, recorder=recorder, gpu_kernels=gpu_kernels)
     return made
 
 
@@ -406,7 +398,7 @@ def _gpu_kernels(package: Package) -> tuple[tuple[int, Path], ...]:
 
 def recorder_object(flags: Flags) -> Path | None:
     """The recorder that came with the tool, if it suits a wrapper that is compiled like this."""
-    if any(_OTHER.match(flag) for flag in flags.arguments):
+    if any(build.OTHER.match(flag) for flag in flags.arguments):
         return None
     found = list(runtime_build.built("recorder", ".o"))
     # The last runs on every processor.
@@ -421,7 +413,8 @@ def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
         recipe=chosen,
         source=units.wrapper,
         library=original,
-        apart=(("table", units.table), ("runtime", units.runtime)),
+        table=units.table,
+        recorder=units.runtime,
     )
 
 

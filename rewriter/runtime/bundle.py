@@ -19,12 +19,11 @@ from typing import Literal
 from .gpu_kinds import GPU_KINDS
 from .probes import InvalidProbe, registry
 
-# Most of the runtime runs rarely, so it should compile fast; hot functions raise the optimization
-# level themselves. Numbers must be the same as in Python, whatever flags the wrapper has.
+# Numbers must be the same as in Python, whatever flags the wrapper has.
 _BEGIN = """\
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
-#pragma GCC optimize("Og", "no-fast-math")
+#pragma GCC optimize("O1", "no-fast-math")
 #endif
 """
 _END = """\
@@ -141,10 +140,8 @@ def recorder(visibility: Literal["default", "hidden"]) -> str:
         [
             SHIM.read_text("utf-8"),
             "".join(includes),
-            _BEGIN,
             *_closed(parts.values()),
             f"{_OPEN.lstrip()}{exports}{_CLOSE}",
-            _END,
         ]
     )
 

@@ -1,6 +1,5 @@
 // The plans of a moment: what is known about its values from earlier events, so that the next event costs
-// less. Most of this runs at each launch, so it is compiled with optimization; the rest of the runtime is
-// not, so that it compiles fast (bundle.py).
+// less.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +17,6 @@
 
 namespace {
 namespace inductor_rewriter {
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O2", "no-fast-math")
-#endif
 
 class ReadJob;
 
@@ -344,10 +338,6 @@ class RecentPlans : public Plans {
   std::vector<Seen> seen_;  // of each value of the line
   std::vector<std::shared_ptr<Plan>> plans_;  // the one used last is the first
 };
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

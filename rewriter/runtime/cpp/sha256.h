@@ -9,11 +9,6 @@
 namespace {
 namespace inductor_rewriter {
 
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O2")
-#endif
-
 class Sha256 {
  public:
   void add(const char* data, std::size_t size) {
@@ -101,10 +96,6 @@ class Sha256 {
   char block_[64];
   std::size_t held_ = 0;
 };
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

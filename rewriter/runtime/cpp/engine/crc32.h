@@ -11,11 +11,6 @@
 namespace {
 namespace inductor_rewriter {
 
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O2")
-#endif
-
 // Polynomials over GF(2) modulo that of CRC-32. The lowest bit is the highest power.
 struct CrcPolynomial {
   static constexpr uint32_t modulus = 0xedb88320;
@@ -138,10 +133,6 @@ class Crc32 {
   }
 #endif
 };
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

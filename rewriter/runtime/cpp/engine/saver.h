@@ -39,11 +39,6 @@
 namespace {
 namespace inductor_rewriter {
 
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O2")
-#endif
-
 class Saver {
  public:
   static constexpr uint64_t default_staging = uint64_t{256} << 20;
@@ -494,10 +489,6 @@ class Saver {
   std::string message_;
   std::atomic<bool> full_{false}, failed_{false}, has_message_{false};
 };
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

@@ -84,8 +84,8 @@ def _compiled(line: Insertion, interface: bytes, is_picked: bool) -> Insertion:
     if match is None:
         return line
     text = (
-        b"%(indent)bINDUCTOR_REWRITER_LINE { "
-        b"if (inductor_rewriter::inductor_rewriter_picks[%(pick)d].%(side)b) %(call)b }();%(mark)b"
+        b"%(indent)bif (inductor_rewriter::inductor_rewriter_picks[%(pick)d].%(side)b) "
+        b"INDUCTOR_REWRITER_LINE { %(call)b }();%(mark)b"
     )
     parts: dict[bytes, bytes | int] = {name.encode(): x for name, x in match.groupdict().items()}
     parts[b"side"] = b"after" if match["phase"] == b"after" else b"before"

@@ -308,9 +308,9 @@ def _compile(
 
 
 def _of_recorder(flags: Flags) -> Flags:
-    """The flags of our own libraries, with those in which objects have to agree. The recorder needs
-    nothing of torch, and computes with all rules of floating point."""
-    kept = (x for x in flags.arguments if x == "-march=native" or OTHER.match(x))
+    """The flags of our own libraries, for the same processor, with those in which objects have to
+    agree. The recorder needs nothing of torch, and computes with all rules of floating point."""
+    kept = (x for x in flags.arguments if x.startswith("-m") or OTHER.match(x))
     return replace(flags, arguments=(*FLAGS, *kept))
 
 

@@ -1,9 +1,8 @@
 // Which lines of a wrapper are used, for one that is compiled with the lines for every selection.
 #pragma once
 
-// Around a line that the table may switch off: a function of its own, which is not optimized and which
-// asks the table itself. The wrapper is one large function, and each branch in it takes the compiler
-// more time than a call.
+// Around a line that the table may switch off: a function of its own, which is not optimized, since the
+// wrapper is one large function and each call with all its arguments takes the compiler time.
 #ifdef __clang__
 #define INDUCTOR_REWRITER_LINE [&]() __attribute__((noinline, optnone))
 #else

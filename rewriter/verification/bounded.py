@@ -164,10 +164,12 @@ def rounded(
     given: list[Bounded],
     *,
     roundings: float | torch.Tensor = 1.0,
+    underflow: float | torch.Tensor = 1.0,
     terms: int = 0,
     through: frozenset[torch.dtype | str] = frozenset(),
 ) -> Bounded:
-    """The result of an operation, with the error of its own rounding added."""
+    """The result of an operation, with the error of its own rounding added. `underflow` is 0 where
+    nothing near 0 is rounded."""
     terms = max([terms, *(one.terms for one in given)])
     steps = 1 + max([0, *(one.steps for one in given)])
     through = through.union(*(one.through for one in given))
@@ -179,7 +181,7 @@ def rounded(
     facts = torch.finfo(kind)
     if kind is torch.float32 and not value.is_complex():  # overflow as the program does
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
-    own = value.abs() * facts.eps * roundings + facts.tiny
+    own = value.abs() * facts.eps * roundings + facts.tiny * underflow
     is_rounding = isinstance(roundings, torch.Tensor) or roundings > 0
     if dtype in HALVES and is_rounding and READING.get():
         before = torch.zeros_like(own) if error is None else finite_error(error)
@@ -189,7 +191,7 @@ def rounded(
         error = None
     elif dtype in NARROW and is_rounding:  # its readers may see it rounded to that type, or not
         narrow = torch.finfo(dtype)
-        own = own + (value.abs() + narrow.smallest_normal) * narrow.eps
+        own = own + (value.abs() + narrow.smallest_normal * underflow) * narrow.eps
         # Its readers may see an infinity, or not.
         own = torch.where(value.abs() >= narrow.max, torch.inf, own)
         through |= {dtype}

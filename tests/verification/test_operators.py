@@ -97,6 +97,18 @@ def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
     assert (found.wrong, found.unsure) == (1, 2)
 
 
+def test_zero_of_exact_operands_is_zero() -> None:
+    """So that what is compared with it, such as a mask or a sign, is known."""
+    x = exact(torch.tensor([0.0, 1.5, -3.0], dtype=torch.float16))
+    tripled = run(torch.ops.aten.mul.Tensor, (x, 3.0), {}, torch.float16)
+    in_two_steps = run(torch.ops.aten.add.Tensor, (x, x), {"alpha": 2}, torch.float16)
+    for one, other, is_known in ((x, x, True), (tripled, in_two_steps, False)):
+        zero = run(torch.ops.aten.sub.Tensor, (one, other), {}, torch.float16)
+        one_more = run(torch.ops.aten.log1p.default, (zero,), {}, torch.float16)
+        below = run(torch.ops.aten.lt.Scalar, (one_more, 0), {}, torch.bool)
+        assert bool(torch.isfinite(below.bound())[1:].all()) is is_known
+
+
 def test_what_is_reversed_keeps_its_elements() -> None:
     x = torch.randn(64, generator=torch.Generator().manual_seed(1)).bfloat16()
     found = run(operator_named(["prims", "rev", "default"]), (exact(x), [0]), {}, torch.bfloat16)

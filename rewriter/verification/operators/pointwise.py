@@ -35,6 +35,8 @@ _EXACT = names(
     bitwise_not masked_fill isnan isinf fill threshold real imag conj"""
 )
 _FEW = names("add sub mul div reciprocal sqrt square rsub lerp addcmul addcdiv")
+# Of these, a result that is 0 without rounding is 0 with it, as `x - x` is.
+_THROUGH_ZERO = _EXACT | _FEW - {"lerp"} | names("asin asinh atan atanh log1p sin sinh tan")
 _QUICK = 3.0  # divisions on a GPU are off by 2 units; by a constant, they are products
 # Elementary functions. SLEEF, which Inductor's vectors call, is off by 1 to 3.5 units in the last
 # place; CUDA's tables have up to 9; each has the argument reduced, which is one more.
@@ -91,7 +93,9 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
             error = error + (one.value.abs() * units if one.is_real else 0.0)
     if name in _FROM_ONE:
         error = error + _units(kind)
-    return rounded(value, error, kind, given, roundings=roundings)
+    is_zero = (value == 0) & (error == 0)
+    underflow = torch.where(is_zero, 0.0, 1.0) if name in _THROUGH_ZERO else 1.0
+    return rounded(value, error, kind, given, roundings=roundings, underflow=underflow)
 
 
 def _units(kind: torch.dtype) -> float:

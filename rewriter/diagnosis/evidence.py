@@ -22,7 +22,7 @@ from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
-from rewriter.locate.vocabulary import vocabulary
+from rewriter.locate.vocabulary import kind_of
 
 
 class Evidence:
@@ -43,7 +43,7 @@ class Evidence:
         devices = {x.tensor.device for x in arguments if x.tensor is not None}
         devices.add(self._dump.manifest.device or "")
         # The kind decides where no argument was recorded.
-        return bool(devices - {"cpu", ""}) or self.facts.kind in vocabulary().gpu_kinds
+        return bool(devices - {"cpu", ""}) or kind_of(self.facts.kind).runs == "gpu"
 
     def arguments(self) -> Iterator[VerdictArgument]:
         """The arguments that were recorded before the launch, then the others that are known."""

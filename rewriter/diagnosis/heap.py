@@ -19,8 +19,8 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, RunStep, label
 from rewriter.execution.standard_error import complaint
+from rewriter.locate.vocabulary import kind_of
 
-_LIBRARY = ("extern_out", "extern_alloc", "fallback")
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS)
 _ARRAY = re.compile(
     r"make_unique<[^;]*\[\]>\([^;]*\)|\bnew \w+\[[^\]]*\]|\b(?:alignas\(\d+\) )?"
@@ -69,7 +69,7 @@ def is_suspicious(verdict: Verdict) -> bool:
     if ended.signal == signal.SIGABRT:
         return bool(complaint(ended.message))
     within = verdict.state in ("running", "begun") and not verdict.on_gpu
-    return ended.signal in _FAULTS and verdict.kind in _LIBRARY and within
+    return ended.signal in _FAULTS and kind_of(verdict.kind).code == "library" and within
 
 
 def own_arrays(verdicts: Sequence[Verdict], dump: Dump) -> tuple[OwnArray, ...]:

@@ -28,6 +28,7 @@ from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import MemoryEvent
+from rewriter.locate.vocabulary import kind_of
 
 Check = Literal["bounds", "poison", "stale", "corrupt", "race"]
 CHECKS: tuple[Check, ...] = ("bounds", "poison", "stale", "corrupt", "race")
@@ -47,7 +48,6 @@ _ONE = {
     "values with a fingerprint": "value with a fingerprint",
 }
 # Launches that allocate their results themselves.
-_ALLOCATE = ("extern_alloc", "fallback", "custom_op")
 _READS: Mapping[Filling, tuple[FindingKind, str]] = {
     "poison": ("unwritten", "computes from memory that nobody wrote"),
     "stale": ("stale", "computes from memory that was given back"),
@@ -183,7 +183,7 @@ def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
                 left_out[check]["calls that did not end"] += 1
         if known and "bounds" in checks and (inputs := len(dataflow.tensors(run.inputs))):
             left_out["bounds"]["inputs and weights, which the caller allocates"] += inputs
-        others = sum(row.kind in _ALLOCATE for row in run.facts.launches)
+        others = sum(kind_of(row.kind).allocates for row in run.facts.launches)
         if others:
             for check in ("bounds", "poison"):
                 left_out[check]["results that a library allocates"] += others

@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Literal
+
+import msgspec
 
 from rewriter.core import toml
 from rewriter.locate.declarations import check_keys, folder, invalid, texts
@@ -14,23 +17,41 @@ from rewriter.locate.declarations import check_keys, folder, invalid, texts
 DEVICES, LIBRARIES = PLACEHOLDERS = ("{devices}", "{libraries}")
 
 _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
-_WHERE = ("gpu", "cpu", "any")
+
+
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of launches. `runs` says where: on a "gpu", on the "cpu", or, with "any", where their
+    arguments are. `code` says whose their kernels are: "generated" from nodes of the graph, of a
+    "library", of a "user", or a "collective".
+
+    A launch may be the call of an `operator`; `allocates` what it returns; `keeps` its arguments,
+    or returns them under another name; be of a kernel in `triton`.
+    """
+
+    runs: Literal["gpu", "cpu", "any"]
+    code: Literal["generated", "library", "user", "collective"]
+    operator: bool = False
+    allocates: bool = False
+    keeps: bool = False
+    triton: bool = False
+
+
+# Of a dump that a later version wrote.
+_UNKNOWN = Kind("any", "user", keeps=True)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`devices` has the numbers of devices (c10::DeviceType) by name. `kinds` says where launches
-    of a kind run: on a "gpu", on the "cpu", or, with "any", where their arguments are. `libraries`
-    make kernels from templates.
-    """
+    """`devices` has the numbers of devices (c10::DeviceType) by name. `libraries` make kernels from
+    templates."""
 
     devices: Mapping[str, int]
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, Kind]
     libraries: tuple[str, ...]
 
     @cached_property
     def gpu_kinds(self) -> frozenset[str]:
-        return frozenset(kind for kind, where in self.kinds.items() if where == "gpu")
+        return frozenset(name for name, kind in self.kinds.items() if kind.runs == "gpu")
 
     @cached_property
     def accelerators(self) -> tuple[str, ...]:
@@ -50,17 +71,20 @@ def vocabulary() -> Vocabulary:
     try:
         declared = toml.read(file)
         check_keys(declared, required={"devices", "kinds", "libraries"}, optional=set())
-        devices, kinds = dict(declared["devices"]), dict(declared["kinds"])
+        devices = dict(declared["devices"])
+        kinds = msgspec.convert(declared["kinds"], dict[str, Kind])
         libraries = texts(declared, "libraries")
         for name, number in devices.items():
             if not isinstance(number, int):
                 raise TypeError(f"devices: {name} = {number!r} is no whole number")
-        for name, where in kinds.items():
-            if where not in _WHERE:
-                raise ValueError(f"kinds: {name} = {where!r} is none of {', '.join(_WHERE)}")
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise invalid(file, error) from error
     return Vocabulary(devices, kinds, libraries)
+
+
+def kind_of(name: str) -> Kind:
+    """What is known about the launches of a kind."""
+    return vocabulary().kinds.get(name, _UNKNOWN)
 
 
 def check_placeholders(text: str) -> None:

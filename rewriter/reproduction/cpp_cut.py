@@ -11,6 +11,7 @@ import re
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.locate.python.kernel_functions import triton_name
 from rewriter.locate.types import KernelSource
+from rewriter.locate.vocabulary import kind_of
 from rewriter.reproduction import cpp_calls
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, split, unwrapped
 from rewriter.reproduction.refusal import refusal
@@ -19,8 +20,6 @@ from rewriter.reproduction.types import CppKernel, Cut, Recorded
 _SIGNATURE = re.compile(r'extern "C"\s+(?:[A-Z_]+\s+)?void\s+(\w+)\s*\(([^)]*)\)')
 _PREFIX = re.compile(r"^#include [<\"][^>\"\n]*cpp_prefix\.h[>\"]", re.MULTILINE)
 _DEFAULT_PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
-_CALLS = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
-_TRITON = frozenset({"triton", "triton_user", "triton_template", "combo"})
 _HEADER = "import torch\n"
 _COMPILER = "from torch._inductor.async_compile import AsyncCompile\n"
 _VIEWS = "\nreinterpret_tensor = torch.ops.inductor._reinterpret_tensor\n"
@@ -38,9 +37,9 @@ def cut(recorded: Recorded) -> Cut:
     try:
         if kind == "cpp":
             return _kernel(recorded)
-        if kind in _CALLS:
+        if kind_of(kind).operator:
             return _operator(recorded)
-        if kind in _TRITON:
+        if kind_of(kind).triton:
             return _triton(recorded)
     except UnreadError as error:
         raise refusal(recorded, str(error)) from error

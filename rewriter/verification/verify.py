@@ -19,6 +19,7 @@ from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
+from rewriter.locate.vocabulary import kind_of
 from rewriter.verification import calls, functional, threads
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.evaluate import UnregisteredError
@@ -32,7 +33,6 @@ from rewriter.verification.references import Reference, check_reference, referen
 from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
 from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
-_CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
 _NO_GRAPH = (
     "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
     "from Inductor's cache nor from a debug directory; name one with --graph"
@@ -194,7 +194,7 @@ class _Call:
                     graph.check(values)
             return self._by(base, "reference", check_reference(reference, values))
         by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
-        if launch.kind in _CALLED and self._wrapper is not None:
+        if kind_of(launch.kind).operator and self._wrapper is not None:
             by_call = self._by_call(values)
         outcome, problem = None, ""
         if graph is not None:
@@ -216,7 +216,7 @@ class _Call:
                 return one
         if problem:
             return replace(base, reason=problem)
-        if launch.kind in _CALLED:
+        if kind_of(launch.kind).operator:
             is_open = isinstance(by_call, UnregisteredError) and graph is None
             more = ", and no graph of the wrapper is known" if is_open else ""
             return replace(base, reason=f"{by_call}{more}")

@@ -15,7 +15,7 @@ from itertools import chain
 
 import torch
 
-from rewriter.artifact.naming.attribution import FUSED, called
+from rewriter.artifact.naming.attribution import called, is_fused
 from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
@@ -94,7 +94,7 @@ class WholeGraph:
         if calls.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
             return self._check_given(values)
         known, group = self._known(launch, values.given)
-        is_call = launch.kind not in FUSED
+        is_call = not is_fused(launch)
         outcome = GraphOutcome(group=group)
         evaluator = Evaluator(self._graph, known, self._sizes)
         forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
@@ -327,8 +327,7 @@ class WholeGraph:
     def _claim(self, argument: Argument, launch: Launch) -> str:
         """The node that a buffer should hold by the data flow; empty if that is not known."""
         claim = self._claims.get((argument.buffer, launch.index), "")
-        is_fused = launch.kind in FUSED
-        return claim if is_fused or self._calls(claim, called(launch)) else ""
+        return claim if is_fused(launch) or self._calls(claim, called(launch)) else ""
 
     def _calls(self, name: str, operators: frozenset[str]) -> bool:
         """Whether a node is a result of the operator that a launch calls."""

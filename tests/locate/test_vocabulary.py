@@ -22,7 +22,8 @@ WRONG = {
     "no devices": (NAMES.replace("[devices]", "[divices]"), "missing devices"),
     "a device without a number": (NAMES.replace("cuda = 1\n", 'cuda = "one"\n'), "cuda"),
     "libraries by number": (NAMES.replace('"rocm"', "7"), "libraries"),
-    "a kind that runs elsewhere": (NAMES.replace('cpp = "cpu"', 'cpp = "mars"'), "mars"),
+    "a kind that runs elsewhere": (NAMES.replace('runs = "cpu"', 'runs = "mars"'), "mars"),
+    "a fact that is not known": (NAMES.replace("keeps = true", "keep = true"), "keep"),
 }
 
 

@@ -16,9 +16,8 @@ from itertools import islice
 from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, EntryPoint, Launch, by_item
+from rewriter.locate.vocabulary import kind_of
 
-# Kinds of kernels that Inductor makes from several nodes.
-FUSED = frozenset({"cpp", "triton", "combo", "multi_kernel", "triton_template", "cuda"})
 _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
 _OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two", "value"})
 # Operators that are called in place of an operator of the graph.
@@ -96,13 +95,18 @@ def left_over(
     may not be its own: nodes that no launch needs.
     """
     left = [one for one in launches if one.index not in computed]
-    if len(left) != 1 or left[0].kind not in FUSED:
+    if len(left) != 1 or not is_fused(left[0]):
         return {}
     known = {name for names in computed.values() for name in names}
     rest = (x for x in graph.nodes.values() if x.name not in known and x.operator)
     shown = (x for x in rest if not x.is_view and x.item is None)
     names = tuple(x.name for x in shown if not x.call.startswith(_CONTROL))
     return {left[0].index: names} if names else {}
+
+
+def is_fused(launch: Launch) -> bool:
+    """Whether Inductor may have made the kernel of a launch from several nodes."""
+    return kind_of(launch.kind).code == "generated"
 
 
 def called(launch: Launch) -> frozenset[str]:
@@ -125,8 +129,7 @@ def called(launch: Launch) -> frozenset[str]:
 
 
 def _template(launch: Launch) -> str:
-    is_fused = launch.kind in FUSED
-    return next((one for one in _TEMPLATES if is_fused and one in launch.kernel), "")
+    return next((x for x in _TEMPLATES if is_fused(launch) and x in launch.kernel), "")
 
 
 def _untaken(nodes: deque[FxNode], taken: set[str]) -> list[FxNode]:

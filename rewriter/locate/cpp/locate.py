@@ -35,6 +35,7 @@ from rewriter.locate.types import (
     StreamAction,
     Unrecognised,
 )
+from rewriter.locate.vocabulary import kind_of
 
 # Names that Inductor gives to temporaries, which only pass a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
@@ -46,11 +47,6 @@ _OUTPUT = re.compile(
 )
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
-# Kinds of launches that neither keep their arguments nor return them under another name.
-_LETS_GO = {
-    "cpp", "cuda", "combo", "extern_alloc", "extern_out", "metal", "multi_kernel", "triton",
-    "triton_template", "triton_user",
-}  # fmt: skip
 
 
 def locate(source: Source, operators: Operators = ()) -> Located:
@@ -114,7 +110,7 @@ def _held(
     """Yield the events of a body, marked as held if an earlier launch may have kept the memory."""
     kept: dict[str, int] = {}  # the line of the first launch with a buffer
     for launch in launches:
-        for argument in launch.args if launch.kind not in _LETS_GO else ():
+        for argument in launch.args if kind_of(launch.kind).keeps else ():
             if argument.type == "tensor":
                 kept.setdefault(argument.buffer, launch.line)
     for event, root in events:

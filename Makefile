@@ -6,7 +6,7 @@ NOT_UNIT := real gpu browser bench
 # Files that are marked as a whole are not even imported: they are a quarter of all lines.
 MARKED = $(shell grep -rlE '^pytestmark = pytest\.mark\.(properties|programs)' tests)
 
-.PHONY: help setup format layers check unit slow test exhaustive fuzz bench gpu docs
+.PHONY: help setup format layers check unit test exhaustive fuzz bench gpu docs
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,9 +26,6 @@ layers:  ## the rooms and the arrows between them
 
 unit:  ## tests of single modules: less than a minute on 2 cores
 	.ci/test $(NOT_UNIT:%=--ignore=tests/%) $(MARKED:%=--ignore=%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
-
-slow:  ## `test`, and the CPU seconds of each file beside those of tests/times.json
-	.ci/test --times show
 
 test:  ## all tests but the exhaustive ones, fuzzers' long runs and benchmarks
 	.ci/test

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from compilations import Compilations
     from harness import Apart
 
-TESTS = Path(__file__).parent
 # As it is before torch is imported, which sets it to its default.
 GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
 # What people set in their shells, and does not change the tests.
@@ -251,11 +249,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="the Python of another torch, for tests/real/test_torch_forms.py",
     )
-    parser.addoption(
-        "--times",
-        choices=("show", "write"),
-        help="CPU seconds of each file beside those of tests/times.json, or into it",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -265,10 +258,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         # It has told everything by then; to take all modules apart, one by one, takes a second.
         atexit.register(os._exit, 0)
-    if config.getoption("--times"):
-        from file_times import FileTimes
-
-        config.pluginmanager.register(FileTimes(config))
 
 
 class Backwards(pytest.Dir):
@@ -292,13 +281,9 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first, so that workers end together; skip what needs a GPU
-    where there is none.
-    """
-    seconds = json.loads((TESTS / "times.json").read_text(encoding="utf-8"))
-    by_file = {TESTS / name: -value for name, value in seconds.items()}
-    # By path, too: all workers have one order.
-    items.sort(key=lambda item: (by_file.get(item.path, 0), item.path))
+    """Skip what needs a GPU where there is none."""
+    # All workers have one order, however they collected.
+    items.sort(key=lambda item: item.path)
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

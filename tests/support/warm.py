@@ -12,8 +12,7 @@ takes the program with it when it is killed.
 torch; its children are programs of the first one.
 
 The servers are those of all workers of a run: the first that needs them starts them, and they end
-with the last one. What each program took is in their ledger, by the test that started it, since the
-worker that they are children of is not the one that asked.
+with the last one.
 
 A request that a fork could not do as a new process would is a new process: another command line,
 another environment where it is read at import, or another `rewriter` that would be found first.
@@ -39,7 +38,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -82,10 +80,6 @@ _OF_COMMANDS = (
 _ROOT = Path(__file__).resolve().parents[2]
 # In the place of the length of a request, which follows then.
 _LIFELINE = bytes(8)
-# The servers that this process started, by number.
-SERVERS: dict[str, subprocess.Popen[bytes]] = {}
-# Names the file of the ledger, where there is one: a line for each program, the test and seconds.
-LEDGER = "TESTS_LEDGER"
 
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -175,6 +169,7 @@ class Warm:
         executable = folder / "python"
         self.executable = str(executable)
         self._lifelines = []
+        self._servers: list[subprocess.Popen[bytes]] = []  # nobody waits for them
         with _locked(folder):
             new = folder / "python.new"
             new.write_text(client)
@@ -204,7 +199,7 @@ class Warm:
                 env=environment,
                 cwd=path.parent,
             )
-        SERVERS[str(server.pid)] = server
+        self._servers.append(server)
 
     def close(self) -> None:
         """Need the servers no more: they end with the last lifeline."""
@@ -233,24 +228,22 @@ def _serve(path: str, listener: socket.socket) -> Program:
             _find_header()
     gc.collect()
     gc.freeze()  # what is shared with all programs is not copied by looking at it
-    _enter_in_ledger("", time.process_time())
     waker, woken = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    programs: dict[int, tuple[socket.socket, str]] = {}
+    programs: dict[int, socket.socket] = {}
     lifelines: list[socket.socket] = []
     try:
         while True:
-            clients = [client for client, _ in programs.values()]
-            ready, _, _ = select.select([listener, waker, *clients, *lifelines], [], [])
+            ready, _, _ = select.select([listener, waker, *programs.values(), *lifelines], [], [])
             if waker in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(waker, 4096)
-            for process, (client, test) in list(programs.items()):
-                ended, status, used = os.wait4(process, os.WNOHANG)
+            for process, client in list(programs.items()):
+                ended, status = os.waitpid(process, os.WNOHANG)
                 if ended:
                     with contextlib.suppress(OSError):
                         client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
@@ -258,12 +251,11 @@ def _serve(path: str, listener: socket.socket) -> Program:
                     # It says nothing more: who asked is gone.
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process, signal.SIGKILL)
-                    used = os.wait4(process, 0)[2]
+                    os.waitpid(process, 0)
                 else:
                     continue
                 client.close()
                 del programs[process]
-                _enter_in_ledger(test, used.ru_utime + used.ru_stime)
             for lifeline in set(lifelines).intersection(ready):
                 lifeline.close()
                 lifelines.remove(lifeline)
@@ -279,7 +271,7 @@ def _serve(path: str, listener: socket.socket) -> Program:
                     return _begin(client, request, descriptors)
                 for descriptor in descriptors:
                     os.close(descriptor)
-                programs[process] = client, request[2].get("PYTEST_CURRENT_TEST", "")
+                programs[process] = client
             elif not lifelines:
                 with _locked(Path(path).parent):
                     # Nobody comes meanwhile.
@@ -306,12 +298,6 @@ def _import_commands() -> None:
     importlib.import_module("rewriter.locate.python.grammar").load()
     importlib.import_module("rich.console")
     assert "torch" not in sys.modules
-
-
-def _enter_in_ledger(test: str, seconds: float) -> None:
-    if ledger := os.environ.get(LEDGER):
-        with open(ledger, "a", encoding="utf-8") as file:
-            file.write(f"{test.partition('::')[0]}\t{seconds}\n")
 
 
 def _find_header() -> None:

@@ -1,7 +1,7 @@
 """The one error that commands report, and the exit codes of the contract.
 
 Every message says what was found, where, and what was expected; `hint` says what to do next.
-`slug` is the name under which `docs/errors.md` explains the error.
+`slug` is its name, which `docs/errors.md` lists.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
 """The version, alone in a file so that the build reads it without importing the package."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"

@@ -170,7 +170,6 @@ NOT_PLAYED = {
     ("docs/topics/control.md", "Dormant probes"): "a service of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
-    ("docs/topics/memory.md", "Memory: guard bands and fills"): "a wrapper with a fault",
     ("docs/topics/programs.md", "A program that another command starts"): "a scheduler: "
     "test_program_run.py",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
@@ -180,6 +179,7 @@ NOT_PLAYED = {
     ("docs/topics/repro.md", "Under a tool"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/repro.md", "The smallest values"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/sanitize.md", "Memory faults"): "a program of the reader",
+    ("docs/topics/sanitize.md", "The probes by themselves"): "a wrapper with a fault",
     ("docs/topics/verify.md", "What a launch is checked against"): "a kernel of the reader",
     ("docs/topics/verify.md", "Wrong numbers without a reference"): "a program of the reader",
 }

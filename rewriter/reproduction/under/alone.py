@@ -82,7 +82,11 @@ def _random(tensor: Tensor, seed: int) -> torch.Tensor | None:
 
     dtype = getattr(torch, tensor.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise RewriterError("corrupt-dump", f"torch has no dtype {tensor.dtype}")
+        raise RewriterError(
+            "corrupt-dump",
+            f"this torch has no dtype {tensor.dtype}",
+            hint="Use the torch that recorded the dump.",
+        )
     generator = torch.Generator().manual_seed(seed)
     least, most = tensor.least, tensor.most
     if dtype.is_floating_point or dtype.is_complex:

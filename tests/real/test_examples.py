@@ -149,7 +149,7 @@ PROGRAMS = {
 FIRST = under("README.md", "Which kernel makes the NaN?")
 CPP = under("topics/cpp.md", "Just in time")
 AHEAD = under("topics/cpp.md", "Ahead of time")
-PACKAGES = under("topics/packages.md")
+PACKAGES = under("topics/packages.md", "Packages")
 PACKAGE = under("README.md", "A package in CI, without its model")
 
 # The others, and what they lack.
@@ -170,6 +170,8 @@ NOT_PLAYED = {
     ("docs/topics/control.md", "Dormant probes"): "a service of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
+    ("docs/topics/packages.md", "A library without its source"): "a library of the reader: "
+    "test_library_run.py",
     ("docs/topics/programs.md", "A program that another command starts"): "a scheduler: "
     "test_program_run.py",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",

@@ -241,6 +241,10 @@ def test_differences_of_artifacts(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.skipif(
+    "avx512f" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"),
+    reason="the kernels of the recorded wrapper are for AVX-512",
+)
 def test_differences_of_runs(tmp_path: Path) -> None:
     check(RUNS, transformer(tmp_path))
 

@@ -22,7 +22,7 @@ _RELATIVE = 0.02
 
 _KINDS = "extern_out|extern_alloc|cpp|fallback|custom_op|triton"
 _DEPENDS = re.compile(
-    r"(?P<wrapper>\bc[a-z2-7]{13,})"
+    r"(?P<wrapper>\bc[a-z2-7]{13,}|(?<=inference )c[a-z2-7]{5}\b)"
     r"|(?P<line>(?<=\bline )\d+)"
     rf"|(?P<row>(?<=  )\d+(?=\s+(?:{_KINDS})\s))"
     r"|(?P<time>\b\d+(?:\.\d+)?(?= s\b))"

@@ -22,6 +22,8 @@ _HINTS = {
     "no-entry": "Expected the output_code.py of torch.compile.",
     "no-inputs": "Pass --args FILE.pt with a list of inputs.",
     "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
+    "wrong-machine": "Run it where it was made, or compile the model again on this machine. list, "
+    "instrument and strip work here.",
     "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
     "strip work without the device.",
     "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip "

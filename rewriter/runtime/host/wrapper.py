@@ -39,6 +39,9 @@ from .harness import BENCHMARK, MAKE_INPUTS
 from .measured import digest
 from .package_loader import loader_of
 
+# A whole vector of floats in a C++ kernel; the number has an `L` where it is a part of one.
+_WHOLE = re.compile(r"Vectorized<float>::loadu\([^;\n]{0,1000}, static_cast<int64_t>\((\d+)\)\)")
+
 
 class ProblemError(Exception):
     """The wrapper cannot run here, or not with these inputs. `slug` names the error."""
@@ -203,6 +206,7 @@ def _call(
 
 def load(path: Path) -> ModuleType:
     """Import the wrapper from its file, as Inductor's own loader does."""
+    _use_vectors(path.read_text(encoding="utf-8", errors="replace"))
     # Not named after the file, which may be called torch.py, or have no suffix.
     name = f"rewriter_wrapper_{path.stem}"
     loader = SourceFileLoader(name, str(path))
@@ -219,6 +223,26 @@ def load(path: Path) -> ModuleType:
     if not callable(getattr(module, "call", None)):
         raise ProblemError("no-entry", "the wrapper has no function `call` to run")
     return module
+
+
+def _use_vectors(text: str) -> None:
+    """Have kernels compiled for vectors of the size that they were generated for: with others they
+    compute something else. Raises `ProblemError` if there are none on this machine."""
+    sizes = {int(size) for size in _WHOLE.findall(text)}
+    if len(sizes) != 1:
+        return
+    from torch._inductor import config, cpu_vec_isa
+
+    (size,) = sizes
+    here = [isa.nelements() for isa in cpu_vec_isa.valid_vec_isa_list()]
+    if size not in here:
+        raise ProblemError(
+            "wrong-machine",
+            f"its kernels were generated for vectors of {size} floats, and this processor has "
+            f"{', '.join(map(str, here)) or 'none'} (torch {torch.__version__})",
+        )
+    if cpu_vec_isa.pick_vec_isa().nelements() != size:
+        config.cpp.simdlen = 32 * size
 
 
 def import_operators(name: str) -> None:

@@ -1,26 +1,20 @@
-"""The command line: finds the commands, reads the arguments, turns errors into exit codes."""
+"""The command line: runs a command, and turns errors into exit codes."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 
-from rewriter.commands._top import parse, parser
+from rewriter.commands._top import run
 from rewriter.core.errors import FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import message
-
-__all__ = ["main", "parser", "script"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1, 2, 3 or 130 (docs/reference/output.md)."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if argv[:1] == ["help"]:  # as in git: `rewriter help run` is `rewriter run --help`
-        argv = [*argv[1:], "--help"]
-    arguments = None
+    code = OK
     try:
         if os.name == "nt":
             raise RewriterError(
@@ -28,17 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "Windows is not supported: files are locked and programs started by what POSIX has",
                 hint="Use it in WSL.",
             )
-        arguments = parse(argv)
-        code: int = arguments.act(arguments)
+        code = run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except RewriterError as error:
         _show(error)
         return error.code
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         # The reader (`| head`) has seen enough; what was found is as it is.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(getattr(arguments, "exit_code", OK))
+        return int(getattr(error, "exit_code", code))
     except KeyboardInterrupt as stop:
         message(": ".join(["rewriter: interrupted", *map(str, stop.args)]))
         return INTERRUPTED
@@ -47,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except Exception:
         # A defect of this program: not a finding, which a plain traceback's exit code would say.
+        import traceback
+
         message(*traceback.format_exc().rstrip().split("\n"))
         message("rewriter: this is a defect of rewriter itself; please report it")
         return FAILED

@@ -6,12 +6,7 @@ or of all, imports no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rewriter.commands._parser import Parser
+from collections.abc import Mapping
 
 SUMMARIES: Mapping[str, str] = {
     "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
@@ -32,23 +27,3 @@ SUMMARIES: Mapping[str, str] = {
     "demo": "show the tool at work on a small model",
     "completion": "print a script for your shell that completes commands, options and files",
 }
-
-
-def add_to(parser: Parser) -> None:
-    """Add every command to the parser of the whole command line."""
-    choice = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, summary in SUMMARIES.items():
-        add_command(choice, name, summary, _filler(name))
-
-
-def add_command(choice: object, name: str, summary: str, fill: Callable[[Parser], None]) -> None:
-    """Add one command; `fill` adds its options on demand."""
-    text = f"{summary[0].upper()}{summary[1:]}."
-    choice.add_parser(name, help=summary, description=text, fill=fill)  # type: ignore[attr-defined]
-
-
-def _filler(name: str) -> Callable[[Parser], None]:
-    def fill(parser: Parser) -> None:
-        import_module(f"{__name__}.{name}").add(parser)
-
-    return fill

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import parts_of
@@ -17,12 +17,13 @@ from rewriter.core.terminal import message
 from rewriter.core.text import counted
 
 
-def act_list(arguments: argparse.Namespace) -> int:
-    cache = scan(location.existing(arguments.dir))
-    kernels = arguments.kernels.split(",") if arguments.kernels else []
-    chosen = choose(cache, arguments.globs, kernels)
+def list_wrappers(
+    directory: str | None, globs: Sequence[str], kernels: str | None, *, json: bool
+) -> int:
+    cache = scan(location.existing(directory))
+    chosen = choose(cache, globs, kernels.split(",") if kernels else [])
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
-    if arguments.json:
+    if json:
         emit(documents.list_document(cache, chosen, parts))
         return OK
     text.show_listing(cache, chosen, parts)
@@ -36,20 +37,20 @@ def act_list(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def act_status(arguments: argparse.Namespace) -> int:
-    cache = scan(location.existing(arguments.dir))
+def show_status(directory: str | None, *, json: bool) -> int:
+    cache = scan(location.existing(directory))
     products = restore.built(cache.directory)
-    if arguments.json:
+    if json:
         emit(documents.status_document(cache, len(products)))
     else:
         text.show_status(cache, len(products))
     return DIFFERS if any(slot.probes for slot in cache.slots) else OK
 
 
-def act_restore(arguments: argparse.Namespace) -> int:
-    cache = scan(location.existing(arguments.dir))
+def restore_all(directory: str | None, *, json: bool) -> int:
+    cache = scan(location.existing(directory))
     done = restore.restore(cache)
-    if arguments.json:
+    if json:
         emit(documents.restore_document(cache.directory, done))
     else:
         text.show_restored(done)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands import _several
+from rewriter.commands._options import OutputOptions
 from rewriter.commands._output import (
     Delivered,
     emit,
@@ -31,7 +31,14 @@ from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
 
 
-def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
+def instrument(
+    arguments: OutputOptions,
+    artifact: Artifact,
+    selection: Selection,
+    *,
+    replace: bool,
+    standalone: bool,
+) -> int:
     """Put probes into the wrappers of a container."""
     _refuse_output(arguments, artifact)
     is_alone = len(artifact.wrappers) == 1
@@ -40,8 +47,8 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             artifact.wrappers,
             selection,
             _labels(artifact.wrappers),
-            replace=arguments.replace,
-            standalone=arguments.standalone,
+            replace=replace,
+            standalone=standalone,
         )
         pairs = with_launches(artifact.wrappers, making)
     for wrapper, made in pairs:
@@ -75,7 +82,7 @@ def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
     return result
 
 
-def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
+def strip(arguments: OutputOptions, artifact: Artifact) -> int:
     """Write a container without its probes."""
     _refuse_output(arguments, artifact)
     results = [(wrapper, strip_wrapper(wrapper)) for wrapper in artifact.wrappers]
@@ -103,7 +110,7 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
 
 
 def _deliver(
-    arguments: argparse.Namespace,
+    arguments: OutputOptions,
     artifact: Artifact,
     changes: Sequence[tuple[OpenWrapper, bytes]],
     after: bytes,
@@ -129,7 +136,7 @@ def _deliver(
     return Delivered(changed, str(target), diff=diff)
 
 
-def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
+def _refuse_output(arguments: OutputOptions, artifact: Artifact) -> None:
     artifact.require_sound()
     if arguments.output == "-":
         raise RewriterError(
@@ -139,7 +146,7 @@ def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
         )
 
 
-def _refuse_folder(arguments: argparse.Namespace, artifact: Artifact) -> None:
+def _refuse_folder(arguments: OutputOptions, artifact: Artifact) -> None:
     """Refuse to write beside an entry of a cache: torch reads every file there as an entry."""
     if only_shows(arguments):
         return
@@ -162,7 +169,7 @@ def _description(artifact: Artifact) -> str:
 def _each(delivered: Delivered, wrapper: OpenWrapper, source: bytes) -> Delivered:
     """The result for one wrapper of a container."""
     diff = None if delivered.diff is None else unified(wrapper.name, wrapper.source, source)
-    return replace(delivered, changed=wrapper.source != source, diff=diff)
+    return dataclasses.replace(delivered, changed=wrapper.source != source, diff=diff)
 
 
 def _emit_instrumented(

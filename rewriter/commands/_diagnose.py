@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
+from rewriter.commands._options import only_artifact
 from rewriter.commands._output import from_here
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -29,6 +29,7 @@ from rewriter.commands._probed_runs import (
 from rewriter.commands._run import open_named, open_plain
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.commands._verify import given_graphs, refuse_run_options
+from rewriter.commands.diagnose import Arguments
 from rewriter.core import files
 from rewriter.core.errors import INTERRUPTED, RewriterError
 from rewriter.core.terminal import message
@@ -49,7 +50,13 @@ _COMPARED = 3  # calls of each compiled function that are compared with plain Py
 _PIECES = 8  # runs if values do not fit into one
 
 
-def act_artifact(arguments: argparse.Namespace, path: str) -> int:
+def act(arguments: Arguments) -> int:
+    if arguments.program is not None:
+        return _act_program(arguments, arguments.program)
+    return _act_artifact(arguments, only_artifact(arguments, "diagnose"))
+
+
+def _act_artifact(arguments: Arguments, path: str) -> int:
     """Diagnose a wrapper, a package, or a dump."""
     if is_dump(path):
         refuse_run_options(arguments)
@@ -72,7 +79,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     return _conclude(arguments, runs, pieces, everything, right, artifact)
 
 
-def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     """Diagnose a program, with probes in the wrappers that it loads."""
     _program.refuse_options_of_artifacts(arguments, ())
     program.require(command)
@@ -88,7 +95,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     first = runs.run("health", health, "does it end, and are the numbers finite")
     if first.dump is None:
         if first.ended.code == 0:
-            raise nothing_recorded(arguments)
+            raise nothing_recorded(arguments, kernels=arguments.kernels)
         return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
         return _conclude(arguments, runs, [first], health, right)
@@ -141,7 +148,7 @@ def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[Probe
         yield ran
 
 
-def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
+def _act_dump(arguments: Arguments, dump: Path) -> int:
     opened = open_dump(dump)
     dump = opened.path
     if not any(run.saves for run in opened.runs):
@@ -174,11 +181,11 @@ def _require_dump(right: Right, of: str, command: str) -> None:
         )
 
 
-def _right(arguments: argparse.Namespace) -> Right:
+def _right(arguments: Arguments) -> Right:
     """Read the correct results that the options name, before anything is run."""
     if arguments.output is not None:
         files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
-    given_graphs(arguments)
+    given_graphs(arguments.graph)
     named = None if arguments.against == EAGER else arguments.against
     dump = None
     if named is not None and is_dump(named):
@@ -190,7 +197,7 @@ def _right(arguments: argparse.Namespace) -> Right:
     return Right(path, load_expected(path), dump, named)
 
 
-def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> Selection:
+def _values(arguments: Arguments, folder: Path, *, calls: str = "") -> Selection:
     return select(
         "names,print,save,hash,inputs",
         kernels=arguments.kernels or environment_kernels(),
@@ -202,7 +209,7 @@ def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> 
 
 
 def _conclude(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     runs: Runs,
     done: Sequence[ProbedRun],
     selection: Selection,
@@ -219,7 +226,7 @@ def _conclude(
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
-        raise nothing_recorded(arguments)
+        raise nothing_recorded(arguments, kernels=arguments.kernels)
     if any(verdict.asynchronous for verdict in first.crashes):
         waiting = select("names,sync,inputs", kernels=selection.kernels)
         why = "which launch the device faults in: each is waited for"
@@ -237,7 +244,7 @@ def _conclude(
     return _report(arguments, found, runs.done, runs.folder, dumps)
 
 
-def _guarded(arguments: argparse.Namespace, runs: Runs, crashed: ProbedRun) -> ProbedRun:
+def _guarded(arguments: Arguments, runs: Runs, crashed: ProbedRun) -> ProbedRun:
     """A run with guard bands: a launch that stores outside of its buffers may damage the heap, so
     that the program crashes somewhere else."""
     selection = select("bounds", calls=arguments.calls)
@@ -249,7 +256,7 @@ def _guarded(arguments: argparse.Namespace, runs: Runs, crashed: ProbedRun) -> P
 
 
 def _report(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     found: Iterator[Examined],
     steps: Sequence[DiagnosisStep],
     folder: Path,
@@ -264,7 +271,7 @@ def _report(
         following = more_checked(from_here(dumps[0]), diagnosis.suspects)
     diagnosis = replace(diagnosis, next=following)
     if arguments.output is not None and dumps:
-        _write_page(arguments, dumps[0])
+        _write_page(arguments, arguments.output, dumps[0])
     document = diagnose_document(str(folder), diagnosis)
     return _diagnosis_text.conclude(arguments, diagnosis, document, folder, kept=bool(steps))
 
@@ -283,7 +290,7 @@ def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
     return f"rewriter repro {shlex.quote(str(from_here(dump)))} --launch {launch}{run} -o repro"
 
 
-def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
+def _write_page(arguments: Arguments, output: str, dump: Path) -> None:
     from rewriter.report import model, sources
     from rewriter.report.histogram import histogram
     from rewriter.report.page import page
@@ -292,5 +299,5 @@ def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
         open_dump(dump), sources=sources.of_dump(), histogram=histogram, values=True
     )
     text = page(report, command=arguments.command_line).encode()
-    files.write(Path(arguments.output), text, overwrite=arguments.overwrite)
-    message(f"report: {arguments.output} ({len(text) / 1e6:.1f} MB)")
+    files.write(Path(output), text, overwrite=arguments.overwrite)
+    message(f"report: {output} ({len(text) / 1e6:.1f} MB)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
+from rewriter.commands.diagnose import Arguments
 from rewriter.core.terminal import message
 from rewriter.diagnosis import heap, plain_python, ruling, sanitized, values_needed
 from rewriter.diagnosis.corruption import examine_corruption
@@ -54,7 +54,7 @@ class Right:
 
 
 def examined(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     first: ProbedRun,
     pieces: Sequence[ProbedRun],
     selection: Selection,
@@ -132,7 +132,7 @@ def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[Verdict, ...]:
 
 
 def _calls(
-    arguments: argparse.Namespace, dumps: Sequence[Path], verification: Verification
+    arguments: Arguments, dumps: Sequence[Path], verification: Verification
 ) -> tuple[CallCheck, ...]:
     """Compare calls with their graphs as a whole, if no launch explains what is wrong."""
     if arguments.against != EAGER and verification.finding is not None:
@@ -142,11 +142,11 @@ def _calls(
     if len(dumps) > 1:
         why = "its values did not fit into one run"
         return tuple(CallCheck.without(run, why) for run in open_dump(dumps[0]).runs)
-    return check_outputs(dumps[0], verification.checks, given_graphs(arguments))
+    return check_outputs(dumps[0], verification.checks, given_graphs(arguments.graph))
 
 
 def _plain_python(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     dump: Path,
     verification: Verification | None,
     calls: Sequence[CallCheck],
@@ -161,7 +161,7 @@ def _plain_python(
 
 
 def _values(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     dumps: Sequence[Path],
     verification: Verification,
     calls: Sequence[CallCheck],
@@ -252,14 +252,14 @@ def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str,
     return {key: text for key, text in found.items() if text}
 
 
-def _verify(arguments: argparse.Namespace, dumps: Sequence[Path]) -> Verification | None:
+def _verify(arguments: Arguments, dumps: Sequence[Path]) -> Verification | None:
     from rewriter.verification.verify import verify
 
     dumps = [dump for dump in dumps if any(run.saves for run in open_dump(dump).runs)]
     if not dumps:
         return None
-    register_operators(getattr(arguments, "imports", ()))
+    register_operators(arguments.imports)
     message("checking each launch against what it claims to compute")
-    graphs = given_graphs(arguments)
+    graphs = given_graphs(arguments.graph)
     with progress_bar() as bar:
         return ruling.merged([verify(dump, graphs=graphs, progress=bar) for dump in dumps])

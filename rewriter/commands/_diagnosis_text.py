@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rewriter.commands._options import CheckOptions
 from rewriter.commands._output import emit, from_here
 from rewriter.core import json_text
 from rewriter.core.documents import Document, as_json
@@ -23,7 +23,7 @@ _WRAPPERS = 3  # facts listed for one suspicion that was ruled out
 
 
 def conclude(
-    arguments: argparse.Namespace,
+    arguments: CheckOptions,
     diagnosis: Diagnosis,
     document: Document,
     folder: Path | None,

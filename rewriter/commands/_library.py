@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary, open_library
-from rewriter.commands._options import refuse_idle
+from rewriter.commands._options import WhichOptions, refuse_idle
 from rewriter.commands._output import emit, verdict_lines
-from rewriter.commands._selection import selection
+from rewriter.commands._selection import ProbedRunOptions, selection
 from rewriter.core.errors import OK
 from rewriter.core.terminal import Line, message, say, table
 from rewriter.core.text import counted
 
 
-def show(arguments: argparse.Namespace, path: Path) -> int:
+def show(arguments: WhichOptions, path: Path) -> int:
     """List what the symbols of a library show."""
     given = {"--model": arguments.models, "--wrapper": arguments.wrappers}
     refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
@@ -56,7 +55,7 @@ def _rows(library: LoneLibrary) -> Iterator[list[str]]:
         yield [call.kind, call.name, "in torch"]
 
 
-def run(arguments: argparse.Namespace, path: Path) -> int:
+def run(arguments: ProbedRunOptions, path: Path) -> int:
     """Run a library, and say what it launched."""
     from rewriter.commands import _run, _run_text
     from rewriter.commands._documents.run import run_document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewriter.commands._options import OutputOptions
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import Line, level_style, message, say, say_text
 from rewriter.core.text import counted
@@ -138,19 +138,19 @@ class Delivered:
         return f"{where}, original kept in {self.backup}" if self.backup else where
 
 
-def took_out(arguments: argparse.Namespace, lines: int) -> str:
+def took_out(arguments: OutputOptions, lines: int) -> str:
     """The beginning of the message about the lines of probes; `--check` takes none out."""
     return f"{'would take' if arguments.check else 'took'} out {counted(lines, 'line')}"
 
 
-def only_shows(arguments: argparse.Namespace) -> bool:
+def only_shows(arguments: OutputOptions) -> bool:
     """Whether the options ask to see what would change, and nothing is to be written."""
     placed = arguments.output or arguments.in_place
     return bool(arguments.check or (arguments.diff and not placed))
 
 
 def deliver(
-    arguments: argparse.Namespace,
+    arguments: OutputOptions,
     path: Path,
     before: bytes,
     after: bytes,

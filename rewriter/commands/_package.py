@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import filecmp
 import shutil
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
+from rewriter.commands._options import OutputOptions
 from rewriter.commands._output import (
     Delivered,
     emit,
@@ -22,7 +22,7 @@ from rewriter.commands._output import (
     unified,
     warn_about,
 )
-from rewriter.commands._routes import refuse_options
+from rewriter.commands._package_options import PackageOptions, refuse_options
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text
@@ -32,7 +32,9 @@ from rewriter.rebuild import patch, script
 from rewriter.rebuild.patch import Built, Probed
 
 
-def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
+def instrument(
+    arguments: PackageOptions, artifact: Artifact, selection: Selection, *, may_replace: bool
+) -> int:
     """Patch a package as the options say, and report it."""
     _refuse_output(arguments, artifact)
     if arguments.no_rebuild:
@@ -41,7 +43,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
         )
     started = time.perf_counter()
     built = None
-    with patch.plain(artifact, may_replace=arguments.replace) as original:
+    with patch.plain(artifact, may_replace=may_replace) as original:
         if only_shows(arguments):
             probed, delivered = _plan_and_show(arguments, artifact, original, selection)
         elif arguments.no_rebuild:
@@ -60,7 +62,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
 
 
 def _plan_and_show(
-    arguments: argparse.Namespace,
+    arguments: PackageOptions,
     artifact: Artifact,
     original: Artifact,
     selection: Selection,
@@ -81,7 +83,7 @@ def _plan_and_show(
 
 
 def _write_sources(
-    arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
+    arguments: PackageOptions, artifact: Artifact, original: Artifact, selection: Selection
 ) -> tuple[tuple[Probed, ...], Delivered]:
     """Write the sources with probes, and a build script."""
     probed, shown = _plan_and_show(arguments, artifact, original, selection)
@@ -92,7 +94,7 @@ def _write_sources(
 
 
 def _build(
-    arguments: argparse.Namespace, artifact: Artifact, original: Artifact, selection: Selection
+    arguments: PackageOptions, artifact: Artifact, original: Artifact, selection: Selection
 ) -> tuple[tuple[Probed, ...], Delivered, Built]:
     """Build the package with probes."""
     output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
@@ -117,7 +119,7 @@ def _build(
     return probed, replace(shown, changed=True, output=str(output), backup=kept), built
 
 
-def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
+def strip(arguments: OutputOptions, artifact: Artifact) -> int:
     """Write a package without its probes."""
     _refuse_output(arguments, artifact)
     package = artifact.package
@@ -171,7 +173,7 @@ def _write_plain(artifact: Artifact, output: Path, *, probed: bool) -> bool:
     return True
 
 
-def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
+def _refuse_output(arguments: OutputOptions, artifact: Artifact) -> None:
     if arguments.output == "-":
         raise RewriterError(
             "not-text",
@@ -186,7 +188,7 @@ def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
         )
 
 
-def _output(arguments: argparse.Namespace, path: Path) -> Path:
+def _output(arguments: PackageOptions, path: Path) -> Path:
     """Where `instrument` writes: a package, or a directory of sources."""
     if arguments.output:
         return Path(arguments.output)
@@ -197,7 +199,7 @@ def _output(arguments: argparse.Namespace, path: Path) -> Path:
     )
 
 
-def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
+def _plain_output(arguments: OutputOptions, package: Package) -> Path:
     """Where `strip` writes. A directory of sources becomes a package."""
     if arguments.output:
         return Path(arguments.output)
@@ -221,7 +223,7 @@ def _is_copy(backup: Path, original: Path) -> bool:
     return backup.is_file() and filecmp.cmp(backup, original, shallow=False)
 
 
-def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, bytes]) -> str | None:
+def _diff(arguments: OutputOptions, artifact: Artifact, after: dict[str, bytes]) -> str | None:
     if not arguments.diff:
         return None
     text = "".join(
@@ -234,7 +236,7 @@ def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, by
 
 
 def _tell(
-    arguments: argparse.Namespace,
+    arguments: PackageOptions,
     artifact: Artifact,
     probed: Sequence[Probed],
     delivered: Delivered,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Protocol
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _program, _program_report
+from rewriter.commands._options import RunOptions
 from rewriter.commands._output import steps
 from rewriter.commands._run import again, request_of
 from rewriter.core.exit_status import ExitStatus
@@ -86,7 +86,7 @@ class ProbedRun:
         return tuple(next_command(self.template, one, selection) for one in verdicts)
 
 
-def runs_directory(arguments: argparse.Namespace, path: Path, suffix: str) -> Path:
+def runs_directory(arguments: RunOptions, path: Path, suffix: str) -> Path:
     """Make the directory for the dumps of several runs of what is at `path`."""
     wanted, overwrite = arguments.dump, arguments.overwrite
     return dump_directory(path, wanted, overwrite=overwrite, suffix=suffix)
@@ -157,7 +157,7 @@ class Runs:
 class ArtifactSubject:
     """A wrapper, a package, or what torch saved compiled."""
 
-    arguments: argparse.Namespace
+    arguments: RunOptions
     path: str
     artifact: Artifact
 
@@ -198,7 +198,7 @@ class ArtifactSubject:
 class ProgramSubject:
     """A program."""
 
-    arguments: argparse.Namespace
+    arguments: RunOptions
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -10,10 +9,10 @@ from pathlib import Path
 
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.program import run_document
-from rewriter.commands._options import refuse_idle
+from rewriter.commands._options import RunOptions, refuse_idle
 from rewriter.commands._output import emit
 from rewriter.commands._program_report import ProgramRun
-from rewriter.commands._selection import check_variables, names_probes
+from rewriter.commands._selection import ProbedRunOptions, check_variables, names_probes
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message, say
@@ -45,7 +44,7 @@ def no_program(words: Sequence[str]) -> RewriterError:
 
 
 def refuse_options_of_artifacts(
-    arguments: argparse.Namespace, names: Collection[str] = ("imports",)
+    arguments: RunOptions, names: Collection[str] = ("imports",)
 ) -> None:
     """Refuse options of how an artifact is run, which mean nothing for a program, and the further
     options in `names`. Commands that check launches import what registers their operators."""
@@ -56,7 +55,7 @@ def refuse_options_of_artifacts(
     refuse_idle(dict(sorted(given.items())), "a program brings its own", hint)
 
 
-def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+def act(arguments: ProbedRunOptions, command: Sequence[str]) -> int:
     """Run a program with probes in the wrappers that it loads, and report the results."""
     # With `names`, a crash can be attributed to a launch.
     selection = probes_of(arguments)
@@ -72,7 +71,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     return probed.code
 
 
-def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+def print_environment(arguments: ProbedRunOptions, words: Sequence[str]) -> int:
     """Print the variables with which a program is probed that somebody else starts."""
     given = {
         "--json": arguments.json,
@@ -96,9 +95,7 @@ def print_environment(arguments: argparse.Namespace, words: Sequence[str]) -> in
     return OK
 
 
-def request_of(
-    arguments: argparse.Namespace, command: Sequence[str], selection: Selection
-) -> Request:
+def request_of(arguments: RunOptions, command: Sequence[str], selection: Selection) -> Request:
     """A run of a program with these probes, as the options say; what probes print is dropped."""
     return Request(
         program=tuple(command),
@@ -112,12 +109,12 @@ def request_of(
     )
 
 
-def _is_quiet(arguments: argparse.Namespace) -> bool:
+def _is_quiet(arguments: ProbedRunOptions) -> bool:
     """Whether probes print nothing: nobody named one, nor may name one later."""
     return arguments.quiet or not (arguments.dormant or names_probes(arguments))
 
 
-def _globs(arguments: argparse.Namespace) -> tuple[str, ...]:
+def _globs(arguments: RunOptions) -> tuple[str, ...]:
     return tuple(x for word in arguments.wrappers for x in word.split(",") if x)
 
 
@@ -126,7 +123,7 @@ def run_probed(request: Request) -> ProgramRun:
     return report.analyse(request, run(request, message))
 
 
-def probes_of(arguments: argparse.Namespace) -> Selection:
+def probes_of(arguments: ProbedRunOptions) -> Selection:
     """The probes for a program."""
     chosen = choose_probes(arguments, default="names,print")
     if chosen is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +15,9 @@ from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import run_document
-from rewriter.commands._options import refuse_idle
+from rewriter.commands._options import RunOptions, refuse_idle
 from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
-from rewriter.commands._selection import check_variables, selection
+from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite
@@ -39,11 +38,11 @@ from rewriter.instrumentation.types import Selection
 _LONG = 20  # launches; with fewer there is no progress bar
 
 
-def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
+def open_named(arguments: RunOptions, path: str) -> Artifact:
     """The wrapper that the command line names. If that is a program, the error says how to run
     it."""
     try:
-        artifact = open_artifact(path, models=arguments.models)
+        artifact = open_artifact(path, models=arguments.models or None)
     except RewriterError as error:
         if error.slug != "not-a-wrapper" or not path.endswith(".py"):
             raise
@@ -52,7 +51,7 @@ def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
     return artifact.choose(arguments.wrappers)
 
 
-def open_plain(arguments: argparse.Namespace, path: str) -> Artifact:
+def open_plain(arguments: RunOptions, path: str) -> Artifact:
     """The only wrapper that the command line names. Raises `RewriterError` if it has probes."""
     artifact = open_named(arguments, path)
     if artifact.only.probes is not None:
@@ -61,13 +60,13 @@ def open_plain(arguments: argparse.Namespace, path: str) -> Artifact:
     return artifact
 
 
-def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:
+def request_of(arguments: RunOptions, artifact: Artifact) -> RunRequest:
     """The request of a run without probes, as the options say. Output goes to standard error."""
     constants = _path(arguments.constants)
     return RunRequest(artifact, constants=constants, **options_of(arguments))
 
 
-def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+def options_of(arguments: RunOptions) -> dict[str, Any]:
     """The same for whatever a host runs."""
     return {
         "args": _path(arguments.args),
@@ -81,7 +80,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: bool) -> str:
+def again(arguments: RunOptions, path: str, options: str, *, blocking: bool) -> str:
     """The command to repeat a run with other probe options; empty if there are no options."""
     if not options:
         return ""
@@ -90,13 +89,13 @@ def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: b
         if (value := getattr(arguments, option)) not in (None, 0):
             words += [f"--{option}", f"{value:g}" if option == "timeout" else str(value)]
     words += [word for name in arguments.imports for word in ("--import", name)]
-    words += [word for name in arguments.models or () for word in ("--model", name)]
+    words += [word for name in arguments.models for word in ("--model", name)]
     words += [word for name in arguments.wrappers for word in ("--wrapper", name)]
     words += ["--blocking"] * blocking
     return f"{shlex.join(words)} {options}"
 
 
-def act(arguments: argparse.Namespace, path: str) -> int:
+def act(arguments: ProbedRunOptions, path: str) -> int:
     """Run one wrapper, or a call that a dump recorded, and report the results."""
     if not is_dump(path):
         replay.require_call(path)
@@ -112,7 +111,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
 
 
 def _act(
-    arguments: argparse.Namespace, path: str, artifact: Artifact, recorded: RecordedCall | None
+    arguments: ProbedRunOptions, path: str, artifact: Artifact, recorded: RecordedCall | None
 ) -> int:
     chosen = selection(arguments, environment=artifact.only.probes is None)
     check_variables(chosen)
@@ -152,13 +151,13 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def command_to_repeat(arguments: argparse.Namespace) -> str:
+def command_to_repeat(arguments: RunOptions) -> str:
     """The command line to repeat the run, which has to overwrite the dump."""
     overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
     return f"{arguments.command_line}{overwrite}"
 
 
-def environment_of(arguments: argparse.Namespace) -> dict[str, str]:
+def environment_of(arguments: ProbedRunOptions) -> dict[str, str]:
     """The environment variables that the options of a run set for its process."""
     blocking = blocking_environment() if arguments.blocking else {}
     return {**blocking, **(SILENT if arguments.quiet else {})}
@@ -174,7 +173,7 @@ class Concluded:
 
 
 def conclude(
-    arguments: argparse.Namespace,
+    arguments: ProbedRunOptions,
     path: str,
     ran: RunResult,
     chosen: Selection | None,

@@ -7,13 +7,13 @@ values of the launches that differ.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.commands import _diagnosis_text, _program
+from rewriter.commands._options import only_artifact
 from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
@@ -26,6 +26,7 @@ from rewriter.commands._probed_runs import (
 )
 from rewriter.commands._run import open_plain
 from rewriter.commands._selection import check_guard_variable, nothing_recorded
+from rewriter.commands.sanitize import Arguments
 from rewriter.core.errors import INTERRUPTED, RewriterError
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
@@ -47,7 +48,13 @@ _MOST = 2  # runs, unless they find something
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
 
 
-def act_artifact(arguments: argparse.Namespace, path: str) -> int:
+def act(arguments: Arguments) -> int:
+    if arguments.program is not None:
+        return _act_program(arguments, arguments.program)
+    return _act_artifact(arguments, only_artifact(arguments, "sanitize"))
+
+
+def _act_artifact(arguments: Arguments, path: str) -> int:
     """Look for memory faults of a wrapper or a package."""
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
@@ -59,7 +66,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     return _sanitize(arguments, checks, runs, [artifact.only])
 
 
-def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     """Look for memory faults of the wrappers of a program."""
     _program.refuse_options_of_artifacts(arguments)
     checks = chosen(arguments.only)
@@ -106,7 +113,7 @@ class _Session:
     """The checks of a command, the runs that fill memory, one for each filling, and what was found
     so far."""
 
-    arguments: argparse.Namespace
+    arguments: Arguments
     checks: set[Check]
     runs: Runs
     filled: list[ProbedRun] = field(default_factory=list)
@@ -151,7 +158,7 @@ class _Session:
 
 
 def _sanitize(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     checks: set[Check],
     runs: Runs,
     wrappers: Sequence[OpenWrapper] = (),
@@ -277,7 +284,7 @@ def _texts(
 
 
 def _report(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     checks: set[Check],
     parts: Sequence[Examined] | Iterator[Examined],
     session: _Session | None,

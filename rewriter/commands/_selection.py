@@ -1,20 +1,151 @@
-"""Makes a selection of probes from the options, and refuses options that would do nothing."""
+"""The options of probes, and the selection that they ask for; options that would do nothing are
+refused."""
 
 from __future__ import annotations
 
-import argparse
 import os
+from typing import Any
 
-from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE, refuse_idle
+import click
+
+from rewriter.commands._click import Choice
+from rewriter.commands._options import (
+    ARGS,
+    INPUTS,
+    OUTPUT,
+    PROBES,
+    RUN,
+    WHICH,
+    Arguments,
+    CheckOptions,
+    RunOptions,
+    refuse_idle,
+)
 from rewriter.core.errors import RewriterError
+from rewriter.core.types import ArgsMode, Format, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.select import check_bytes, check_calls, check_number, select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.sizes import wanted_calls
 
+LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+_KNOWN = (f"{name}: {probe.summary}" for name, probe in probes.registry().items())
+
+
+class ProbeOptions(Arguments):
+    """Which probes act where and when. `which` is `--args`, where that is no file."""
+
+    probe: tuple[str, ...] = PROBES.option(
+        "--probe NAME[,NAME…]", "\n".join(["one or more of:", *_KNOWN]), multiple=True
+    )
+    level: str | None = PROBES.option(
+        "--level",
+        "the probes that a level of torch's own debug printer stands for: 1 save, 2 print, "
+        f"3 names (default: ${LEVEL_VARIABLE})",
+        type=Choice(sorted(probes.LEVELS)),
+    )
+    kernels: str | None = PROBES.option(
+        "--kernels GLOB[,GLOB…]", f"only launches of these kernels (default: ${KERNELS_VARIABLE})"
+    )
+    launches: str | None = PROBES.option("--launches N[,N-M…]", "only launches of these indices")
+    when: When | None = PROBES.option(
+        "--when",
+        "when to act: before or after launches, or both (default: after; names before; sync "
+        "and time both)",
+        type=Choice(("before", "after", "both")),
+    )
+    dormant: bool = False
+    which: ArgsMode | None = None
+    roles: str | None = PROBES.option(
+        "--roles ROLE[,ROLE…]",
+        "only values of these roles: in (what launches read), out (what they write), inout "
+        "(what they change)",
+    )
+    tensors: str | None = PROBES.option(
+        "--tensors GLOB[,GLOB…]", "only arguments and inputs of these names, or in these buffers"
+    )
+    calls: str | None = PROBES.option(
+        "--calls N[,N-M…]",
+        "only these calls of a wrapper, counted from 0; 100- is call 100 and all later ones",
+        apart="first",
+    )
+    first: int | None = PROBES.option("--first N", "only the first N calls of a wrapper", type=int)
+    every: int | None = PROBES.option(
+        "--every N", "of those calls, only every Nth, from the first on", type=int
+    )
+    last: int | None = PROBES.option(
+        "--keep, --last N", "keep only the last N calls of a wrapper in the dump", type=int
+    )
+    max_bytes: str | None = PROBES.option(
+        "--max-bytes SIZE",
+        "how much each process may write to the dump, such as 500M or 10G; after that it "
+        "writes no more, or with --keep replaces the oldest calls",
+    )
+    allow: tuple[str, ...] = PROBES.option(
+        "--allow KERNEL:BUFFER",
+        "values that may be NaN or infinite: patterns of kernel and buffer, such as "
+        "'*softmax*:buf3' or inputs:arg0_1 (may be repeated; adds the probe nan)",
+        multiple=True,
+    )
+    stop: bool = PROBES.flag(
+        "--stop", "end the program at the first NaN, with exit code 1 (adds the probe nan)"
+    )
+    on: tuple[str, ...] = PROBES.option(
+        "--on TRIGGER[,…]",
+        "when to write the last launches to a dump: nan, inf, changed, spike:10x or slow:5x "
+        "(adds the probe record)",
+        multiple=True,
+    )
+    format: Format = PROBES.option(
+        "--format",
+        "how values are printed: one line each, or as torch's own debug printer does",
+        type=Choice(("text", "upstream")),
+        default="text",
+    )
+    values: bool = PROBES.flag(
+        "--values", "also print the first elements of each tensor, at most 64"
+    )
+
+
+def _inputs_or_which(ctx: click.Context, _: Any, given: tuple[str, ...]) -> str | None:
+    """`--args` of a command that runs artifacts: a file of inputs, or which arguments are read."""
+    for name, words in (
+        ("which", [x for x in given if x in WHICH]),
+        ("args", [x for x in given if x not in WHICH]),
+    ):
+        ctx.params[name] = words[-1] if words else None
+    return ctx.params["args"]  # type: ignore[no-any-return]
+
+
+class ProbedRunOptions(RunOptions, ProbeOptions):
+    """How something is run with probes."""
+
+    args: str | None = RUN.option(
+        "--args FILE.pt|written|all|ends",
+        f"{INPUTS}; or {ARGS}; may be given twice, once for each",
+        multiple=True,
+        callback=_inputs_or_which,
+    )
+    blocking: bool = RUN.flag(
+        "--blocking",
+        "on a GPU, wait for each launch, and do not cache memory: sets "
+        "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+    )
+    dormant: bool = RUN.flag(
+        "--dormant",
+        "of a program: the probes (default: all) do nothing until `rewriter control` switches "
+        "them on",
+    )
+    quiet: bool = OUTPUT.flag(
+        "--quiet",
+        "print nothing, only write the dump (for a program this is the default, unless "
+        "--probe is given)",
+    )
+
 
 def selection(
-    arguments: argparse.Namespace, *, default: str = "", environment: bool = True
+    arguments: ProbeOptions, *, default: str = "", environment: bool = True
 ) -> Selection | None:
     """The selection that the options ask for, `None` if they ask for no probe.
 
@@ -24,8 +155,8 @@ def selection(
     kernels = arguments.kernels
     if kernels is None and environment:
         kernels = environment_kernels()
-    is_dormant = getattr(arguments, "dormant", False)
-    asked = list(arguments.probe or ())
+    is_dormant = arguments.dormant
+    asked = list(arguments.probe)
     if is_dormant and not asked and arguments.level is None:
         asked = ["record"] if arguments.on else list(probes.SWITCHED)
     if arguments.level is not None:
@@ -72,7 +203,7 @@ def selection(
     return result
 
 
-def _default(arguments: argparse.Namespace, name: str) -> str:
+def _default(arguments: ProbeOptions, name: str) -> str:
     """The default probe: `record` for --on, `nan` for --stop and --allow."""
     if arguments.on:
         return "record"
@@ -84,9 +215,9 @@ def environment_kernels() -> str | None:
     return os.environ.get(KERNELS_VARIABLE) or None
 
 
-def names_probes(arguments: argparse.Namespace) -> bool:
+def names_probes(arguments: ProbeOptions) -> bool:
     """Whether the user asked for a probe, so that it is not the default."""
-    asked = arguments.probe is not None or arguments.level is not None
+    asked = bool(arguments.probe) or arguments.level is not None
     return asked or bool(probes.LEVELS[_environment_level()])
 
 
@@ -101,10 +232,12 @@ def _environment_level() -> str:
     return level
 
 
-def nothing_recorded(arguments: argparse.Namespace, where: str = "") -> RewriterError:
+def nothing_recorded(
+    arguments: CheckOptions, where: str = "", *, kernels: str | None = None
+) -> RewriterError:
     """The error of a run after which there is no launch to look at."""
     chosen = {
-        "--kernels": getattr(arguments, "kernels", None) or environment_kernels(),
+        "--kernels": kernels or environment_kernels(),
         "--calls": arguments.calls,
         "--wrapper": arguments.wrappers,
     }
@@ -117,7 +250,7 @@ def nothing_recorded(arguments: argparse.Namespace, where: str = "") -> Rewriter
     return RewriterError("nothing-saved", f"no launch was recorded{where}", hint=hint)
 
 
-def _refuse_idle_options(arguments: argparse.Namespace) -> None:
+def _refuse_idle_options(arguments: ProbeOptions) -> None:
     """Refuse filters without a probe, rather than ignore them."""
     given = {
         "--kernels": arguments.kernels,
@@ -132,13 +265,13 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--every": arguments.every,
         "--keep": arguments.last,
         "--max-bytes": arguments.max_bytes,
-        "--allow": arguments.allow or None,
+        "--allow": arguments.allow,
         "--stop": arguments.stop,
-        "--on": arguments.on or None,
-        "--dormant": getattr(arguments, "dormant", False),
+        "--on": arguments.on,
+        "--dormant": arguments.dormant,
         "--format": arguments.format != "text",
     }
-    if idle := [name for name, value in given.items() if value not in (None, False)]:
+    if idle := [name for name, value in given.items() if value not in (None, False, ())]:
         raise RewriterError(
             "no-probes",
             f"{', '.join(idle)} given, but no probe",
@@ -146,7 +279,7 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         )
 
 
-def _calls(arguments: argparse.Namespace) -> str:
+def _calls(arguments: ProbeOptions) -> str:
     """Which calls are recorded, as the runtime reads it."""
     if arguments.first is not None:
         calls = f"0-{check_number('--first', arguments.first) - 1}"

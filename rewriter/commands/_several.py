@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from rewriter.artifact.saved_directory import INDEX, VLLM
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands import _pairs
+from rewriter.commands._options import OutputOptions
 from rewriter.commands._output import Delivered, unified
 from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError
@@ -45,7 +45,7 @@ class Result:
         return self.plain
 
 
-def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
+def require_target(arguments: OutputOptions, artifact: Artifact) -> None:
     """Refuse outputs that cannot be written, before any work."""
     with among_others():
         artifact.require_sound()
@@ -84,7 +84,7 @@ def among_others() -> Iterator[None]:
 
 
 def deliver(
-    arguments: argparse.Namespace, artifact: Artifact, results: Sequence[Result]
+    arguments: OutputOptions, artifact: Artifact, results: Sequence[Result]
 ) -> list[Delivered]:
     """Write results where the options say: all, or none if one cannot be written.
 
@@ -100,7 +100,7 @@ def deliver(
     changed = [one.wrapper.source != one.after for one in results]
     backups: list[Path | None] = [None] * len(results)
     outputs: list[Path | None] = [None] * len(results)
-    if arguments.check or not (arguments.output or arguments.in_place):
+    if arguments.check:
         pass
     elif arguments.in_place:
         outputs = [one.file for one in results]
@@ -110,7 +110,7 @@ def deliver(
         kept = replace_all(replaced, overwrite=arguments.overwrite)
         backup_of = {one.path: backup for one, backup in zip(replaced, kept, strict=True)}
         backups = [backup_of[one.file] for one in results]
-    else:
+    elif arguments.output:
         folder = Path(arguments.output)
         names = [_name(artifact, one) for one in results]
         outputs = [folder / name for name in names]
@@ -148,7 +148,7 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
+def where(arguments: OutputOptions, delivered: Sequence[Delivered]) -> str:
     """The end of a message about all results."""
     count = sum(one.changed for one in delivered)
     if not any(one.output for one in delivered):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
 from rewriter.commands._documents.triage import ArtifactTriageDocument
 from rewriter.commands._documents.verdicts import verdict_entry
+from rewriter.commands._options import RunOptions
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, judge, open_plain, request_of
 from rewriter.commands._triage import Steps
@@ -32,7 +32,7 @@ class _Triaged:
     following: tuple[str, ...]
 
 
-def act(arguments: argparse.Namespace, path: str) -> int:
+def act(arguments: RunOptions, path: str) -> int:
     artifact = open_plain(arguments, path)
     wrapper = artifact.only
     request = request_of(arguments, artifact)

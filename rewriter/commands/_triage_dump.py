@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Sequence
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
 from rewriter.commands._documents.verdicts import verdict_entry
-from rewriter.commands._options import refuse_idle
+from rewriter.commands._options import RunOptions, refuse_idle
 from rewriter.commands._output import emit, from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say
@@ -19,7 +18,7 @@ from rewriter.dump.reading import Dump, open_dump
 from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 
 
-def act(arguments: argparse.Namespace, path: str) -> int:
+def act(arguments: RunOptions, path: str) -> int:
     given = {
         "--args": arguments.args,
         "--dump": arguments.dump,

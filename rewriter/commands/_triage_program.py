@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -14,6 +13,7 @@ from rewriter.commands import _program, _triage
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.program import run_document
 from rewriter.commands._documents.triage import ProgramTriageDocument
+from rewriter.commands._options import RunOptions
 from rewriter.commands._output import emit
 from rewriter.commands._program import run_probed
 from rewriter.commands._program_report import ProgramRun
@@ -35,7 +35,7 @@ _GPUS = [Path("/dev", name) for name in ("nvidiactl", "kfd", "dxg")]  # NVIDIA, 
 _NOT_CAPTURED = ("capturing", "during capture", "not allocated in pool")
 
 
-def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+def act(arguments: RunOptions, command: Sequence[str]) -> int:
     _program.refuse_options_of_artifacts(arguments, ["imports", "wrappers"])
     program.require(command)
     taken = Steps(quiet=arguments.json)
@@ -66,7 +66,7 @@ def _is_not_captured(ended: ExitStatus) -> bool:
 
 
 def _probed(
-    arguments: argparse.Namespace,
+    arguments: RunOptions,
     command: Sequence[str],
     given: StandardInput,
     taken: Steps,
@@ -107,14 +107,14 @@ def _probed(
     return probed.code or DIFFERS
 
 
-def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProgramRun | None) -> None:
+def _emit(arguments: RunOptions, taken: Steps, probed: ProgramRun | None) -> None:
     if arguments.json:
         run = None if probed is None else run_document(probed)
         emit(ProgramTriageDocument(steps=taken.entries, run=run))
 
 
 def _start(
-    arguments: argparse.Namespace,
+    arguments: RunOptions,
     command: Sequence[str],
     given: StandardInput,
     taken: Steps,

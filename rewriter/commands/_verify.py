@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from rewriter.commands import _program
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.verify import verify_document
-from rewriter.commands._options import refuse_idle
+from rewriter.commands._options import RunOptions, only_artifact, refuse_idle
 from rewriter.commands._output import emit, from_here, progress_bar, steps, verdict_lines
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, nothing_recorded
+from rewriter.commands.verify import Arguments
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
 from rewriter.core.text import counted
@@ -43,7 +43,13 @@ class _Given(NamedTuple):
     references: Sequence[Reference]
 
 
-def act_artifact(arguments: argparse.Namespace, path: str) -> int:
+def act(arguments: Arguments) -> int:
+    if arguments.program is not None:
+        return _act_program(arguments, arguments.program)
+    return _act_artifact(arguments, only_artifact(arguments, "verify"))
+
+
+def _act_artifact(arguments: Arguments, path: str) -> int:
     """Run a wrapper or a package once, and check its launches; or check those of a dump."""
     if is_dump(path):
         refuse_run_options(arguments)
@@ -64,14 +70,15 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         message(f"it did not run to its end: {ran.ended}")
         message(f"find out why: rewriter triage {path}")
     if ran.dump is None or not is_recorded(ran.dump):
-        raise nothing_recorded(arguments, f" in {ran.dump}" if ran.dump else "")
+        raise nothing_recorded(
+            arguments, f" in {ran.dump}" if ran.dump else "", kernels=arguments.kernels
+        )
     return _judge(arguments, ran.dump, claims, DIFFERS if ran.crashed else OK)
 
 
-def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     """Run a program with probes in the wrappers that it loads, and check their launches."""
-    if hasattr(arguments, "args"):
-        _program.refuse_options_of_artifacts(arguments, ())
+    _program.refuse_options_of_artifacts(arguments, ())
     program.require(command)
     claims = _given(arguments)
     probed = _program.run_probed(_program.request_of(arguments, command, _selection(arguments)))
@@ -80,18 +87,18 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         return INTERRUPTED
     dump = probed.run.dump
     if dump is None or not is_recorded(dump):
-        raise nothing_recorded(arguments, f" in {dump}" if dump else "")
+        raise nothing_recorded(arguments, f" in {dump}" if dump else "", kernels=arguments.kernels)
     code = DIFFERS if probed.run.ended.code != 0 else OK
     return _judge(arguments, dump, claims, code, probed)
 
 
-def refuse_run_options(arguments: argparse.Namespace) -> None:
+def refuse_run_options(arguments: RunOptions) -> None:
     """Refuse options of a run: a dump is only read."""
     given = {"--args": arguments.args, "--dump": arguments.dump, "--wrapper": arguments.wrappers}
     refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
 
 
-def _selection(arguments: argparse.Namespace) -> Selection:
+def _selection(arguments: Arguments) -> Selection:
     return select(
         "save",
         kernels=arguments.kernels or environment_kernels(),
@@ -102,19 +109,19 @@ def _selection(arguments: argparse.Namespace) -> Selection:
     )
 
 
-def _given(arguments: argparse.Namespace) -> _Given:
+def _given(arguments: Arguments) -> _Given:
     """Read what the user names, before anything is run."""
-    graphs = given_graphs(arguments)
+    graphs = given_graphs(arguments.graph)
     if not arguments.references:
         return _Given(graphs, ())
     from rewriter.verification.references import Reference
 
-    register_operators(getattr(arguments, "imports", ()))
+    register_operators(arguments.imports)
     return _Given(graphs, [Reference.read(one) for one in arguments.references])
 
 
 def _judge(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     dump: Path,
     claims: _Given,
     code: int,
@@ -123,7 +130,7 @@ def _judge(
     """`probed` is the run of a program, whose report has been printed."""
     from rewriter.verification.verify import verify
 
-    register_operators(getattr(arguments, "imports", ()))
+    register_operators(arguments.imports)
     with progress_bar() as bar:
         verification = verify(
             dump,
@@ -134,8 +141,7 @@ def _judge(
     if arguments.independent:
         from rewriter.reproduction.independent.checks import check_independently
 
-        imports = getattr(arguments, "imports", ())
-        verification = check_independently(dump, verification, imports=imports)
+        verification = check_independently(dump, verification, imports=arguments.imports)
     if probed is not None:
         _show_absorbed(probed, verification)
     if arguments.json:
@@ -161,10 +167,10 @@ def _show_absorbed(probed: ProgramRun, verification: Verification) -> None:
             message(*verdict_lines(verdict, command))
 
 
-def given_graphs(arguments: argparse.Namespace) -> GivenGraphs | None:
+def given_graphs(path: str | None) -> GivenGraphs | None:
     from rewriter.verification.given_graphs import GivenGraphs
 
-    return GivenGraphs(Path(arguments.graph)) if arguments.graph else None
+    return GivenGraphs(Path(path)) if path else None
 
 
 def register_operators(modules: Sequence[str]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rewriter.commands._click import Section, argument, command
 from rewriter.commands._comparison import show_culprit, show_rows
+from rewriter.commands._options import OUTPUT, JsonOption, kernels_option
 from rewriter.commands._output import emit, progress_bar
-from rewriter.commands._parser import Parser
 from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -24,50 +25,41 @@ if TYPE_CHECKING:
     from rewriter.comparison.dumps.replica import Divergence
 
 _CULPRITS = 3  # shown with all their figures
+_RANKS, _EQUAL = Section("the ranks of one dump"), Section("what counts as equal")
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument(
-        "a", metavar="DUMP_A", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
+class Arguments(JsonOption):
+    a: str = argument("DUMP_A", "a dump, one rank of it (DUMP/rank1) or one run (…/run3)")
+    b: str | None = argument("[DUMP_B]", "the dump with the expected values")
+    ranks: str | None = _RANKS.option(
+        "--ranks A,B,…",
+        "instead of DUMP_B: compare the ranks of one dump, or only these, with the first one",
+        is_flag=False,
+        flag_value="",
     )
-    parser.add_argument("b", metavar="DUMP_B", nargs="?", help="the dump with the expected values")
-    ranks = parser.group("the ranks of one dump")
-    ranks.add_argument(
-        "--ranks",
-        metavar="A,B,…",
-        nargs="?",
-        const="",
-        help="instead of DUMP_B: compare the ranks of one dump, or only these, with the first one",
+    data: str | None = _RANKS.option(
+        "--data GLOB[,GLOB…]", "with --ranks: inputs that are meant to differ between ranks"
     )
-    ranks.add_argument(
-        "--data",
-        metavar="GLOB[,GLOB…]",
-        help="with --ranks: inputs that are meant to differ between ranks",
-    )
-    group = parser.group("what counts as equal")
-    group.add_argument("--rtol", metavar="X", help="relative tolerance (default: by dtype)")
-    group.add_argument("--atol", metavar="X", help="absolute tolerance (default: by dtype)")
-    group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
-    group.add_argument(
+    rtol: str | None = _EQUAL.option("--rtol X", "relative tolerance (default: by dtype)")
+    atol: str | None = _EQUAL.option("--atol X", "absolute tolerance (default: by dtype)")
+    kernels: str | None = kernels_option(_EQUAL)
+    strict: bool = _EQUAL.flag(
         "--strict",
-        action="store_true",
-        help="also exit 1 if a launch has no counterpart, or if rounding explains all differences",
+        "also exit 1 if a launch has no counterpart, or if rounding explains all differences",
     )
-    output = parser.group("output")
-    output.add_argument("--all", action="store_true", help="list every launch, equal ones too")
-    output.add_argument("--html", metavar="FILE", help="also write a report of the comparison")
-    output.add_argument("--overwrite", action="store_true", help="replace an existing report")
-    output.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_examples(
-        ("a run against one that is right", "rewriter compare new.dump old.dump"),
-        ("with a page", "rewriter compare new.dump old.dump --html compared.html"),
-        ("looser", "rewriter compare new.dump old.dump --rtol 1e-2 --atol 1e-3"),
-        ("the ranks of one job", "rewriter compare cache.dump --ranks --data 'primals_3'"),
-    )
-    parser.set_defaults(act=act)
+    all: bool = OUTPUT.flag("--all", "list every launch, equal ones too")
+    html: str | None = OUTPUT.option("--html FILE", "also write a report of the comparison")
+    overwrite: bool = OUTPUT.flag("--overwrite", "replace an existing report")
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("a run against one that is right", "rewriter compare new.dump old.dump"),
+    ("with a page", "rewriter compare new.dump old.dump --html compared.html"),
+    ("looser", "rewriter compare new.dump old.dump --rtol 1e-2 --atol 1e-3"),
+    ("the ranks of one job", "rewriter compare cache.dump --ranks --data 'primals_3'"),
+)
+def act(arguments: Arguments) -> int:
     from rewriter.core import files
 
     _require_two(arguments)
@@ -79,10 +71,10 @@ def act(arguments: argparse.Namespace) -> int:
         )
     if arguments.html:
         files.require_free(Path(arguments.html), overwrite=arguments.overwrite)
-    return _act_ranks(arguments) if arguments.b is None else _act(arguments)
+    return _act_ranks(arguments) if arguments.b is None else _act(arguments, arguments.b)
 
 
-def _require_two(arguments: argparse.Namespace) -> None:
+def _require_two(arguments: Arguments) -> None:
     if (arguments.b is None) != (arguments.ranks is None):
         return
     raise RewriterError(
@@ -94,7 +86,7 @@ def _require_two(arguments: argparse.Namespace) -> None:
     )
 
 
-def _options(arguments: argparse.Namespace) -> Any:
+def _options(arguments: Arguments) -> Any:
     """What both ways to compare take."""
     from rewriter.comparison.dumps.tolerance import Tolerances, number
 
@@ -106,24 +98,34 @@ def _options(arguments: argparse.Namespace) -> Any:
     return {"tolerances": tolerances, "kernels": kernels or None}
 
 
-def _act(arguments: argparse.Namespace) -> int:
+def _act(arguments: Arguments, b: str) -> int:
     from rewriter.comparison.dumps.compare import compare
 
     options = _options(arguments)
     with progress_bar() as progress:
-        comparison = compare(arguments.a, arguments.b, progress=progress, **options)
+        comparison = compare(arguments.a, b, progress=progress, **options)
     minded = arguments.strict and (_is_unmatched(comparison) or comparison.rounded)
     equal = comparison.equal and not minded
-    arguments.exit_code = OK if equal else DIFFERS
-    if arguments.html:
-        _write_report(comparison, arguments)
-    if arguments.json:
-        from rewriter.commands._documents.compare import compare_document
+    with _ending(OK if equal else DIFFERS) as code:
+        if arguments.html:
+            _write_report(comparison, arguments, arguments.html)
+        if arguments.json:
+            from rewriter.commands._documents.compare import compare_document
 
-        emit(compare_document(comparison))
-    else:
-        _show(comparison, everything=arguments.all)
-    return int(arguments.exit_code)
+            emit(compare_document(comparison))
+        else:
+            _show(comparison, everything=arguments.all)
+    return code
+
+
+@contextmanager
+def _ending(code: int) -> Iterator[int]:
+    """What was found stands, also if nobody reads all of it."""
+    try:
+        yield code
+    except BrokenPipeError as error:
+        error.exit_code = code  # type: ignore[attr-defined]
+        raise
 
 
 def _is_unmatched(comparison: Comparison) -> bool:
@@ -131,10 +133,10 @@ def _is_unmatched(comparison: Comparison) -> bool:
     return bool(comparison.unmatched or comparison.unpaired or lone)
 
 
-def _act_ranks(arguments: argparse.Namespace) -> int:
+def _act_ranks(arguments: Arguments) -> int:
     from rewriter.comparison.dumps.ranks import compare_ranks
 
-    options, ranks = _options(arguments), _ranks(arguments.ranks)
+    options, ranks = _options(arguments), _ranks(arguments.ranks or "")
     data = None if arguments.data is None else arguments.data.split(",")
     with progress_bar() as progress:
         compared = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
@@ -143,16 +145,16 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     equal = not (
         compared.first or (compared.is_unexplained and data is None) or (arguments.strict and apart)
     )
-    arguments.exit_code = OK if equal else DIFFERS
-    if arguments.html:
-        _write_report(compared, arguments)
-    if arguments.json:
-        from rewriter.commands._documents.ranks import ranks_document
+    with _ending(OK if equal else DIFFERS) as code:
+        if arguments.html:
+            _write_report(compared, arguments, arguments.html)
+        if arguments.json:
+            from rewriter.commands._documents.ranks import ranks_document
 
-        emit(ranks_document(compared))
-    else:
-        _show_ranks(compared, data, everything=arguments.all)
-    return int(arguments.exit_code)
+            emit(ranks_document(compared))
+        else:
+            _show_ranks(compared, data, everything=arguments.all)
+    return code
 
 
 def _ranks(text: str) -> list[int]:
@@ -201,7 +203,7 @@ def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> No
         say(groups)
 
 
-def _write_report(compared: Comparison | Ranks, arguments: argparse.Namespace) -> None:
+def _write_report(compared: Comparison | Ranks, arguments: Arguments, output: str) -> None:
     from rewriter.core import files
     from rewriter.report.page import comparison_page, ranks_page
 
@@ -210,8 +212,8 @@ def _write_report(compared: Comparison | Ranks, arguments: argparse.Namespace) -
         page = comparison_page(compared, command=command)
     else:
         page = ranks_page(compared, command=command)
-    files.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
-    message(f"report: {arguments.html}")
+    files.write(Path(output), page.encode(), overwrite=arguments.overwrite)
+    message(f"report: {output}")
 
 
 def _show(comparison: Comparison, *, everything: bool) -> None:

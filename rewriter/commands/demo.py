@@ -1,12 +1,12 @@
 """`rewriter demo`: the whole tour, on small models that are compiled on the spot.
 
-Every step is the command that it shows, as its parser reads it.
+Every step is the command that it shows.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rewriter.commands import _top
-from rewriter.commands._parser import Parser
+from rewriter.commands import _options, _top
+from rewriter.commands._click import argument, command
+from rewriter.commands._options import OUTPUT
 from rewriter.core.errors import DIFFERS, FAILED, OK, RewriterError
 from rewriter.core.terminal import message, say
 
@@ -83,25 +84,22 @@ with torch.no_grad():
 """
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument(
-        "parts",
-        metavar="PART",
-        nargs="*",
-        help="only these parts of the tour: file, package, nan (default: all)",
+class Arguments(_options.Arguments):
+    parts: tuple[str, ...] = argument(
+        "[PART ...]", "only these parts of the tour: file, package, nan (default: all)", nargs=-1
     )
-    parser.group("output").add_argument(
-        "-d", "--directory", metavar="DIR", help="keep the files of the tour in this directory"
+    directory: str | None = OUTPUT.option(
+        "-d, --directory DIR", "keep the files of the tour in this directory"
     )
-    parser.add_examples(
-        ("the tour", "rewriter demo"),
-        ("and keep its files", "rewriter demo -d tour"),
-        ("a package alone", "rewriter demo package"),
-    )
-    parser.set_defaults(act=act)
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("the tour", "rewriter demo"),
+    ("and keep its files", "rewriter demo -d tour"),
+    ("a package alone", "rewriter demo package"),
+)
+def act(arguments: Arguments) -> int:
     parts = {"file": _file, "package": _package, "nan": _nan}
     if unknown := [name for name in arguments.parts if name not in parts]:
         raise RewriterError(
@@ -189,8 +187,8 @@ def _nan(folder: Path) -> int:
     _say("3. This program returns NaN. Which kernel makes it, and which line of the model?")
     say(*(f"    {line}" for line in _NAN.splitlines()))
     with _environment({"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}):
-        command = ["run", "-d", str(folder / "nan.dump"), "--overwrite", "--"]
-        code = _step("", [*command, sys.executable, str(program)], "run -- python model.py")
+        words = ["run", "-d", str(folder / "nan.dump"), "--overwrite", "--"]
+        code = _step("", [*words, sys.executable, str(program)], "run -- python model.py")
     return OK if code == DIFFERS else code or FAILED  # it found the NaN
 
 
@@ -209,18 +207,16 @@ def _compile(program: str, *paths: Path) -> None:
 
 def _steps(*steps: tuple[str, Sequence[object]]) -> int:
     """Take steps until one fails."""
-    codes = (_step(title, list(map(str, command))) for title, command in steps)
+    codes = (_step(title, list(map(str, words))) for title, words in steps)
     return next(filter(None, codes), OK)
 
 
-def _step(title: str, command: list[str], shown: str = "") -> int:
+def _step(title: str, words: list[str], shown: str = "") -> int:
     if title:
         _say(title)
-    arguments = _top.parse(command)
-    say(f"$ {f'rewriter {shown}' if shown else arguments.command_line}")
+    say(f"$ rewriter {shown or shlex.join(words)}")
     sys.stdout.flush()
-    code: int = arguments.act(arguments)
-    return code
+    return _top.run(words)
 
 
 def _compare(restored: Path, original: Path) -> int:

@@ -2,72 +2,55 @@
 
 from __future__ import annotations
 
-import argparse
+from rewriter.commands._click import Section, command, later
+from rewriter.commands._options import (
+    OUTPUT,
+    PROBES,
+    CheckOptions,
+    graph_option,
+    kernels_option,
+    programs_argument,
+)
 
-from rewriter.commands import _options
-from rewriter.commands._parser import Parser, behind_dashes, only_artifact
+_CORRECT = Section("what is correct")
 
 
-def add(parser: Parser) -> None:
-    parser.takes = "ARTIFACT | DUMP | -- COMMAND ..."
-    parser.add_argument(
-        "artifact",
-        metavar="ARTIFACT",
-        nargs="+",
-        help="a wrapper or a package, a dump with saved values, or after -- a program",
+class Arguments(CheckOptions):
+    artifact: tuple[str, ...] = programs_argument(
+        "ARTIFACT | DUMP | -- COMMAND ...",
+        "a wrapper or a package, a dump with saved values, or after -- a program",
     )
-    reference = parser.group("what is correct")
-    reference.add_argument(
-        "--expected",
-        metavar="FILE.pt",
-        help="the expected outputs: a tensor, or a list of tensors, saved by torch.save",
+    expected: str | None = _CORRECT.option(
+        "--expected FILE.pt",
+        "the expected outputs: a tensor, or a list of tensors, saved by torch.save",
     )
-    reference.add_argument(
-        "--against",
-        metavar="ARTIFACT|DUMP|eager",
-        help="a correct artifact, the dump of a correct run, or eager: in a program, its compiled "
+    against: str | None = _CORRECT.option(
+        "--against ARTIFACT|DUMP|eager",
+        "a correct artifact, the dump of a correct run, or eager: in a program, its compiled "
         "functions as plain Python (the first 3 calls of each run once more, on copies of all that "
         "they reach; what they print or write happens again); and the outputs that torch's "
         "operators compute for the graph of each call",
     )
-    reference.add_argument(
-        "--graph",
-        metavar="PATH",
-        help="for a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
-    )
-    _options.add_run_options(parser, programs=True)
-    _options.add_old_spelling(parser)
-    _options.add_strict_option(parser)
-    group = parser.group("probes")
-    group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
-    group.add_argument(
-        "--calls", metavar="N[-M][,…]", default="", help="only these calls of a wrapper, from 0"
-    )
-    group.add_argument(
-        "--max-bytes",
-        metavar="SIZE",
-        default="",
-        help="how much one run may save, such as 10G; more values take further runs (default: 4G, "
+    graph: str | None = graph_option(_CORRECT)
+    kernels: str | None = kernels_option()
+    max_bytes: str = PROBES.option(
+        "--max-bytes SIZE",
+        "how much one run may save, such as 10G; more values take further runs (default: 4G, "
         "at most half of the free space)",
+        default="",
     )
-    parser.group("output").add_argument(
-        "-o", "--output", metavar="FILE.html", help="also write the report of the run"
-    )
-    parser.add_examples(
-        ("something is wrong with a program", "rewriter diagnose -- python train.py"),
-        (
-            "a package, with inputs for which it is wrong, and the correct outputs",
-            "rewriter diagnose model.pt2 --args inputs.pt --expected outputs.pt",
-        ),
-        ("it hangs", "rewriter diagnose --timeout 120 -- python train.py"),
-        ("against a correct wrapper", "rewriter diagnose new.py --against old.py"),
-    )
-    parser.set_defaults(act=act)
+    output: str | None = OUTPUT.option("-o, --output FILE.html", "also write the report of the run")
 
 
-def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _diagnose
-
-    if (command := behind_dashes(arguments)) is not None:
-        return _diagnose.act_program(arguments, command)
-    return _diagnose.act_artifact(arguments, only_artifact(arguments, "diagnose"))
+@command(
+    Arguments,
+    ("something is wrong with a program", "rewriter diagnose -- python train.py"),
+    (
+        "a package, with inputs for which it is wrong, and the correct outputs",
+        "rewriter diagnose model.pt2 --args inputs.pt --expected outputs.pt",
+    ),
+    ("it hangs", "rewriter diagnose --timeout 120 -- python train.py"),
+    ("against a correct wrapper", "rewriter diagnose new.py --against old.py"),
+)
+def act(arguments: Arguments) -> int:
+    return later("_diagnose", arguments)

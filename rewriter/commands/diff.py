@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
-from rewriter.commands._options import add_model_option
+from rewriter.commands._click import argument, command
+from rewriter.commands._options import OUTPUT, JsonOption, ModelOption
 from rewriter.commands._output import emit
-from rewriter.commands._parser import Parser
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import text_diff
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say, say_text
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument("a", metavar="A", help="a wrapper, a .pt2 package, or a directory")
-    parser.add_argument("b", metavar="B", help="another of the same kind")
-    add_model_option(parser)
-    group = parser.group("output")
-    group.add_argument(
-        "-u",
-        "--unified",
-        action="store_true",
-        help="also show a unified diff of the sources, without probes",
+class Arguments(JsonOption, ModelOption):
+    a: str = argument("A", "a wrapper, a .pt2 package, or a directory")
+    b: str = argument("B", "another of the same kind")
+    unified: bool = OUTPUT.flag(
+        "-u, --unified", "also show a unified diff of the sources, without probes"
     )
-    group.add_argument("--all", action="store_true", help="show every change, however many")
-    group.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_examples(
-        ("is it the same without its probes?", "rewriter diff output_code.py probed.py"),
-        ("with the sources", "rewriter diff -u old_code.py output_code.py"),
-        ("what another torch makes of a program", "rewriter diff old_debug torch_compile_debug"),
-    )
-    parser.set_defaults(act=act)
+    all: bool = OUTPUT.flag("--all", "show every change, however many")
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("is it the same without its probes?", "rewriter diff output_code.py probed.py"),
+    ("with the sources", "rewriter diff -u old_code.py output_code.py"),
+    ("what another torch makes of a program", "rewriter diff old_debug torch_compile_debug"),
+)
+def act(arguments: Arguments) -> int:
     from rewriter.commands._diff_text import lines
     from rewriter.comparison.artifacts.compare import diff
 
-    difference = diff(arguments.a, arguments.b, models=arguments.models)
+    difference = diff(arguments.a, arguments.b, models=arguments.models or None)
     if arguments.json:
         from rewriter.commands._documents.diff import diff_document
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
-from rewriter.commands._options import ARTIFACT
+from rewriter.commands._click import argument, command
+from rewriter.commands._options import ARTIFACT, JsonOption
 from rewriter.commands._output import emit
-from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import escape, level_style, say
 
@@ -14,17 +12,16 @@ _MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 _STYLES = {True: level_style("good"), False: level_style("error"), None: level_style("warning")}
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument("artifact", metavar="ARTIFACT", nargs="?", help=ARTIFACT)
-    parser.group("output").add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_examples(
-        ("this machine", "rewriter doctor"),
-        ("can this package be rebuilt and run here?", "rewriter doctor model.pt2"),
-    )
-    parser.set_defaults(act=act)
+class Arguments(JsonOption):
+    artifact: str | None = argument("[ARTIFACT]", ARTIFACT)
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("this machine", "rewriter doctor"),
+    ("can this package be rebuilt and run here?", "rewriter doctor model.pt2"),
+)
+def act(arguments: Arguments) -> int:
     from rewriter.execution.doctor import diagnose
 
     checks = diagnose(arguments.artifact)

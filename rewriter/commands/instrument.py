@@ -2,93 +2,85 @@
 
 from __future__ import annotations
 
-import argparse
-
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._options import (
-    ARTIFACT,
-    add_model_option,
-    add_output_options,
-    add_package_options,
-    add_probe_options,
-    add_wrapper_option,
-)
+from rewriter.commands._click import Choice, argument, command
+from rewriter.commands._options import ARGS, ARTIFACT, PROBES, WHICH, output_option
 from rewriter.commands._output import deliver, emit, summary, warn_about
+from rewriter.commands._package_options import PackageOptions, refuse_package_options
 from rewriter.commands._pairs import cache_with
-from rewriter.commands._parser import Parser
-from rewriter.commands._routes import makes_several, refuse_package_options
-from rewriter.commands._selection import selection
+from rewriter.commands._routes import makes_several
+from rewriter.commands._selection import ProbeOptions, selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message
+from rewriter.core.types import ArgsMode
 from rewriter.instrumentation.instrument import instrument_all, instrument_wrapper
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
-    add_wrapper_option(parser)
-    add_model_option(parser)
-    add_probe_options(parser)
-    group = parser.group("probes")
-    group.add_argument(
-        "--replace", action="store_true", help="replace the probes of an instrumented file"
+class Arguments(PackageOptions, ProbeOptions):
+    artifact: str = argument("ARTIFACT", ARTIFACT)
+    output: str | None = output_option(
+        "<stem>.instrumented<ext> beside the input; for several wrappers a directory"
     )
-    group.add_argument(
+    dormant: bool = PROBES.flag(
+        "--dormant",
+        "the probes (default: all) do nothing until `rewriter control` switches them on",
+    )
+    which: ArgsMode | None = PROBES.option("--args", ARGS, type=Choice(WHICH))
+    replace: bool = PROBES.flag("--replace", "replace the probes of an instrumented file")
+    standalone: bool = PROBES.flag(
         "--standalone",
-        action="store_true",
-        help="put the recorder into the file, for machines without inductor-rewriter; in Python it "
+        "put the recorder into the file, for machines without inductor-rewriter; in Python it "
         "has names, nan, print, save, sync and time",
     )
-    add_output_options(
-        parser,
-        "default: <stem>.instrumented<ext> beside the input; for several wrappers a directory",
-    )
-    add_package_options(parser)
-    parser.add_examples(
-        (
-            "statistics around every launch, into output_code.instrumented.py",
-            "rewriter instrument output_code.py --probe print",
-        ),
-        (
-            "see what would change around two launches, and write nothing",
-            "rewriter instrument output_code.py --probe print,save --launches 0,2 --diff",
-        ),
-        (
-            "in place; `rewriter strip` gives every byte back",
-            "rewriter instrument output_code.py --in-place --probe hash --kernels '*addmm*'",
-        ),
-        (
-            "a package, without its model",
-            "rewriter instrument model.pt2 --probe print -o model.probed.pt2",
-        ),
-    )
-    parser.set_defaults(act=act)
 
 
-def act(arguments: argparse.Namespace) -> int:
-    artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
+@command(
+    Arguments,
+    (
+        "statistics around every launch, into output_code.instrumented.py",
+        "rewriter instrument output_code.py --probe print",
+    ),
+    (
+        "see what would change around two launches, and write nothing",
+        "rewriter instrument output_code.py --probe print,save --launches 0,2 --diff",
+    ),
+    (
+        "in place; `rewriter strip` gives every byte back",
+        "rewriter instrument output_code.py --in-place --probe hash --kernels '*addmm*'",
+    ),
+    (
+        "a package, without its model",
+        "rewriter instrument model.pt2 --probe print -o model.probed.pt2",
+    ),
+)
+def act(arguments: Arguments) -> int:
+    artifact = open_artifact(arguments.artifact, models=arguments.models or None)
+    artifact = artifact.choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise no_probes()
     if artifact.package is not None:
         from rewriter.commands import _package
 
-        return _package.instrument(arguments, artifact, chosen)
-    refuse_package_options(arguments)
+        return _package.instrument(arguments, artifact, chosen, may_replace=arguments.replace)
+    refuse_package_options(arguments, artifact.path)
     if artifact.container is not None:
         from rewriter.commands import _containers
 
-        return _containers.instrument(arguments, artifact, chosen)
+        return _containers.instrument(
+            arguments, artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
+        )
     if makes_several(arguments, artifact):
         return _instrument_all(arguments, artifact, chosen)
     return _instrument_one(arguments, artifact.only, chosen)
 
 
-def _instrument_one(arguments: argparse.Namespace, wrapper: OpenWrapper, chosen: Selection) -> int:
+def _instrument_one(arguments: Arguments, wrapper: OpenWrapper, chosen: Selection) -> int:
     """Instrument one file."""
     result = instrument_wrapper(
         wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
@@ -112,7 +104,7 @@ def _instrument_one(arguments: argparse.Namespace, wrapper: OpenWrapper, chosen:
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
-def _instrument_all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -> int:
+def _instrument_all(arguments: Arguments, artifact: Artifact, chosen: Selection) -> int:
     """Instrument the wrappers of a directory or a log."""
     from rewriter.commands import _several
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +11,9 @@ from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import is_library
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
+from rewriter.commands._click import argument, command
+from rewriter.commands._options import ARTIFACT, OUTPUT, WhichOptions
 from rewriter.commands._output import emit
-from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
 from rewriter.core.text import counted
@@ -25,39 +24,34 @@ from rewriter.locate.types import Launch
 _SHOWN = 4  # names of parts and layers of a model
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
-    add_wrapper_option(parser)
-    add_model_option(parser)
-    group = parser.group("output")
-    group.add_argument("--json", action="store_true", help="print one JSON object")
-    group.add_argument(
+class Arguments(WhichOptions):
+    artifact: str = argument("ARTIFACT", ARTIFACT)
+    sources: bool = OUTPUT.flag(
         "--sources",
-        action="store_true",
-        help="quote the lines of the model, and the nodes of the graph that each launch computes",
+        "quote the lines of the model, and the nodes of the graph that each launch computes",
     )
-    group.add_argument(
+    strict: bool = OUTPUT.flag(
         "--strict",
-        action="store_true",
-        help="exit 1 if a call is not recognised, or a launch does not wait for another stream",
+        "exit 1 if a call is not recognised, or a launch does not wait for another stream",
     )
-    parser.add_examples(
-        ("the launches of a wrapper", "rewriter list output_code.py"),
-        ("of all wrappers that a compilation left", "rewriter list torch_compile_debug"),
-        ("of the backward graphs alone", "rewriter list torch_compile_debug --wrapper backward"),
-        ("which lines of the model each launch computes", "rewriter list output_code.py --sources"),
-        ("a package, for a script", "rewriter list model.pt2 --json"),
-        ("the symbols of a library without its source", "rewriter list model.so"),
-    )
-    parser.set_defaults(act=act)
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("the launches of a wrapper", "rewriter list output_code.py"),
+    ("of all wrappers that a compilation left", "rewriter list torch_compile_debug"),
+    ("of the backward graphs alone", "rewriter list torch_compile_debug --wrapper backward"),
+    ("which lines of the model each launch computes", "rewriter list output_code.py --sources"),
+    ("a package, for a script", "rewriter list model.pt2 --json"),
+    ("the symbols of a library without its source", "rewriter list model.so"),
+)
+def act(arguments: Arguments) -> int:
     if is_library(Path(arguments.artifact)):
         from rewriter.commands import _library
 
         return _library.show(arguments, Path(arguments.artifact))
-    artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
+    artifact = open_artifact(arguments.artifact, models=arguments.models or None)
+    artifact = artifact.choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
     races = [

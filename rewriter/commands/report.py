@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from rewriter.commands._click import Choice, Section, argument, command
+from rewriter.commands._options import OUTPUT, JsonOption
 from rewriter.commands._output import emit
-from rewriter.commands._parser import Parser
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
@@ -19,65 +19,48 @@ if TYPE_CHECKING:
 
 
 _STATISTICS: tuple[TrendStatistic, ...] = get_args(TrendStatistic)
+_SHOWN = Section("what to show")
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument(
-        "dump", metavar="DUMP", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
+class Arguments(JsonOption):
+    dump: str = argument("DUMP", "a dump, one rank of it (DUMP/rank1) or one run (…/run3)")
+    artifact: str | None = _SHOWN.option(
+        "--artifact FILE",
+        "read the sources of kernels from here (default: from the copy in the dump)",
     )
-    group = parser.group("what to show")
-    group.add_argument(
-        "--artifact",
-        metavar="FILE",
-        help="read the sources of kernels from here (default: from the copy in the dump)",
+    runs: tuple[str, ...] = _SHOWN.option(
+        "--run rankN/runN", "only this run (may be repeated; default: all)", multiple=True
     )
-    group.add_argument(
-        "--run",
-        dest="runs",
-        metavar="rankN/runN",
-        action="append",
-        default=[],
-        help="only this run (may be repeated; default: all)",
+    no_histograms: bool = _SHOWN.flag(
+        "--no-histograms", "do not read saved tensors, and draw no histograms"
     )
-    group.add_argument(
-        "--no-histograms",
-        dest="histograms",
-        action="store_false",
-        help="do not read saved tensors, and draw no histograms",
-    )
-    group.add_argument(
-        "--trend",
-        metavar="STATISTIC",
-        choices=_STATISTICS,
-        help=f"print how this statistic changes from call to call, for each launch: "
+    trend: TrendStatistic | None = _SHOWN.option(
+        "--trend STATISTIC",
+        f"print how this statistic changes from call to call, for each launch: "
         f"{', '.join(_STATISTICS)}; the page is written only with -o",
+        type=Choice(_STATISTICS),
     )
-    output = parser.group("output")
-    output.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE.html",
-        help="file to write, - for standard output (default: <dump>.html in the working directory)",
+    output: str | None = OUTPUT.option(
+        "-o, --output FILE.html",
+        "file to write, - for standard output (default: <dump>.html in the working directory)",
     )
-    output.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    output.add_argument(
-        "--json",
-        action="store_true",
-        help="print what the page shows as one JSON object; the page is written only with -o",
+    overwrite: bool = OUTPUT.flag("--overwrite", "replace an existing file")
+    json: bool = OUTPUT.flag(
+        "--json", "print what the page shows as one JSON object; the page is written only with -o"
     )
-    parser.add_examples(
-        ("a page to open in a browser: cache.dump.html", "rewriter report cache.dump"),
-        ("of one call alone", "rewriter report cache.dump --run rank0/run3 -o call.html"),
-        (
-            "the standard deviation of what launches write, call by call",
-            "rewriter report cache.dump --trend std",
-        ),
-        ("exit code 1 if there is a NaN", "rewriter report cache.dump --json"),
-    )
-    parser.set_defaults(act=act)
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("a page to open in a browser: cache.dump.html", "rewriter report cache.dump"),
+    ("of one call alone", "rewriter report cache.dump --run rank0/run3 -o call.html"),
+    (
+        "the standard deviation of what launches write, call by call",
+        "rewriter report cache.dump --trend std",
+    ),
+    ("exit code 1 if there is a NaN", "rewriter report cache.dump --json"),
+)
+def act(arguments: Arguments) -> int:
     from rewriter.dump.reading import open_dump
     from rewriter.report import model, sources, trends
     from rewriter.report.histogram import histogram
@@ -97,8 +80,8 @@ def act(arguments: argparse.Namespace) -> int:
         dump,
         runs=arguments.runs,
         sources=kernels,
-        histogram=histogram if arguments.histograms else None,
-        values=arguments.histograms,
+        histogram=None if arguments.no_histograms else histogram,
+        values=not arguments.no_histograms,
         trend=arguments.trend or (None if arguments.json else trends.DEFAULT),
     )
     if arguments.trend and not arguments.json and not to_stdout:

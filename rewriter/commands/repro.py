@@ -2,106 +2,84 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from typing import TYPE_CHECKING
 
-from rewriter.commands._options import time_limit
+from rewriter.commands._click import Choice, Section, argument, command
+from rewriter.commands._options import OUTPUT, JsonOption, time_limit
 from rewriter.commands._output import emit
-from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say
 
 if TYPE_CHECKING:
     from rewriter.reproduction.minimise.types import Minimised
-    from rewriter.reproduction.under.types import UnderResult
+    from rewriter.reproduction.under.types import Tool, UnderResult
 
 _LAUNCH = re.compile(r"#?(\d+)(?:\.(\d+))?")
+_CUT, _CHECKED = Section("what to cut out"), Section("what to do with it")
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument("dump", metavar="DUMP", help="a dump whose tensors were saved")
-    group = parser.group("what to cut out")
-    group.add_argument(
-        "--launch",
-        metavar="N",
-        required=True,
-        help="the launch's index; 12.1 is the second run of #12 in a loop",
+class Arguments(JsonOption):
+    dump: str = argument("DUMP", "a dump whose tensors were saved")
+    launch: str = _CUT.option(
+        "--launch N", "the launch's index; 12.1 is the second run of #12 in a loop", required=True
     )
-    group.add_argument(
-        "--run", metavar="rankN/runN", help="the call (default: the first that has the launch)"
+    run: str | None = _CUT.option(
+        "--run rankN/runN", "the call (default: the first that has the launch)"
     )
-    group.add_argument(
-        "--import",
-        dest="imports",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help="have the script import a module, such as one that registers operators "
-        "(may be repeated)",
+    imports: tuple[str, ...] = _CUT.option(
+        "--import MODULE",
+        "have the script import a module, such as one that registers operators (may be repeated)",
+        multiple=True,
     )
-    group.add_argument(
-        "--library",
-        dest="libraries",
-        metavar="FILE.so",
-        action="append",
-        default=[],
-        help="copy a shared library, such as one that registers operators, beside the script, "
+    libraries: tuple[str, ...] = _CUT.option(
+        "--library FILE.so",
+        "copy a shared library, such as one that registers operators, beside the script, "
         "which loads it (may be repeated)",
+        multiple=True,
     )
-    checks = parser.group("what to do with it")
-    checks.add_argument(
-        "--under",
-        metavar="TOOL",
-        choices=("asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan"),
-        help="run the script under a tool, and print the line and argument that the tool reports "
+    under: Tool | None = _CHECKED.option(
+        "--under TOOL",
+        "run the script under a tool, and print the line and argument that the tool reports "
         "(then exit code 1):\nasan: AddressSanitizer and UBSan, with g++, for C++ kernels\n"
         "interpret: Triton's interpreter, which needs no GPU\ncompute-sanitizer\n"
         "triton-sanitizer: the sanitizer of triton-viz\nfpsan: Triton's floating-point "
         "sanitizer: finds results that depend on the size of blocks",
+        type=Choice(("asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan")),
     )
-    checks.add_argument(
-        "--minimise",
-        metavar="SECONDS",
-        type=time_limit,
-        nargs="?",
-        const=60.0,
-        help="make sizes and values smaller for as long as the fault remains: a crash, NaN that is "
+    minimise: float | None = _CHECKED.option(
+        "--minimise SECONDS",
+        "make sizes and values smaller for as long as the fault remains: a crash, NaN that is "
         "made here, a result that differs from what the launch claims to compute, or what "
         "--under asan reports (default: 60 seconds)",
+        type=time_limit,
+        is_flag=False,
+        flag_value="60",
     )
-    checks.add_argument(
-        "--timeout",
-        metavar="SECONDS",
+    timeout: float = _CHECKED.option(
+        "--timeout SECONDS",
+        "stop a tool after this time (default: 600)",
         type=time_limit,
         default=600.0,
-        help="stop a tool after this time (default: 600)",
     )
-    output = parser.group("output")
-    output.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        help="directory to write (default: repro-<N>-<kernel> in the working directory)",
+    output: str | None = OUTPUT.option(
+        "-o, --output DIR",
+        "directory to write (default: repro-<N>-<kernel> in the working directory)",
     )
-    output.add_argument("--overwrite", action="store_true", help="replace an existing directory")
-    output.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_examples(
-        (
-            "a launch of a dump that `rewriter run --probe save` left",
-            "rewriter repro cache.dump --launch 1 -o repro",
-        ),
-        ("of another call", "rewriter repro cache.dump --launch 1 --run rank0/run3"),
-        ("does it read beyond its arguments?", "rewriter repro cache.dump --launch 1 --under asan"),
-        (
-            "the smallest values on which it is wrong",
-            "rewriter repro cache.dump --launch 1 --minimise",
-        ),
-    )
-    parser.set_defaults(act=act)
+    overwrite: bool = OUTPUT.flag("--overwrite", "replace an existing directory")
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    (
+        "a launch of a dump that `rewriter run --probe save` left",
+        "rewriter repro cache.dump --launch 1 -o repro",
+    ),
+    ("of another call", "rewriter repro cache.dump --launch 1 --run rank0/run3"),
+    ("does it read beyond its arguments?", "rewriter repro cache.dump --launch 1 --under asan"),
+    ("the smallest values on which it is wrong", "rewriter repro cache.dump --launch 1 --minimise"),
+)
+def act(arguments: Arguments) -> int:
     from rewriter.commands._documents.repro import ReproDocument
     from rewriter.reproduction.reproduce import reproduce
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option, refuse_idle
+from rewriter.commands._click import argument, command
+from rewriter.commands._options import ARTIFACT, OUTPUT, OutputOptions, output_option, refuse_idle
 from rewriter.commands._output import Delivered, deliver, emit, took_out
 from rewriter.commands._pairs import cache_with
-from rewriter.commands._parser import Parser
 from rewriter.commands._routes import makes_several
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
@@ -18,24 +16,22 @@ from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Stripped
 
 
-def add(parser: Parser) -> None:
-    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
-    add_wrapper_option(parser)
-    add_output_options(parser, "default: the name without .instrumented, or <stem>.stripped<ext>")
-    parser.group("output").add_argument(
+class Arguments(OutputOptions):
+    artifact: str = argument("ARTIFACT", ARTIFACT)
+    output: str | None = output_option("the name without .instrumented, or <stem>.stripped<ext>")
+    check_probes: bool = OUTPUT.flag(
         "--check-probes",
-        action="store_true",
-        help="write nothing; exit 1 unless every byte of the probes is what instrument writes",
+        "write nothing; exit 1 unless every byte of the probes is what instrument writes",
     )
-    parser.add_examples(
-        ("get the original back", "rewriter strip output_code.instrumented.py -o restored.py"),
-        ("in place", "rewriter strip output_code.py --in-place"),
-        ("does it have probes? exit code 1 if so", "rewriter strip output_code.py --check"),
-    )
-    parser.set_defaults(act=act)
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("get the original back", "rewriter strip output_code.instrumented.py -o restored.py"),
+    ("in place", "rewriter strip output_code.py --in-place"),
+    ("does it have probes? exit code 1 if so", "rewriter strip output_code.py --check"),
+)
+def act(arguments: Arguments) -> int:
     artifact = open_artifact(arguments.artifact).choose(arguments.wrappers)
     if arguments.check_probes:
         return _check_probes(arguments, artifact)
@@ -52,7 +48,7 @@ def act(arguments: argparse.Namespace) -> int:
     return _strip_one(arguments, artifact.only)
 
 
-def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
+def _strip_one(arguments: Arguments, wrapper: OpenWrapper) -> int:
     """Strip one file."""
     result = strip_wrapper(wrapper)
     path = result.path
@@ -77,10 +73,7 @@ def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
 
         emit(
             StripDocument(
-                artifact=str(path),
-                removed=result.removed,
-                exact=result.exact,
-                **vars(delivered),
+                artifact=str(path), removed=result.removed, exact=result.exact, **vars(delivered)
             )
         )
     elif not result.removed:
@@ -93,7 +86,7 @@ def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
-def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
+def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
     """Say of each wrapper whether its probes are what `instrument` writes."""
     from rewriter.instrumentation import probe_check
 
@@ -139,7 +132,7 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     return worst
 
 
-def _strip_all(arguments: argparse.Namespace, artifact: Artifact) -> int:
+def _strip_all(arguments: Arguments, artifact: Artifact) -> int:
     """Strip the wrappers of a directory."""
     from rewriter.commands import _several
 
@@ -155,10 +148,7 @@ def _strip_all(arguments: argparse.Namespace, artifact: Artifact) -> int:
     removed = sum(result.removed for result in results)
     changed = any(one.changed for one in delivered)
     if arguments.json:
-        from rewriter.commands._documents.strip import (
-            StripDirectoryDocument,
-            StrippedWrapperEntry,
-        )
+        from rewriter.commands._documents.strip import StripDirectoryDocument, StrippedWrapperEntry
 
         emit(
             StripDirectoryDocument(

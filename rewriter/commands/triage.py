@@ -7,36 +7,31 @@ Inductor's cache: does it crash, does it with launches that are waited for, and 
 
 from __future__ import annotations
 
-import argparse
-
-from rewriter.commands._options import add_run_options
-from rewriter.commands._parser import Parser, behind_dashes, only_artifact
+from rewriter.commands._click import command
+from rewriter.commands._options import RunOptions, only_artifact, programs_argument, wrapper_option
 
 
-def add(parser: Parser) -> None:
-    parser.takes = "ARTIFACT | DUMP | -- COMMAND ..."
-    parser.add_argument(
-        "artifact",
-        metavar="ARTIFACT",
-        nargs="+",
-        help="a wrapper, a package or a dump, or after -- a program that calls  torch.compile",
+class Arguments(RunOptions):
+    artifact: tuple[str, ...] = programs_argument(
+        "ARTIFACT | DUMP | -- COMMAND ...",
+        "a wrapper, a package or a dump, or after -- a program that calls  torch.compile",
     )
-    add_run_options(parser)
-    parser.add_examples(
-        ("a program that crashes", "rewriter triage -- python train.py"),
-        ("one that hangs", "rewriter triage --timeout 60 -- python train.py"),
-        ("what the probe record left of a process", "rewriter triage flight.dump"),
-        ("a package and the inputs that crash it", "rewriter triage model.pt2 --args bad.pt"),
-    )
-    parser.set_defaults(act=act)
+    wrappers: tuple[str, ...] = wrapper_option()
 
 
-def act(arguments: argparse.Namespace) -> int:
+@command(
+    Arguments,
+    ("a program that crashes", "rewriter triage -- python train.py"),
+    ("one that hangs", "rewriter triage --timeout 60 -- python train.py"),
+    ("what the probe record left of a process", "rewriter triage flight.dump"),
+    ("a package and the inputs that crash it", "rewriter triage model.pt2 --args bad.pt"),
+)
+def act(arguments: Arguments) -> int:
     from rewriter.commands import _triage_artifact, _triage_dump, _triage_program
     from rewriter.dump.reading import is_dump
 
-    if (command := behind_dashes(arguments)) is not None:
-        return _triage_program.act(arguments, command)
+    if arguments.program is not None:
+        return _triage_program.act(arguments, arguments.program)
     path = only_artifact(arguments, "triage")
     if is_dump(path):
         return _triage_dump.act(arguments, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.cli import main
+from rewriter.commands._options import CheckOptions
 from rewriter.commands._selection import nothing_recorded
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
@@ -276,8 +276,7 @@ def test_why_nothing_was_recorded(
     given: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT", raising=False)
-    options = argparse.Namespace(**{"kernels": None, "calls": None, "wrappers": (), **given})
-    assert says in nothing_recorded(options).hint
+    assert says in nothing_recorded(CheckOptions(**given)).hint
 
 
 def test_check_says_what_strip_would_do(

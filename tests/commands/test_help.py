@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
+import pty
 import resource
 import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import rewriter
 from artifacts import ARTIFACTS, get
+from command_lines import contexts, parsed
 from rewriter import cli, commands
-from rewriter.commands._parser import Parser
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 
 
-def parsers(parser: Parser | None = None) -> Iterator[Parser]:
-    """Every command, and every action of one."""
-    for one in (parser or cli.parser()).subparsers().values():
-        yield one.filled()
-        yield from parsers(one)
-
-
-EACH = {parser.prog: parser for parser in parsers()}
+EACH = {ctx.command_path: ctx for ctx in contexts()}
 
 
 def test_every_module_of_a_command_is_in_the_list() -> None:
@@ -42,19 +36,18 @@ def test_every_module_of_a_command_is_in_the_list() -> None:
 
 @pytest.mark.parametrize("prog", EACH)
 def test_help_ends_in_examples_that_parse(prog: str) -> None:
-    parser = EACH[prog]
-    assert parser.examples
-    assert parser.format_help().rstrip().endswith(parser.examples[-1][1])
-    for _, example in parser.examples:
+    examples = EACH[prog].command.examples
+    assert EACH[prog].get_help().endswith(examples[-1][1])
+    for _, example in examples:
         command = example[example.index(prog) :].partition(" > ")[0].rstrip(')"')
-        cli.parser().parse_args(shlex.split(command)[1:])
+        parsed(*shlex.split(command)[1:])
         assert all(len(line) <= 90 for line in example.splitlines())
 
 
 @pytest.mark.parametrize("prog", EACH)
 def test_options_stand_in_groups(prog: str) -> None:
-    ungrouped = next(x for x in EACH[prog]._action_groups if x.title == "options")
-    assert [action.dest for action in ungrouped._group_actions] == ["help"]
+    options = EACH[prog].get_help().partition("\noptions:\n")[2].partition("\n\n")[0]
+    assert options.split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
 
 
 @pytest.mark.parametrize("name", ["list", "instrument", "strip", "diff"])
@@ -73,7 +66,7 @@ def test_examples_do_what_they_say(
         Path("model.so").write_bytes(package.read(library))
     output = "output_code.instrumented.py" if name == "strip" else "probed.py"
     assert cli.main(["instrument", "output_code.py", "-o", output]) == 0
-    for _, example in EACH[f"rewriter {name}"].examples:
+    for _, example in EACH[f"rewriter {name}"].command.examples:
         if name == "list" or "model.pt2" not in example:
             code = cli.main(shlex.split(example)[1:])
             assert code == 0, capsys.readouterr().err
@@ -85,8 +78,7 @@ def test_help_of_a_command_is_its_option(
 ) -> None:
     shown = []
     for argv in (["help", *words], [*words, "--help"]):
-        with pytest.raises(SystemExit, match="0"):
-            cli.main(argv)
+        assert cli.main(argv) == 0
         shown.append(capsys.readouterr())
     assert shown[0] == shown[1]
     assert shown[0].out.startswith(" ".join(["usage: rewriter", *words]))
@@ -94,8 +86,7 @@ def test_help_of_a_command_is_its_option(
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["cache"]):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(words)
+        assert cli.main(words) == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith(" ".join(["usage: rewriter", *words]))
@@ -114,10 +105,14 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["strip", "1", "--jsob"], "rewriter strip [options] ARTIFACT", "Did you mean --json?"),
         (["list", "--jsn"], "rewriter list [options] ARTIFACT", "no option --jsn"),
         (["list", "-x"], "rewriter list [options] ARTIFACT", "no option -x"),
-        (["list", "a", "b"], "rewriter list [options] ARTIFACT", "unexpected argument 'b'"),
-        (["list"], "rewriter list [options] ARTIFACT", "required: ARTIFACT"),
-        (["diff", "a"], "rewriter diff [options] A B", "required: B"),
-        (["run", "a", "--seed", "q"], "rewriter run [options] ARTIFACT", "invalid int value: 'q'"),
+        (["list", "a", "b"], "rewriter list [options] ARTIFACT", "unexpected extra argument (b)"),
+        (["list"], "rewriter list [options] ARTIFACT", "missing argument 'ARTIFACT'"),
+        (["diff", "a"], "rewriter diff [options] A B", "missing argument 'B'"),
+        (
+            ["run", "a", "--seed", "q"],
+            "rewriter run [options] ARTIFACT",
+            "'q' is not a valid",
+        ),
         (["run", "a", "--timeout", "1m"], "rewriter run [options] ARTIFACT", "seconds above 0"),
         (["repro", "a", "--timeout", "0"], "rewriter repro [options] DUMP", "seconds above 0"),
         (["attach", "1"], "rewriter [options] COMMAND ...", "control PID set print --calls 3"),
@@ -153,16 +148,41 @@ def test_an_error_says_what_was_meant(
     assert says in err
 
 
-@pytest.mark.parametrize("words", [["-3"], ["--launches", "-3"], ["-o", "-"], ["--", "--jsn"]])
-def test_what_only_looks_like_an_option_is_none(words: list[str]) -> None:
-    parser = EACH["rewriter instrument"]
-    parser._refuse_unknown(words)
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["a", "--launches", "-3"], {"artifact": "a", "launches": "-3"}),
+        (["a", "-o", "-"], {"output": "-"}),
+        (["--", "--jsn"], {"artifact": "--jsn"}),
+        (["a", "--standal", "--wrapper", "x", "--wrappers=y"], {"wrappers": ("x", "y")}),
+        (["a", "--standal"], {"standalone": True}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_an_option_is(words: list[str], given: dict[str, object]) -> None:
+    found = parsed("instrument", *words)
+    assert {name: getattr(found, name) for name in given} == given
+
+
+@pytest.mark.parametrize("words", [["--calls", "3", "--first", "2"], ["-o", "x", "--in-place"]])
+def test_of_two_options_that_contradict_each_other_one_is_taken(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["instrument", "a", *words]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_a_program_has_the_words_behind_the_dashes() -> None:
+    for name in ("run", "triage", "diagnose", "verify", "sanitize"):
+        found = parsed(name, "--timeout", "3", "--", "x", "--json", "--", "y")
+        assert (found.artifact, found.program) == ((), ("x", "--json", "--", "y"))
+        assert (found.timeout, found.json) == (3.0, False)
+        assert found.command_line == f"rewriter {name} --timeout 3 -- x --json -- y"
 
 
 def test_help_imports_no_command_but_its_own() -> None:
     code = (
-        "import sys, json\nfrom rewriter import cli\n"
-        "try:\n    cli.main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "import sys, json\nfrom rewriter import cli\ncli.main(sys.argv[1:])\n"
         "print('\\n' + json.dumps(sorted(x for x in sys.modules if x.startswith('rewriter'))))"
     )
     for words, own in ([["--help"], set()], [["report", "--help"], {"report"}]):
@@ -197,7 +217,7 @@ def test_what_a_small_command_imports(name: str) -> None:
     """Imports are most of its time. Who needs a further module here adds it to the file."""
     code = (
         "import sys, json\nbefore = set(sys.modules)\nfrom rewriter import cli\n"
-        "try:\n    cli.main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "cli.main(sys.argv[1:])\n"
         "print('\\n' + json.dumps(sorted(set(sys.modules) - before)))"
     )
     done = subprocess.run(
@@ -233,45 +253,66 @@ def test_the_package_shows_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion(
+    shell: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert cli.main(["completion", shell]) == 0
     script = tmp_path / "script"
     script.write_text(capsys.readouterr().out)
-    text = script.read_text()
-    for parser in EACH.values():
-        for action in parser._actions:
-            if action.help is argparse.SUPPRESS:
-                continue  # another name of an option
-            for option in (x for x in action.option_strings if x.startswith("--")):
-                assert (option.removeprefix("--") if shell == "fish" else option) in text, option
     if program := shutil.which(shell):
         subprocess.run([program, "-n", script], check=True)
+    monkeypatch.setenv("_REWRITER_COMPLETE", f"{shell}_complete")
+    for name, ctx in EACH.items():
+        monkeypatch.setenv("COMP_WORDS", f"{name} --")
+        monkeypatch.setenv("COMP_CWORD", "--" if shell == "fish" else str(len(name.split())))
+        assert cli.main([]) == 0
+        offered = capsys.readouterr().out
+        for one in ctx.command.params:
+            assert [x for x in one.opts if x.startswith("--") and x not in offered] == []
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("typed", "completed"),
     [
-        (["rewriter", "li"], "list"),
-        (["rewriter", "cache", "re"], "restore"),
-        (["rewriter", "list", "--js"], "--json"),
-        (["rewriter", "cache", "list", "--ke"], "--kernels"),
-        (["rewriter", "list", "outp"], "output_code.py"),
+        ("li", "list"),
+        ("cache re", "cache restore"),
+        ("list --js", "list --json"),
+        ("cache list --ke", "cache list --kernels"),
+        ("list outp", "list output_code.py"),
+        ("cache list --dir fold", "cache list --dir folder/"),
+        ("run --when bef", "run --when before"),
+        ("run -- python outp", "run -- python output_code.py"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bash_completes(
-    words: list[str], offered: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    typed: str, completed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli.main(["completion", "bash"])
     (tmp_path / "script").write_text(capsys.readouterr().out)
     (tmp_path / "output_code.py").touch()
-    asked = (
-        f"source ./script; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
-        'name=$(complete -p rewriter | grep -o -- "-F [^ ]*" | cut -c4-); $name rewriter '
-        f"{words[-1]} {words[-2]}; printf '%s\\n' ${{COMPREPLY[@]}}"
-    )
-    done = subprocess.run(
-        ["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert offered in done.stdout.split(), done.stderr
+    (tmp_path / "folder").mkdir()
+    command = tmp_path / "bin" / "rewriter"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rewriter "$@"\n')
+    command.chmod(0o755)
+    path = os.pathsep.join([str(command.parent), os.environ["PATH"]])
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        stdin=its, stdout=its, stderr=its, cwd=tmp_path, start_new_session=True,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+    ) as shell:  # fmt: skip
+        os.close(its)
+        # The tab, then to the beginning of the line, and `echo` before what stands there.
+        os.write(ours, f"source ./script\nrewriter {typed}\t\x01echo got: \n exit\n".encode())
+        shown = b""
+        with suppress(OSError):  # the shell has ended
+            while data := os.read(ours, 4096):
+                shown += data
+    os.close(ours)
+    assert f"\ngot: rewriter {completed}\r\n" in shown.decode(), shown.decode()
+    assert shell.returncode == 0

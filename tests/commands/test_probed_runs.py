@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rewriter.commands import _probed_runs, _program_report
+from rewriter.commands._options import RunOptions
 from rewriter.commands._probed_runs import ProgramSubject
 from rewriter.core.exit_status import ExitStatus
 from rewriter.hook.run import HookedRun
@@ -38,11 +38,7 @@ def test_each_run_probes_what_the_user_chose(
 
     monkeypatch.setattr(_probed_runs, "run", run)
     monkeypatch.setattr(_program_report, "warn", lambda run: None)
-    arguments = argparse.Namespace(
-        wrappers=wanted, dump=None, overwrite=False, timeout=limit, json=False,
-        command_line="",
-    )  # fmt: skip
-    subject = ProgramSubject(arguments, ["python", "train.py"])
+    subject = ProgramSubject(RunOptions(wrappers=wanted, timeout=limit), ["python", "train.py"])
     for number in range(2):
         ran = subject.run(
             select("hash"), tmp_path / str(number), environment={"A": "b"}, timeout=5.0

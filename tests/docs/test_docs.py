@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import shlex
@@ -12,24 +11,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from command_lines import contexts, parsed
 from pages import CONTRIBUTING, ERRORS, EVERY, PAGES, README, ROOT, Page, page
-from rewriter import cli
-from rewriter.commands._parser import Parser
+from rewriter.commands._click import Option
 from rewriter.core.errors import RewriterError
 
 ALL = "\n".join(page.text for page in PAGES)
 
 
-def subcommands() -> dict[str, Parser]:
-    return {name: parser.filled() for name, parser in cli.parser().subparsers().items()}
-
-
 def options() -> Iterator[tuple[str, str]]:
     """Every command with every option that it takes, less `--help`."""
-    for name, parser in [("", cli.parser()), *subcommands().items()]:
-        for action in parser._actions:
-            if not isinstance(action, argparse._HelpAction):
-                yield from ((name, option) for option in action.option_strings)
+    yield "", "--version"
+    for ctx in contexts():
+        for one in ctx.command.params:
+            if isinstance(one, Option):
+                yield from ((ctx.command_path, option) for option in one.opts)
 
 
 def raised_slugs() -> dict[str, str]:
@@ -101,7 +97,7 @@ def test_every_option_that_the_pages_name_exists() -> None:
 def test_commands_in_the_documents_parse(page: Page) -> None:
     for words in [*shown_commands(page), *mentioned_commands(page)]:
         try:
-            cli.parser().parse_args(words)
+            parsed(*words)
         except RewriterError as error:
             pytest.fail(f"rewriter {shlex.join(words)}: {error}")
 

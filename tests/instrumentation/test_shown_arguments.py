@@ -10,7 +10,7 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.commands import _top
+from command_lines import parsed
 from rewriter.commands._selection import selection
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line, probe_check
@@ -173,10 +173,6 @@ def test_where_the_runtime_acts(
     recorder.end()
     found = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
     assert found == ["1", *["2"] * before, "3"]
-
-
-def parsed(*words: str) -> Any:
-    return _top.parse(list(words))
 
 
 def test_args_is_a_file_of_inputs_and_a_choice() -> None:

@@ -10,7 +10,6 @@ first of them, `REWRITER_FUZZ_KEEP` the directory that keeps the files of cases 
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import random
@@ -24,10 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from types import FrameType
-from unittest import mock
 
 from rewriter import cli
 
@@ -140,29 +137,17 @@ def invoke(argv: Sequence[str]) -> Outcome:
     output, errors = io.BytesIO(), io.StringIO()
     # As the installed command has them: see `rewriter.cli.script`.
     stdout = io.TextIOWrapper(output, "utf-8", errors="backslashreplace", write_through=True)
-    parser = _parser()  # made once: to make it takes as long as many a case
     started = time.process_time()
-    with (
-        redirect_stdout(stdout),
-        redirect_stderr(errors),
-        mock.patch.object(cli, "parser", return_value=parser),
-    ):
+    with redirect_stdout(stdout), redirect_stderr(errors):
         try:
             with _limited():
                 code = cli.main(argv)
-        except SystemExit as end:  # argparse
-            code = end.code if isinstance(end.code, int) else 3
         except TooSlowError as slow:
             code = _STOPPED
             errors.write(f"stopped, as it took too long, in\n{slow}")
         seconds = time.process_time() - started
     stdout.detach()
     return Outcome(tuple(argv), code, output.getvalue(), errors.getvalue(), seconds)
-
-
-@lru_cache(maxsize=1)
-def _parser() -> argparse.ArgumentParser:
-    return cli.parser()
 
 
 @contextmanager

@@ -1,0 +1,45 @@
+"""The options of `instrument` for packages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rewriter.commands._click import Choice, Section
+from rewriter.commands._options import ModelOption, OutputOptions, refuse_idle
+from rewriter.rebuild.types import ROUTES, Route
+
+_PACKAGES = Section("packages (.pt2)")
+
+
+class PackageOptions(OutputOptions, ModelOption):
+    """How packages are rebuilt and checked."""
+
+    route: Route | None = _PACKAGES.option(
+        "--route",
+        "how it is built again: link compiles the wrapper and keeps kernels and weights; full "
+        "compiles all; sources leaves compiling to the loader (default: the first that works)",
+        type=Choice(ROUTES),
+    )
+    no_rebuild: bool = _PACKAGES.flag(
+        "--no-rebuild", "compile nothing: write a directory with the sources and a build script"
+    )
+    no_check: bool = _PACKAGES.flag("--no-check", "do not load the result")
+    imports: tuple[str, ...] = _PACKAGES.option(
+        "--import MODULE",
+        "for the check, import this module first: it registers custom operators",
+        multiple=True,
+    )
+
+
+def refuse_package_options(arguments: PackageOptions, path: Path) -> None:
+    """Refuse options for packages if the artifact is not a package."""
+    names = ("route", "no_rebuild", "no_check", "imports", "models")
+    refuse_options(arguments, names, f"{path} is no package")
+
+
+def refuse_options(arguments: PackageOptions, names: Sequence[str], why: str) -> None:
+    """Refuse options that would do nothing, rather than drop them in silence."""
+    words = {"imports": "import", "models": "model"}
+    options = {n: f"--{words.get(n, n).replace('_', '-')}" for n in names}
+    refuse_idle({option: getattr(arguments, n) for n, option in options.items()}, why)

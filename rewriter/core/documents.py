@@ -1,4 +1,4 @@
-"""What is printed as JSON, as typed values: `docs/schemas/` is generated from these types.
+"""What is printed as JSON, as typed values: the schemas of the site are made of these types.
 
 A document is one object with `format` and `version`, made of entries. Fields are printed in order;
 all of them are, except those that may be unset.
@@ -20,7 +20,7 @@ LineIfKnown = Annotated[
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
 # JSON has no such numbers: one that is not finite is a string.
 Number = float | Literal["inf", "-inf", "nan"]
-# `docs/schemas/dump/` describes the rows.
+# The schemas of the site describe the rows.
 Row = Annotated[dict[str, Any], Meta(description="A row of events.jsonl")]
 
 

@@ -1,7 +1,7 @@
 """The types of the files of a dump beside its events: `manifest.json`, `run.json`,
 `launches.json`, `names.json` and `ended.json`.
 
-Their schemas in `docs/schemas/dump/` are generated from these types, as with `rows`. Every field
+The schemas of the site are made of these types, as with `rows`. Every field
 has a default that some version of the runtimes, or a test by hand, leaves out.
 """
 

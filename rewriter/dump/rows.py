@@ -2,7 +2,7 @@
 
 A row is one line: a launch that was reached, a value at one phase of it, its duration, or a fault.
 The runtime (`rewriter/runtime/cpp/`, `rewriter/runtime/plain.py`) writes the same fields by hand;
-`docs/schemas/dump/` is generated from these types, and tests check that it writes no other fields.
+the schemas of the site are made of these types, and tests check that it writes no other fields.
 
 A number that is not finite is a string, in the types as on disk; `number` returns the float. So
 rows are equal if their lines are, which would not hold with NaN. A missing field is `UNSET`, or

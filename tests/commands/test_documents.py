@@ -1,4 +1,4 @@
-"""What commands print as JSON is as `docs/schemas/` says, and those are made from the types.
+"""What commands print as JSON is as the schemas of its types say.
 
 `conftest.py` holds every document that a test prints in this process against its schema; here are
 those that need no run.
@@ -13,7 +13,6 @@ import jsonschema
 import pytest
 
 import printed_documents
-import schemas
 from artifacts import ARTIFACTS, get
 from caches import MLP, make, put_probes
 from rewriter.cli import main
@@ -22,18 +21,6 @@ WRAPPERS = [
     get(name).path
     for name in ("cpu-torch2.13/mlp", "cpu-torch2.13/mlp cpp_wrapper", "cuda-torch2.11/mlp")
 ]
-MADE = sorted(name for name in schemas.schemas() if "/" not in name)
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_schemas_are_those_of_the_types(name: str) -> None:
-    text = (printed_documents.SCHEMAS / name).read_text(encoding="utf-8")
-    assert text == schemas.schemas()[name], "run `python fixtures/schemas.py`"
-
-
-def test_no_schema_is_left_over() -> None:
-    there = {path.name for path in printed_documents.SCHEMAS.glob("*.json")}
-    assert there == set(MADE)
 
 
 def printed(capfd: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import dumps
+import schemas
 from dumps import launch, value
 from rewriter import cli
 from rewriter.comparison.dumps import describe
@@ -20,9 +21,7 @@ from rewriter.comparison.dumps.compare import compare
 from rewriter.comparison.dumps.types import Comparison
 from rewriter.core.errors import RewriterError
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs/schemas/compare.json").read_text(encoding="utf-8")
-)
+SCHEMA = schemas.schema("compare")
 
 Launches = Sequence[tuple[dumps.Row, list[dumps.Row]]]
 

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 
 import dumps
+import schemas
 from dumps import launch, value
 from rewriter import cli
 from rewriter.comparison.dumps import describe
@@ -26,9 +27,7 @@ from sampling import one_in
 
 pytestmark = pytest.mark.properties
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs/schemas/compare.json").read_text(encoding="utf-8")
-)
+SCHEMA = schemas.schema("compare")
 
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 import rewriter
+import schemas
 from artifacts import CPP_FIXTURES, FIXTURES, UPSTREAM, Fixture, get
 from imports import HEAVY, imported_by
 from rewriter.cli import main
@@ -23,9 +24,7 @@ from sampling import one_in
 
 pytestmark = pytest.mark.properties
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "schemas" / "diff.json").read_text(encoding="utf-8")
-)
+SCHEMA = schemas.schema("diff")
 Capture = pytest.CaptureFixture[str]
 
 

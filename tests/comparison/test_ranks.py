@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 import dumps
+import schemas
 from dumps import launch, value
 from rewriter import cli
 from rewriter.comparison.dumps import describe_ranks
@@ -21,9 +22,7 @@ from rewriter.comparison.dumps.replica import Divergence
 from rewriter.core.errors import RewriterError
 from rewriter.dump import names
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs/schemas/ranks.json").read_text(encoding="utf-8")
-)
+SCHEMA = schemas.schema("ranks")
 REDUCE = "torch.ops._c10d_functional.all_reduce_.default"
 SCATTER = "torch.ops._c10d_functional.reduce_scatter_tensor.default"
 WAIT = "torch.ops._c10d_functional.wait_tensor.default"

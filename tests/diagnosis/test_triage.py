@@ -14,6 +14,7 @@ import pytest
 
 import dumps
 import rewriter
+import schemas
 from rewriter.cli import main
 from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
@@ -27,7 +28,6 @@ from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 
-SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 ABORTED = ExitStatus(None, int(signal.SIGABRT))
 X = dumps.value("x", mean=3.0)
 
@@ -568,7 +568,7 @@ def test_compare_and_report_take_them(tmp_path: Path, capsys: pytest.CaptureFixt
     finding = next(x for x in report["findings"] if x["kind"] == "fault")
     assert "faulty right after #1 cpp_fused_mul_1: CUDA error: x." in finding["text"]
     assert "Where the device faults" in (tmp_path / "fault.html").read_text()
-    schema = json.loads((SCHEMAS / "report.json").read_text())
+    schema = schemas.schema("report")
     jsonschema.validate(report, schema)
 
 

@@ -1,4 +1,4 @@
-"""The schemas of a dump's files are those of its types, and what was written is as they say."""
+"""What was written into a dump is as its types, and the schemas of these, say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 
 import dump_schemas
-import schemas
 from rewriter.cli import main
 from rewriter.dump.documents import Manifest, RunFacts
 from rewriter.dump.rows import (
@@ -29,16 +28,6 @@ DUMPS = sorted(path.parent for path in RELEASES.glob("*/dumps/*/manifest.json"))
 OF_LAUNCH = ("launch", "phase", "kernel", "iteration")
 ROW = {"launch": 3, "phase": "after", "kernel": "k", "arg": "buf0", "role": "out"}
 TENSOR = {**ROW, "dtype": "float32", "shape": [4, 8], "stride": [8, 1], "device": "cpu"}
-
-
-@pytest.mark.parametrize("name", sorted(schemas.FILES))
-def test_schemas_are_those_of_the_types(name: str) -> None:
-    text = (dump_schemas.SCHEMAS / name).read_text(encoding="utf-8")
-    assert text == schemas.schemas()[f"dump/{name}"], "run `python fixtures/schemas.py`"
-
-
-def test_no_schema_is_left_over() -> None:
-    assert sorted(path.name for path in dump_schemas.SCHEMAS.iterdir()) == sorted(schemas.FILES)
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda path: f"{path.parents[1].name}-{path.name}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+import schemas
 from pages import PAGES, README, ROOT
 
 
@@ -32,6 +35,14 @@ def test_the_site_has_the_api_from_its_docstrings(site: Path) -> None:
     html = (site / "reference" / "api.html").read_text(encoding="utf-8")
     public = {name for name in rewriter.__all__ if not name.startswith("_")}
     assert {name for name in public if f'id="rewriter.{name}"' not in html} == set()
+
+
+def test_the_site_has_a_schema_of_each_type_that_is_written_as_json(site: Path) -> None:
+    for name in (*schemas.DOCUMENTS, *(f"dump/{file}" for file in schemas.FILES)):
+        path = site / "schemas" / f"{name.removesuffix('.json')}.json"
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        assert schema == json.loads(json.dumps(schemas.schema(name)))
+        jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_pages_fetch_nothing(site: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 import torch
 from msgspec import structs
 
+import schemas
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
@@ -39,7 +40,7 @@ from rewriter.report.tensor_error import worst_error
 from rewriter.report.types import Report
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "docs/schemas/report.json").read_text(encoding="utf-8"))
+SCHEMA = schemas.schema("report")
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&\u2028\"'"
 
 

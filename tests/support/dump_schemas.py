@@ -1,4 +1,4 @@
-"""Holds the files of a dump against `docs/schemas/dump/` and the types that these are made from."""
+"""Holds the files of a dump against their types, and the schemas that are made of these."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 
 import jsonschema
 
+import schemas
 from rewriter.dump.rows import read_memory_row, read_row, to_json
-
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas" / "dump"
 
 
 @cache
 def validator(name: str) -> Any:
-    schema = json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
-    return jsonschema.Draft202012Validator(schema)
+    return jsonschema.Draft202012Validator(schemas.schema(f"dump/{name}"))
 
 
 _DOCUMENTS = {

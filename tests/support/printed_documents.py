@@ -1,22 +1,20 @@
-"""Holds what commands print as JSON against `docs/schemas/`."""
+"""Holds what commands print as JSON against the schemas of its types."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 
+import schemas
 from rewriter.core import documents, json_text
-
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 @cache
 def validator(name: str) -> Any:
-    schema = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    schema = schemas.schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

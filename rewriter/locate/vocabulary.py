@@ -6,9 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal
-
-import msgspec
 
 from rewriter.core import toml
 from rewriter.locate.declarations import check_keys, folder, invalid, texts
@@ -16,10 +13,12 @@ from rewriter.locate.declarations import check_keys, folder, invalid, texts
 # Placeholders in a pattern or query for any of these names.
 DEVICES, LIBRARIES = PLACEHOLDERS = ("{devices}", "{libraries}")
 
+_RUNS, _CODE = ("gpu", "cpu", "any"), ("generated", "library", "user", "collective")
 _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
 
 
-class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class Kind:
     """A kind of launches. `runs` says where: on a "gpu", on the "cpu", or, with "any", where their
     arguments are. `code` says whose their kernels are: "generated" from nodes of the graph, of a
     "library", of a "user", or a "collective".
@@ -28,8 +27,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     or returns them under another name; be of a kernel in `triton`.
     """
 
-    runs: Literal["gpu", "cpu", "any"]
-    code: Literal["generated", "library", "user", "collective"]
+    runs: str
+    code: str
     operator: bool = False
     allocates: bool = False
     keeps: bool = False
@@ -72,12 +71,15 @@ def vocabulary() -> Vocabulary:
         declared = toml.read(file)
         check_keys(declared, required={"devices", "kinds", "libraries"}, optional=set())
         devices = dict(declared["devices"])
-        kinds = msgspec.convert(declared["kinds"], dict[str, Kind])
+        kinds = {name: Kind(**facts) for name, facts in declared["kinds"].items()}
         libraries = texts(declared, "libraries")
         for name, number in devices.items():
             if not isinstance(number, int):
                 raise TypeError(f"devices: {name} = {number!r} is no whole number")
-    except (OSError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        for name, kind in kinds.items():
+            if kind.runs not in _RUNS or kind.code not in _CODE:
+                raise ValueError(f"kinds: {name} has runs = {kind.runs!r}, code = {kind.code!r}")
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise invalid(file, error) from error
     return Vocabulary(devices, kinds, libraries)
 

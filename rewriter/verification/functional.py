@@ -24,7 +24,6 @@ from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.evaluate import MEAN, THROUGH, operator_named
 from rewriter.verification.operators.operands import is_written
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _COPIED = re.compile(r"aten\.copy_\.default\(\w+, (\w+)\)$")
 # Operators that write nothing if they are not known to.
 _OF_TORCH = ("higher_order.", *(f"{space}." for space in NAMESPACES))
@@ -97,11 +96,7 @@ class _Functional:
         return self._now.get(name, name)
 
     def _renamed(self, node: FxNode) -> FxNode:
-        if not any(x in self._now or x in self._same for x in node.reads):
-            return node
-        names = set(node.reads)
-        call = _WORD.sub(lambda x: self._named(x[0]) if x[0] in names else x[0], node.call)
-        return replace(node, call=call, reads=tuple(map(self._named, node.reads)))
+        return node.reading({x: self._named(x) for x in node.reads})
 
     def _schema(self, path: str) -> Any:
         """The schema of an operator that writes its arguments; `None` of others."""

@@ -7,6 +7,7 @@ these, or between them, within the bounds of float32.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from rewriter.artifact.naming.graph import FxGraph
+from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.verification.bounded import HALVES, READING, Bounded
 from rewriter.verification.evaluate import MEAN, Evaluator
 from rewriter.verification.judge import value_of
@@ -28,12 +29,15 @@ _ONCE = names(
     minimum clamp sum {MEAN}"""
 )
 _SAME = names("convert_element_type _to_copy")
-_FEW = 3  # roundings, of which each way is tried
+# Of these, what is rounded before is what is rounded after.
+_OF_HALVES = names("relu neg abs")
+_FEW = 3  # uses of rounded values, of which each way is tried
 
 
 def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> Any:
     """A node of float32 as a `Bounded` from one reading to the other; `None` if it does not depend
-    on few roundings that are each read once. Raises `UncheckedError`."""
+    on few roundings. Each use of a rounded value may see it rounded or not: loops of one kernel
+    differ. Raises `UncheckedError`."""
     inside, waiting = set[str](), [name]
     while waiting:
         one = waiting.pop()
@@ -43,23 +47,29 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
     types = Evaluator(graph, {}, sizes)
     kinds = {one: kind.dtype for one in inside if (kind := types.type_of(one)) is not None}
     nodes = [x for x in graph.nodes.values() if x.name in inside]
-    moves = {x.name for x in nodes if x.is_view or x.operator in MOVES}
-    halves = [x.name for x in nodes if kinds.get(x.name) in HALVES and x.name not in moves]
-    if not 0 < len(halves) <= _FEW or kinds.get(name) is not torch.float32:
+    rounding = {
+        x.name
+        for x in nodes
+        if kinds.get(x.name) in HALVES and not x.is_view and x.operator not in MOVES | _OF_HALVES
+    }
+    if not rounding or kinds.get(name) is not torch.float32:
         return None
-    readers = {x: [y for y in nodes if x in y.reads] for x in inside}
-    for half in halves:
-        at = graph.nodes[half]
-        while at.name == half or at.name in moves or at.operator in _SAME:
-            if len(readers[at.name]) != 1:
-                return None
-            (at,) = readers[at.name]
-    below = {*halves}
+    below = {*rounding}
     for node in nodes:  # in the order in which they are computed
         if node.name in below or not below.isdisjoint(node.reads):
             below.add(node.name)
-            if not (node.is_view or node.operator in _ONCE | _SAME):
+            if not (node.is_view or node.operator in _ONCE | _SAME | MOVES):
                 return None
+    uses = Counter({name: 1})
+    for node in reversed(nodes):
+        uses += Counter(dict.fromkeys(below.intersection(node.reads), uses[node.name]))
+    if sum(uses[half] for half in rounding) > _FEW:
+        return None
+    copies: dict[str, FxNode] = {}
+    origins: dict[str, str] = {}
+    name = _copied(graph, name, below, copies, origins)
+    graph = replace(graph, nodes={**graph.nodes, **copies})
+    halves = [copy for copy, origin in origins.items() if origin in rounding]
     found: list[Bounded] = []
     for ways in product(("kept", "rounded"), repeat=len(halves)):
         read = dict(known)
@@ -72,5 +82,21 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
         found.append(value_of(name, Evaluator(graph, read, sizes)))
     low = torch.stack([x.value - x.bound() for x in found]).amin(0)
     high = torch.stack([x.value + x.bound() for x in found]).amax(0)
-    through = found[0].through | {kinds[half] for half in halves}
+    through = found[0].through | {kinds[half] for half in rounding}
     return replace(found[0], value=(low + high) / 2, error=(high - low) / 2, through=through)
+
+
+def _copied(
+    graph: FxGraph,
+    name: str,
+    below: set[str],
+    copies: dict[str, FxNode],
+    origins: dict[str, str],
+) -> str:
+    """Copy a node, and for each use what it reads of `below`; returns the name of the copy."""
+    node = graph.nodes[name]
+    reads = {x: _copied(graph, x, below, copies, origins) for x in below.intersection(node.reads)}
+    copy = f"{name}_use_{len(copies)}"
+    copies[copy] = replace(node.reading(reads), name=copy)
+    origins[copy] = name
+    return copy

@@ -33,6 +33,7 @@ _CONTROLLED = re.compile(r"higher_order\.control_deps\(\([^()]*\), (\w+)((?:, \w
 _NODE = re.compile(r"^\s+(\w+)(?:: ?\"([^\"]*)\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")  # not of an operator, as in `aten.relu.default(relu)`
 # Operators that return a view of their argument without running a kernel.
 _VIEWS = {
     "alias", "as_strided", "_conj", "detach", "diagonal", "expand", "imag", "narrow", "_neg_view",
@@ -75,6 +76,12 @@ class FxNode:
     @property
     def is_view(self) -> bool:
         return self.operator in _VIEWS
+
+    def reading(self, names: Mapping[str, str]) -> FxNode:
+        """The node with others in place of some that it reads, by name."""
+        own = {x: names[x] for x in self.reads if x in names}
+        call = _NAME.sub(lambda word: own.get(word[0], word[0]), self.call)
+        return replace(self, call=call, reads=tuple(own.get(x, x) for x in self.reads))
 
     @property
     def statement(self) -> str:

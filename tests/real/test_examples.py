@@ -128,15 +128,16 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
 
 # Pages and chapters by what their commands need. What compiles models of its own is exhaustive: by
 # default other tests do what these commands do.
-BY_HAND = [under("guides/by-hand.md"), under("README.md", "One file, by hand")]
+BY_HAND = [
+    under("guides/by-hand.md"),
+    under("README.md", "One file", "Instrumented against plain"),
+]
 DIRECTORY = under("topics/directories.md", "Directories and logs")
 LINES = under("topics/directories.md", "Lines of the model")
 PAIRS = under("topics/pairs.md")
 ARTIFACTS = under("topics/diff.md")
 RUNS = under("topics/compare.md")
 PROGRAMS = {
-    "readme crash": under("README.md", "Which kernel crashes?"),
-    "readme runs": under("README.md", "Two runs: where do the numbers differ?"),
     "NaN": [*under("guides/nan.md"), *under("topics/report.md")],
     "crash": under("guides/crash.md", "On the CPU"),
     "change": under("guides/inductor-change.md"),
@@ -146,15 +147,15 @@ PROGRAMS = {
     "live": under("topics/live.md", "In a notebook or a test"),
     "trends": under("topics/long-runs.md", "Trends"),
 }
-FIRST = under("README.md", "Which kernel makes the NaN?")
+FIRST = under("README.md", "A program")
 CPP = under("topics/cpp.md", "Just in time")
 AHEAD = under("topics/cpp.md", "Ahead of time")
 PACKAGES = under("topics/packages.md", "Packages")
-PACKAGE = under("README.md", "A package in CI, without its model")
+PACKAGE = under("README.md", "A package, patched in CI")
 
 # The others, and what they lack.
 NOT_PLAYED = {
-    ("README.md", "Begin"): "installs; a program of the reader",
+    ("README.md", "Install"): "installs",
     ("README.md", "Try it"): "CI runs both: .ci/run",
     ("docs/index.md", "Begin"): "a program of the reader",
     ("docs/install.md", "Install"): "installs",

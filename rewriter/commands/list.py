@@ -54,11 +54,6 @@ def act(arguments: Arguments) -> int:
     artifact = artifact.choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
-    races = [
-        (one.name, race)
-        for one in artifact.wrappers
-        for race in find_races(one.located, one.launches)
-    ]
     compilations = Compilations.of_artifact(artifact)
     names: dict[str, Names] = {}
     if any(map(compilations.knows, artifact.wrappers)):
@@ -68,8 +63,16 @@ def act(arguments: Arguments) -> int:
     if arguments.json:
         from rewriter.commands._documents.list import list_document
 
-        emit(list_document(artifact, names))
+        document = list_document(artifact, names)
+        emit(document)
+        has_races = bool(document.races)
     else:
+        races = [
+            (one.name, race)
+            for one in artifact.wrappers
+            for race in find_races(one.located, one.launches)
+        ]
+        has_races = bool(races)
         for wrapper in artifact.wrappers:
             known = names.get(wrapper.name, Names())
             is_one_of_several = (wrapper.stored and wrapper.stored.submodules) or known.partner
@@ -95,7 +98,7 @@ def act(arguments: Arguments) -> int:
             f"{counted(len(launches), 'launch')}, "
             f"{counted(len(unrecognised), 'unrecognised call')}{_graphs(artifact)}"
         )
-    return DIFFERS if arguments.strict and (unrecognised or races) else OK
+    return DIFFERS if arguments.strict and (unrecognised or has_races) else OK
 
 
 def _head(wrapper: OpenWrapper, names: Names) -> str:

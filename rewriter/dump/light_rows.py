@@ -64,7 +64,7 @@ def light_rows(run: RunDump) -> tuple[list[LightRow], bool] | None:
         data = run.event_bytes()
         end = data.rfind(b"\n") + 1
         return _DECODER.decode_lines(data[:end]), end < len(data)
-    except (RewriterError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (RewriterError, OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

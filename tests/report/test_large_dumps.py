@@ -69,11 +69,19 @@ def test_the_verdict_is_about_all_calls(
     assert [one["kind"] for one in found] == ["sampled"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"phase": 5}\n', id="type"),
+        pytest.param(b'{"x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}\n", id="depth"),
+    ],
+)
 def test_a_line_that_is_none_is_an_error_as_in_a_small_dump(
-    dump: Path, capsys: pytest.CaptureFixture[str]
+    line: bytes, dump: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(overview, "_SHOWN", 1_000_000)
     file = dump / "rank0/run200/events.jsonl"
-    file.write_bytes(b'{"phase": 5}\n' + file.read_bytes())
+    file.write_bytes(line + file.read_bytes())
     assert cli.main(["report", str(dump), "--json"]) == 2
     assert "error[corrupt-dump]" in capsys.readouterr().err
 

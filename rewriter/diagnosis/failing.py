@@ -19,8 +19,8 @@ _NO_BANDS = (
     "a launch may have damaged memory that has no guard bands: directly behind an input or a weight"
 )
 _GIVEN: Mapping[Filling, tuple[FindingKind, str]] = {
-    "stale": ("stale", "is given memory that was given back"),
-    "poison": ("unwritten", "is given memory that nobody wrote"),
+    "stale": ("stale", "receives freed memory"),
+    "poison": ("unwritten", "receives uninitialised memory"),
 }
 
 
@@ -48,7 +48,7 @@ def of_ends(
     else:
         runs = "runs without filling" if plain.code == 0 else "runs with another filling"
         what = (
-            f"fails where memory that nobody wrote is filled, or has bands, and {runs}: "
+            f"fails where uninitialised memory is filled, or has guard bands, and {runs}: "
             f"{first_line(str(failed))}"
         )
     verdict = crashes[0] if crashes else None

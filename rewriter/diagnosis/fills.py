@@ -1,6 +1,6 @@
 """Compares two runs of the same calls that differ only in what unwritten memory is filled with.
 
-A launch that was given the same and wrote something else read memory that nobody wrote. What a
+A launch that has the same inputs and other outputs read uninitialised memory. What a
 launch leaves unwritten keeps its filling, and that differs, too: so the launches where anything
 differs are run once more with their values, and an element that still holds the filling of its run
 was not written. Only an element that holds neither was computed from it. Where the call returns
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CHANCE = re.compile("atomic|rand|philox", re.IGNORECASE)
 _MOST = 1 << 27  # bytes of a value that are compared
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
-# Of memory: bands beside it, what it is allocated with, what it is given back with. These are the
+# Of memory: bands beside it, what it is allocated with, what it is freed with. These are the
 # probes of `rewriter/runtime/memory/patterns.py`.
 Filling = Literal["bounds", "poison", "stale"]
 FILLINGS: tuple[Filling, ...] = ("bounds", "poison", "stale")
@@ -46,8 +46,8 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Difference:
-    """A launch that wrote something else in the second run. `received` are the names of what it was
-    given that differs, `written` of what it wrote."""
+    """A launch whose outputs differ between the runs. `received` are the names of the inputs that
+    differ, `written` of the outputs."""
 
     pair: Pair
     steps: tuple[RunStep, RunStep]
@@ -77,7 +77,7 @@ class LeftUnwritten:
 @dataclass(frozen=True)
 class FillComparison:
     """`launches` were compared, of `calls`. `apart` tells which calls were not compared, and why:
-    they were given other inputs, or ran other launches, and are compared up to these."""
+    their inputs or their launches differ, and are compared up to these."""
 
     differences: tuple[Difference, ...]
     launches: int
@@ -101,7 +101,7 @@ class Element:
 
 @dataclass(frozen=True)
 class UnwrittenRead:
-    """A launch that computed from memory that nobody wrote. `count` elements of what it wrote
+    """A launch that computed from uninitialised memory. `count` elements of what it wrote
     differ, `element` is the first.
 
     `given` says which of its arguments hold a filling, and how many elements do. Where no input
@@ -210,7 +210,7 @@ def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iter
 def judge(
     differences: Sequence[Difference], first: Path, second: Path
 ) -> list[UnwrittenRead | LeftUnwritten]:
-    """Of launches that differ, those that computed from memory that nobody wrote, and those that
+    """Of launches that differ, those that computed from uninitialised memory, and those that
     left some in what the call returns, in their order.
 
     The dumps are of two further runs, which saved the values of these launches. A launch that was
@@ -313,7 +313,7 @@ def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
 
 
 def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
-    """The fingerprints of what a launch was given and wrote, by phase and name."""
+    """The fingerprints of what a launch read and wrote, by phase and name."""
     return {
         (row.phase, row.arg): row.digest
         for row in dataflow.tensors(run.rows(step))

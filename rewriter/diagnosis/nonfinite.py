@@ -203,15 +203,15 @@ class _OriginVerdicts:
             elif verdict.cause.launch is not None:
                 names = ", ".join(x.in_model for x, _ in infinite) or "what it updates"
                 yield (
-                    f"It was given no NaN, but infinities ({names}): their difference, their "
+                    f"Its inputs hold no NaN, but infinities ({names}): their difference, their "
                     "product with 0 and their quotient are NaN."
                 )
         elif verdict.state == "wrote":
             left = unrecorded(self._run, self._flow, self._origin.node)
             names = ", ".join(map(self._run.names.called, left))
-            what, without = "What it was given was not recorded", ""
+            what, without = "Its inputs were not recorded", ""
             if names:
-                what = f"Not all that it was given was recorded ({names} not)"
+                what = f"Not all of its inputs were recorded ({names} not)"
                 without = "without --roles and --tensors, "
             yield f"{what}: {without}`--args all` tells whether it makes the NaN or hands it on."
         elif verdict.state == "given":
@@ -232,12 +232,12 @@ class _OriginVerdicts:
             yield from _overflow(self._origin.rows)
             yield (
                 "No later launch that was recorded makes finite numbers of them, as softmax does "
-                "of a mask: they are in what the call returns, or in what nobody reads."
+                "of a mask: they are in what the call returns, or in what no launch reads."
             )
         elif verdict.state == "passed":
             yield "They are allowed where they were made, and not here: --allow names values."
         elif verdict.state == "read":
-            yield "Whoever wrote it has no probes, or stands outside of compiled code."
+            yield "The write was not recorded: the writer has no probes, or is not compiled."
         if verdict.captured:
             yield (
                 "It is inside of a CUDA graph, of which no values can be saved: they can be if the "

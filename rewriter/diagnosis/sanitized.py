@@ -37,25 +37,25 @@ _NAMED = 4
 _DONE = {
     "bounds": "buffers with guard bands",
     "poison": "buffers filled where they are allocated",
-    "stale": "buffers filled where they are given back",
+    "stale": "buffers filled where they are freed",
 }
 # Of one.
 _ONE = {
     "buffers with guard bands": "buffer with guard bands",
     "buffers filled where they are allocated": "buffer filled where it is allocated",
-    "buffers filled where they are given back": "buffer filled where it is given back",
+    "buffers filled where they are freed": "buffer filled where it is freed",
     "launches compared": "launch compared",
     "values with a fingerprint": "value with a fingerprint",
 }
 # Launches that allocate their results themselves.
 _READS: Mapping[Filling, tuple[FindingKind, str]] = {
-    "poison": ("unwritten", "computes from memory that nobody wrote"),
-    "stale": ("stale", "computes from memory that was given back"),
+    "poison": ("unwritten", "computes from uninitialised memory"),
+    "stale": ("stale", "computes from freed memory"),
     "bounds": ("bounds", "computes from memory outside of its buffers"),
 }
 _BY_FILLINGS = "shown by two runs that differ in what such memory is filled with"
 _THE_SAME = (
-    "reads of memory that nobody wrote are only found in calls that are the same in both runs: "
+    "reads of uninitialised memory are only found in calls that are the same in both runs: "
     "seed the random numbers of the program, such as by torch.manual_seed(0)"
 )
 
@@ -99,9 +99,9 @@ def of_fills(
     varying: Sequence[Difference] = (),
     unsteady: UnwrittenRead | None = None,
 ) -> Examined:
-    """The launches that read what nobody wrote, and those that left it in what the call returns.
-    `varying` are those of which this cannot be told, `unsteady` is the first of them if nothing in
-    its kernel explains why."""
+    """Launches that read uninitialised memory, and those that leave it in what the call returns.
+    `varying` are not judged, since their results vary from run to run; `unsteady` is the first of
+    them if nothing in its kernel explains why."""
     notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
     if compared.apart and not reads:
         notes += (_THE_SAME,)
@@ -130,7 +130,7 @@ def of_fills(
     also = f"; {counted(carried, 'launch')} {leave} some of it as it is" if carried else ""
     verb = "computes" if compared.launches == 1 else "compute"
     ruled_out = (
-        f"reads of memory that nobody wrote: {counted(compared.launches, 'launch')} of "
+        f"reads of uninitialised memory: {counted(compared.launches, 'launch')} of "
         f"{counted(compared.calls, 'call')} {verb} the same whatever it holds{also}"
     )
     return Examined(ruled_out=ruled_out if compared.calls else "", notes=notes)
@@ -271,7 +271,7 @@ def _of_read(read: UnwrittenRead) -> Finding:
         f"{of_elements(read.count, read.numel)} that it writes differ",
     ]
     for name, (one, count) in read.given.items():
-        held = {"poison": "nobody wrote", "stale": "were given back", "bounds": "lie outside"}[one]
+        held = {"poison": "are uninitialised", "stale": "were freed", "bounds": "lie outside"}[one]
         text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
         writer = nodes[step.position].writer(name) if one == "poison" else None
         if writer is not None and not (place := nodes[writer.step].place).is_inputs:
@@ -286,11 +286,11 @@ def _of_unsteady(one: UnwrittenRead) -> Finding:
     text = [
         str(one.element),
         f"{of_elements(one.count, one.numel)} that it writes differ",
-        "it was given the same in both runs: it may return memory that it allocates and does not "
-        "write, or keep a state",
+        "its inputs were the same in both runs: it may return memory that it allocates and does "
+        "not write, or keep a state",
     ]
     run, step = one.difference.pair.first, one.difference.steps[0]
-    what = "writes other values in each run, though it is given the same"
+    what = "writes other values in each run, though its inputs are the same"
     return finding_at(run, step, "varies", what, "shown by two runs", "likely", text=text)
 
 
@@ -298,7 +298,7 @@ def _of_left(left: LeftUnwritten) -> Finding:
     run, step = left.difference.pair.first, left.difference.steps[0]
     of_all = of_elements(left.count, left.numel)
     place = f"{left.name}[{', '.join(map(str, left.index))}]" if left.index else left.name
-    held = {"poison": "nobody wrote it", "stale": "it was given back"}[left.filling]
+    held = {"poison": "it is uninitialised", "stale": "it was freed"}[left.filling]
     text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]
     text += (f"{left.name}: {line}" for line in _life(_history(run), left.name, None))
     what = f"does not write {of_all} of {left.name}, which the call returns"
@@ -342,7 +342,7 @@ def _history(run: RunDump) -> tuple[MemoryEvent, ...]:
 
 
 def _life(history: Sequence[MemoryEvent], buffer: str, allocated: int | None) -> Iterator[str]:
-    """Who allocated a buffer, took its memory over and gave it back, and where."""
+    """Where a buffer is allocated, its memory reused, and freed."""
     for event in history:
         if event.buffer != buffer and event.of != buffer:
             continue
@@ -353,4 +353,4 @@ def _life(history: Sequence[MemoryEvent], buffer: str, allocated: int | None) ->
         elif event.action == "reuse":
             yield f"line {event.line}: {event.buffer} takes over the memory of {event.of}"
         else:
-            yield f"given back in line {event.line}"
+            yield f"freed in line {event.line}"

@@ -69,7 +69,7 @@ _NOT_FINITE: dict[str, str] = {
     "infinite": "{launch} makes infinities that nothing absorbs: {held}",
     "passed": "{launch} passes on NaN that are allowed in {cause}: {held}",
     "given": "the first NaN is in the inputs of {call}: {held}",
-    "read": "{launch} reads the first NaN, and nobody saw it written: {held}",
+    "read": "{launch} reads the first NaN, and its write was not recorded: {held}",
     "wrote": "{launch} writes the first NaN{of}: {held}",
     "made": "{launch} makes the first NaN{of}: {held}",
 }

@@ -30,7 +30,7 @@ def test_what_ends_well_everywhere_is_nothing() -> None:
 
 def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:
     (finding,) = failing.of_ends([DIED, WELL], WELL).findings
-    assert "fails where memory that nobody wrote is filled" in finding.headline
+    assert "fails where uninitialised memory is filled" in finding.headline
     (finding,) = failing.of_ends([DIED, WELL], DIED).findings
     assert "runs with another filling" in finding.what
 
@@ -48,8 +48,8 @@ def test_what_fails_without_filling_too_is_named() -> None:
 @pytest.mark.parametrize(
     ("filling", "kind", "said"),
     [
-        ("stale", "stale", "is given memory that was given back (buf3), and fails"),
-        ("poison", "unwritten", "is given memory that nobody wrote (buf3), and fails"),
+        ("stale", "stale", "receives freed memory (buf3), and fails"),
+        ("poison", "unwritten", "receives uninitialised memory (buf3), and fails"),
     ],
 )
 def test_what_it_was_given_is_said(filling: failing.Filling, kind: str, said: str) -> None:
@@ -72,7 +72,7 @@ def test_what_fails_behind_the_last_launch_is_not_that_launch() -> None:
     over = replace(STOPPED, state="over", ended=died)
     (finding,) = failing.of_ends([died, died], WELL, [over]).findings
     assert (finding.kind, finding.launch) == ("crash", None)
-    assert finding.headline.startswith("the program fails where memory that nobody wrote is filled")
+    assert finding.headline.startswith("the program fails where uninitialised memory is filled")
     assert "outside of launches, after launch #4 topk" in finding.text[0]
     assert "no guard bands: directly behind an input" in finding.text[1]
     (finding,) = failing.of_ends([died, died], WELL, [replace(over, state="begun")]).findings
@@ -92,7 +92,7 @@ def filled(probe: str, fill: int, dtype: str) -> str:
         pytest.param("bool", "stale", 0, {}, id="false, as a program may have it"),
         pytest.param("int64", "stale", 1, {}, id="three, as a program may have it"),
         pytest.param("float32", "bounds", 0, {}, id="the bands beside a buffer"),
-        pytest.param("float32", "stale", 0, {"buf1": "stale"}, id="given back"),
+        pytest.param("float32", "stale", 0, {"buf1": "stale"}, id="freed"),
         pytest.param("int64", "poison", 0, {"buf1": "poison"}, id="never written"),
         pytest.param("bfloat16", "poison", 1, {"buf1": "poison"}, id="with the second filling"),
     ],

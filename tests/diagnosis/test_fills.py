@@ -125,7 +125,7 @@ def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str 
     (finding,) = sanitized.of_fills(compared, found).findings
     assert (finding.kind, finding.launch) == ("unwritten", 0)
     assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
-    assert finding.text[0] == "buf1[3, 0] is the first: nobody wrote it"
+    assert finding.text[0] == "buf1[3, 0] is the first: it is uninitialised"
 
 
 def test_a_filling_that_another_launch_passed_on_was_not_left(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_filling_that_another_launch_passed_on_was_not_left(tmp_path: Path) ->
     compared, found = compare(tmp_path, runs)
     (finding,) = sanitized.of_fills(compared, found).findings
     assert finding.launch == 0
-    assert finding.what == "computes from memory that nobody wrote: buf0"
+    assert finding.what == "computes from uninitialised memory: buf0"
 
 
 def test_what_is_updated_in_place_was_left_unwritten_by_who_wrote_it_first(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_is_updated_in_place_was_left_unwritten_by_who_wrote_it_first(tmp_p
     (finding,) = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
     assert (finding.launch, finding.kernel) == (0, "a")
     assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
-    assert finding.text[0] == "buf1[3, 0] is the first: nobody wrote it"
+    assert finding.text[0] == "buf1[3, 0] is the first: it is uninitialised"
 
 
 def test_an_empty_tensor_that_a_model_fills_in_part_is_no_finding(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_an_empty_tensor_that_a_model_fills_in_part_is_no_finding(tmp_path: Path
 @pytest.mark.parametrize(
     ("probe", "kind", "what"),
     [
-        ("poison", "unwritten", "computes from memory that nobody wrote: buf0"),
-        ("stale", "stale", "computes from memory that was given back: buf0"),
+        ("poison", "unwritten", "computes from uninitialised memory: buf0"),
+        ("stale", "stale", "computes from freed memory: buf0"),
     ],
 )
 def test_what_was_computed_from_it_names_the_launch(
@@ -280,7 +280,7 @@ def test_a_launch_may_read_its_own_result_that_it_did_not_write(tmp_path: Path) 
     assert read.given == {"sums": ("poison", 8)}
     (finding,) = sanitized.of_fills(compared, [read]).findings
     assert (finding.kind, finding.launch) == ("unwritten", 0)
-    assert "computes from memory that nobody wrote: sums" in finding.headline
+    assert "computes from uninitialised memory: sums" in finding.headline
 
 
 def test_calls_with_other_inputs_say_nothing(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None
         "launch #3 cpp_fused_softmax_3 (line 103) makes the first NaN, of infinities that "
         "#1 cpp_fused_mul_1 (line 101) made: 4 of 32 elements of buf3"
     )
-    assert "It was given no NaN, but infinities (buf2)" in second.notes[0]
+    assert "Its inputs hold no NaN, but infinities (buf2)" in second.notes[0]
     assert as_json(verdict_entry(second))["cause"]["launch"] == 1
     assert as_json(verdict_entry(first))["effect"]["launch"] == 3
 
@@ -395,7 +395,7 @@ def test_what_was_not_recorded_may_hold_the_nan(tmp_path: Path) -> None:
     (dump / "output_code.py").write_bytes(get("cpu-torch2.13/mlp").data)
     (only,) = examine(dump)
     assert (only.launch, only.state) == (2, "wrote")
-    assert only.notes[0].startswith("Not all that it was given was recorded (arg4_1, arg3_1 not)")
+    assert only.notes[0].startswith("Not all of its inputs were recorded (arg4_1, arg3_1 not)")
     weights = [dumps.value("arg4_1"), read, dumps.value("arg3_1")]
     whole = dumps.write(
         tmp_path / "y.dump", [dumps.launch(2, "extern_kernels.addmm", weights, [made])]

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(error)
         return error.code
     except BrokenPipeError as error:
-        # The reader (`| head`) has seen enough; what was found is as it is.
+        # The pipe was closed (`| head`): no error, so the exit code says what was found.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(getattr(error, "exit_code", code))
     except KeyboardInterrupt as stop:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show(error: RewriterError) -> None:
-    """An error, its further lines indented: whatever it quotes, none passes for a message."""
+    """Print an error; its further lines are indented, so that none passes for a message."""
     first, *rest = f"{error.message}\n{error.hint}".rstrip().split("\n")
     message(
         f"rewriter: error[{error.slug}]: {first}",

@@ -76,7 +76,7 @@ def _name(opened: Opened) -> str:
 
 
 def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[str]) -> Opened:
-    """A wrapper named after what it belongs to; it keeps its name if vLLM has none for it."""
+    """Rename a wrapper to vLLM's title of its piece of the model, if there is one."""
     if not isinstance(opened, OpenWrapper):
         return opened
     place = next((one for one in _upwards(path, opened) if one in titles), None)

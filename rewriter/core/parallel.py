@@ -140,7 +140,7 @@ class _Crew:
                         if process == 0:
                             _do(work, values, share, writing)
                         self._processes.append(process)
-                        os.setpgid(process, process)  # both do it: whoever is first
+                        os.setpgid(process, process)  # in both: either may run first
                     finally:
                         os.close(writing)
                 except OSError:

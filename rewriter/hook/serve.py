@@ -55,7 +55,7 @@ def exports(variables: Mapping[str, str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until nobody asks any more. Another server for the same dump is left to do it."""
+    """Serve until no more questions come. Another server for the same dump is left to do it."""
     folder, dump = Path(arguments[0]), Path(arguments[1])
     selection = selection_json.decode(arguments[2].encode(), Selection)
     with contextlib.suppress(FileExistsError):

@@ -92,11 +92,11 @@ class Server:
 
     @property
     def idle(self) -> float:
-        """For how many seconds nobody has asked."""
+        """Seconds since the last question."""
         return time.monotonic() - self.asked
 
     def _accept(self, listener: socket.socket) -> None:
-        """Have threads answer whoever connects, until the socket is shut down."""
+        """Answer each connection in a thread, until the socket is shut down."""
         with suppress(OSError):
             while True:
                 connection, _ = listener.accept()

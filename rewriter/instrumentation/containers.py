@@ -52,7 +52,7 @@ def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]])
     if again is None or plain(again) != plain(artifact):
         raise RewriterError(
             "verification-failed",
-            f"{artifact.path}: stripping the instrumented file would not give back the original",
+            f"{artifact.path}: stripping the instrumented file would not restore the original",
             hint="Nothing was written. Please report this with the file.",
             code=FAILED,
         )

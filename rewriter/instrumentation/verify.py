@@ -20,7 +20,7 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
     """
     restored = edit.strip(instrumented)
     if restored.source != wrapper.plain.data or not restored.exact:
-        raise _failed(wrapper, "stripping the instrumented file would not give back the original")
+        raise _failed(wrapper, "stripping the instrumented file would not restore the original")
     if wrapper.is_module:
         from rewriter.instrumentation import inserted_lines  # takes time to import
 

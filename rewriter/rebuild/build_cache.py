@@ -206,7 +206,7 @@ def _trim(place: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all; whoever else writes it writes the same."""
+    """Write atomically; concurrent writers write identical bytes."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(descriptor, "wb") as file:

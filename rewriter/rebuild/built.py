@@ -23,7 +23,7 @@ from rewriter.locate.types import Wrapper
 # What hashes cannot prove.
 FORGEABLE = (
     "that a new library was built from its sources is known from hashes in its manifest, and "
-    "whoever changes the library can change those, too; only building it again would show it"
+    "those can be changed together with the library; only building it again would show it"
 )
 
 

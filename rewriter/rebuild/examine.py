@@ -39,7 +39,7 @@ def examine(artifact: Artifact) -> Iterator[Check]:
                 )
             if operators := sorted({x.kernel for x in launches if x.kind == "custom_op"}):
                 names = ", ".join(operators)
-                hint = "whoever loads the package registers them; --import MODULE does it here"
+                hint = "the program that loads it registers them; --import MODULE does so here"
                 yield Check("custom operators", names, None, hint)
             try:
                 library = unpack.library_of(original.package, model, check=True)

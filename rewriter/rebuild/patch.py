@@ -69,8 +69,8 @@ class Built:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be done for one model. `original` is its library, if it has one, and `unpacked`
-    where that is to be linked to."""
+    """The build plan of one model. `original` is its library, if it has one, and `unpacked` a copy
+    of it to link against."""
 
     probed: Probed
     recipe: Recipe
@@ -515,7 +515,7 @@ def _require_exact(
     if not is_exact:
         raise RewriterError(
             "verification-failed",
-            f"{package.path}: stripping the patched package would not give back the original",
+            f"{package.path}: stripping the patched package would not restore the original",
             hint="Nothing was written. Please report this with the package.",
             code=FAILED,
         )

@@ -108,7 +108,7 @@ def _require_sound(package: Package, stopped: Event) -> None:
 
 
 def library_of(package: Package, model: Model, *, check: bool = False) -> Library | None:
-    """What the library of a model says of itself; None if it has none. It is not unpacked. With
+    """ELF facts of a model's library, read in place; `None` if it has no library. With
     `check`, it is read once more to compare its checksum."""
     if model.library is None:
         return None

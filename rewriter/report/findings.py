@@ -215,7 +215,8 @@ def _holding(values: Sequence[ReportedValue], what: NonFinite) -> str:
 def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: NonFinite) -> str:
     read = first.read
     if total(read, what):
-        return f"it was given {'NaN' if what == 'nan' else 'infinities'}, " + _holding(read, what)
+        held = "NaN" if what == "nan" else "infinities"
+        return f"its inputs hold {held}, {_holding(read, what)}"
     if what == "nan" and total(read, "inf"):
         return f"what it read had none, but infinities ({_holding(read, 'inf')})"
     if what == "inf" and total(read, "nan"):

@@ -41,7 +41,7 @@ _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
 _BEGINS = {
     "fault": "Where the device faults",
-    "unexpected": "What it was given",
+    "unexpected": "Its inputs",
     "unfinished": "Where it ended",
     "cut": "Where it ended",
     "culprit": "Where the runs diverge",
@@ -335,7 +335,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
 
 
 def _argument(argument: VerdictArgument) -> Iterator[Json]:
-    """The rows of an argument: as the launch was given it, and as it left what it updates."""
+    """The row of an argument before the launch; if it is updated in place, also after it."""
     role = "afterwards" if verdict_text.is_after(argument) else argument.role
     named = {"name": argument.name, "role": role}
     nothing = {"dump": "", "phase": "", "expr": "", "type": "", "value": ""}

@@ -124,7 +124,7 @@ class ReportedLaunch:
 
     @property
     def read(self) -> tuple[ReportedValue, ...]:
-        """What it was given, as far as that was recorded.
+        """Its inputs, as far as they were recorded.
 
         What a launch only reads is the same afterwards, which serves where nothing was read before.
         """

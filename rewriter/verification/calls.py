@@ -206,7 +206,7 @@ def evaluate_shim(launch: Launch, known: Mapping[str, Bounded]) -> Any:
         raise UncheckedError(f"the arguments of {operator} are not read out of C++ without a graph")
     tensors = [x for x in launch.args if x.type == "tensor" and x.role == "in"]
     if len(tensors) != _PRODUCTS[operator] or any(x.expr not in known for x in tensors):
-        raise UncheckedError("what it was given was not recorded")
+        raise UncheckedError("its inputs were not recorded")
     numbers = [_scalar(x.expr) for x in launch.args if x.type == "scalar"]
     kwargs = dict(zip(("beta", "alpha"), numbers, strict=True)) if len(numbers) == 2 else {}
     args = tuple(known[x.expr] for x in tensors)

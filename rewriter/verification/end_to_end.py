@@ -265,7 +265,7 @@ def _left_alone(
     results: CallResults, wrong: Sequence[OutputCheck], known: _Known
 ) -> _Culprit | None:
     """The launch that wrote a wrong result last, if that could not be checked, and all that it read
-    was checked: it computes something else, or it was given something else."""
+    was checked: its computation or its inputs differ."""
     for output in wrong:
         node = results.writers.get(output.name)
         if output.problem or node is None or node.step.launch is None:

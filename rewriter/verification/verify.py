@@ -42,8 +42,7 @@ _OTHER_GRAPH = (
     "fx_graph_transformed.py itself"
 )
 _ANYTHING = (
-    "what its graph gives is NaN, depends on memory that nobody has written, or on what rounding "
-    "decides"
+    "what its graph gives is NaN, depends on uninitialised memory, or on what rounding decides"
 )
 _USERS = "a user wrote this kernel: --reference KERNEL=module:function names what it has to compute"
 

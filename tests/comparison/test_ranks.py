@@ -585,7 +585,7 @@ def test_what_is_printed(dump: Callable[..., Path], capsys: pytest.CaptureFixtur
     assert out[-4:] == [
         "rank 1: equal: 3 of 3 launches, within tolerance, as far as statistics see",
         "rank 2: diverges at #0 k_w_0 (line 100) in rank2/run0",
-        "rank 3: was given other data from rank3/run0 on (primals_1); launches whose inputs "
+        "rank 3: received other data from rank3/run0 on (primals_1); launches whose inputs "
         "agree do not differ",
         "there: ranks 0, 1, 3 agree; rank 2 alone",
     ]
@@ -608,7 +608,7 @@ def test_inputs_are_called_as_the_model_calls_them(
 ) -> None:
     path = str(_named(dump([plain(1)], [plain(5, 9)]), primals_2="parameter"))
     assert cli.main(["compare", path, "--ranks", "--data", "*.primals_2,primals_1"]) == 0
-    assert "rank 1: was given other data from rank1/run0 on" in capsys.readouterr().out
+    assert "rank 1: received other data from rank1/run0 on" in capsys.readouterr().out
     assert cli.main(["compare", path, "--ranks"]) == 1
     out = capsys.readouterr().out
     assert "the inputs of rank1/run0: the parameter block.primals_2" in out

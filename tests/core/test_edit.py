@@ -125,6 +125,6 @@ def test_verification_refuses_what_does_not_come_back(data: bytes) -> None:
         instrumented.replace(b"sha256 ", b"sha256 0")[:-1],
         b"x = 1\n",
     ):
-        with pytest.raises(RewriterError, match="would not give back") as caught:
+        with pytest.raises(RewriterError, match="would not restore") as caught:
             verify.verify(wrapper, changed)
         assert caught.value.code == FAILED

@@ -88,7 +88,7 @@ FAULTS: dict[str, tuple[list[Row], str]] = {
     ),
     "NaN handed on": (
         step(1, given=2, nan=5),
-        "NaN first appears at #1 kernel_1: 5 of 256 elements of buf1; it was given NaN, "
+        "NaN first appears at #1 kernel_1: 5 of 256 elements of buf1; its inputs hold NaN, "
         "2 of 256 elements of buf0.",
     ),
     "NaN from infinity": (
@@ -105,7 +105,7 @@ FAULTS: dict[str, tuple[list[Row], str]] = {
         [row(None, "inputs", "arg0_1", role="in", nan=7), *step(0)],
         "NaN is in the inputs of the call: 7 of 256 elements of arg0_1.",
     ),
-    "NaN that nobody saw written": (
+    "NaN whose write was not recorded": (
         [row(4, "before", "x", role="in", nan=1)],
         "NaN is first seen in what #4 kernel_4 reads: 1 of 256 elements of x; what wrote it was "
         "not recorded.",

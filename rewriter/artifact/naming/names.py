@@ -25,7 +25,7 @@ _LOCAL = re.compile(r"SubclassGetAttrAOTInput\(base=(.*), attr='_local_tensor'\)
 _TANGENT = re.compile(r"TangentAOTInput\(output=PlainAOTOutput\(idx=(\d+)\)\)")
 _PART = re.compile(r"\['([^']*)'\]|\.(\w+)|\[(\d+)\]")
 _CONTAINER = re.compile(r"_(parameter|buffer)s\[")
-_UNTOLD = frozenset({"", "forward", "__call__", "<module>"})
+_COMMON = frozenset({"", "forward", "__call__", "<module>"})
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
 
@@ -97,8 +97,8 @@ def title(graph: FxGraph | None) -> str:
 def _titled(place: ModelLine | None) -> str:
     if place is None:
         return ""
-    # Most modules have a function of that name, so it says nothing.
-    return place.short if place.function in _UNTOLD else f"{place.function} ({place.short})"
+    # Most modules have a function of such a name, which says nothing.
+    return place.short if place.function in _COMMON else f"{place.function} ({place.short})"
 
 
 def _saved(wrapper: OpenWrapper, graph: FxGraph | None, backward: Names) -> dict[str, str]:

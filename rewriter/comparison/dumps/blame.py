@@ -232,7 +232,7 @@ def _judge_by_readers(
     if launch.a is None:
         reasons = [f"A has no such launch, and {_names(readers)} read other values there"]
     else:
-        reasons = [f"what it was given is equal, and what {_names(readers)} read of it is not"]
+        reasons = [f"its inputs are equal, and what {_names(readers)} read of it is not"]
         reasons += _following(("A", run, step))
     return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
 
@@ -259,7 +259,7 @@ def _reasons(
     if differing:
         reasons.append(
             f"it reads other values ({', '.join(differing)}), though what produced them is equal: "
-            "it was given other operands, or they were overwritten in between"
+            "its operands are others, or they were overwritten in between"
         )
     elif compared and all(tensor.identical for tensor in compared):
         reasons.append("its inputs are equal bit for bit")

@@ -135,7 +135,7 @@ def reason(divergence: Divergence) -> str:
     return {
         "launch": "",
         "collective": f"{', '.join(divergence.names)} leaves the same on every rank of its group, "
-        "whatever they give it; here it did not",
+        "whatever its inputs are; here it did not",
         "parameters": f"{_inputs(divergence)} agreed in the first call of the wrapper: "
         "parameters that were updated differently in between, or data",
         "inputs": f"{_inputs(divergence)} {verb}, and every rank should have the same",
@@ -183,7 +183,7 @@ def _given(divergence: Divergence) -> str:
         return f"received other values from {divergence.run} on ({divergence.launch.place})"
     if divergence.reason == "shards":
         return f"has other parts of the model, not compared ({_inputs(divergence)})"
-    return f"was given other data from {divergence.run} on ({_inputs(divergence)})"
+    return f"received other data from {divergence.run} on ({_inputs(divergence)})"
 
 
 def _inputs(divergence: Divergence) -> str:

@@ -48,7 +48,7 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
 
 
 def unknown(call: Any, kind: torch.dtype) -> Bounded:
-    """Memory that nobody has written: it may hold anything."""
+    """Uninitialised memory: it may hold anything."""
     value = torch.zeros_like(call(value_of))
     return Bounded(value, torch.full(value.shape, torch.inf, dtype=torch.float64), kind)
 

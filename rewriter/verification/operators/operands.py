@@ -36,8 +36,8 @@ def caller(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
 
 
 def updating(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The same of an operator that writes into its arguments: it is called on copies. What it gives
-    are those that it wrote, then its own results."""
+    """The call of an in-place operator, on copies: it returns the copies that it wrote, then its
+    results."""
     arguments, returns = operator._schema.arguments, operator._schema.returns
 
     def call(change: Callable[[Bounded], Any]) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,10 +57,10 @@ class Section:
         settings |= {"section": self._title, "help": help}
         if len(names) < len(words):
             settings["metavar"] = words[-1]
-        if not settings.get("multiple"):
+        if settings.get("multiple"):
+            default = () if "callback" not in settings else default
+        elif default is not None:  # since click 8.3, None is a value, also of a required option
             settings["default"] = default
-        elif "callback" not in settings:
-            default = ()
         return _field(lambda name: Option([*names, name], **settings), default)
 
     def flag(self, shown: str, help: str, **settings: Any) -> Any:
@@ -109,6 +110,7 @@ class Option(_Parameter, click.Option):
     def __init__(self, *args: Any, section: str, apart: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.section, self.apart = section, apart
+        self.needs_value = not self.is_flag and "flag_value" not in settings
 
 
 class Argument(_Parameter, click.Argument):
@@ -137,12 +139,29 @@ class _Documented(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            known = [option for one in self.get_params(ctx) for option in one.opts]
-            what = f"there is no option {error.option_name}"
-            raise refused(ctx, what, error.option_name, known) from None
+            name, known = error.option_name, self.options(ctx)
+            if begun := [x for x in known if x.startswith(name)]:
+                raise refused(ctx, f"{name} could be {', '.join(sorted(begun))}") from None
+            raise refused(ctx, f"there is no option {name}", name, known) from None
+        except click.MissingParameter as error:
+            one = error.param
+            named = getattr(one, "metavar", "")
+            what = f"option {one.opts[0]}" if isinstance(one, Option) else f"argument {named!r}"
+            raise refused(ctx, f"missing {what}") from None
         except click.UsageError as error:
-            what = error.format_message()
+            what = error.format_message().replace("\n", r"\n")
             raise refused(ctx, what[0].lower() + what[1:].rstrip(".")) from None
+
+    def options(self, ctx: click.Context) -> list[str]:
+        """The names of all options."""
+        return [x for one in self.get_params(ctx) for x in one.opts if x.startswith("-")]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """With help of one line: click's script for zsh counts lines."""
+        found = super().shell_complete(ctx, incomplete)
+        for one in found:
+            one.help = one.help and one.help.partition("\n")[0]
+        return found
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line: the options are listed below."""
@@ -202,6 +221,7 @@ class Command(_Documented):
         """The name of an option, from its beginning if no other begins so."""
         name = _OLD_NAMES.get(name, name)
         names = {x.removeprefix("--") for one in self.params for x in one.opts if x[:2] == "--"}
+        names.add("help")
         begun = [x for x in names if x.startswith(name)]
         return begun[0] if len(begun) == 1 and len(name) > 1 and name not in names else name
 
@@ -209,6 +229,7 @@ class Command(_Documented):
         if self._takes_programs and "--" in args:
             at = args.index("--")
             args, ctx.params["program"] = args[:at], tuple(args[at + 1 :])
+        self._require_values(ctx, args)
         rest = super().parse_args(ctx, args)
         typed = click.core.ParameterSource.COMMANDLINE
         given = {x.name: x for x in self.params if ctx.get_parameter_source(x.name or "") is typed}
@@ -217,6 +238,20 @@ class Command(_Documented):
             if other is not None and not ctx.resilient_parsing:
                 raise refused(ctx, f"{one.opts[0]} and {other.opts[0]} exclude each other")
         return rest
+
+    def _require_values(self, ctx: click.Context, args: Sequence[str]) -> None:
+        """An option behind one that takes a value is no value: click would take it for one."""
+        known = {*self.options(ctx)}
+        takes = {
+            name
+            for one in self.params
+            if isinstance(one, Option) and one.needs_value
+            for name in one.opts
+        }
+        for word, behind in pairwise(args):
+            name = f"--{self._in_full(word[2:])}" if word.startswith("--") else word
+            if name in takes and behind.partition("=")[0] in known and not ctx.resilient_parsing:
+                raise refused(ctx, f"{word} takes a value, and {behind} is an option")
 
     def arguments(self, ctx: click.Context) -> Any:
         """The value for a command line that was parsed."""

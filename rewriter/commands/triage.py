@@ -14,7 +14,7 @@ from rewriter.commands._options import RunOptions, only_artifact, programs_argum
 class Arguments(RunOptions):
     artifact: tuple[str, ...] = programs_argument(
         "ARTIFACT | DUMP | -- COMMAND ...",
-        "a wrapper, a package or a dump, or after -- a program that calls  torch.compile",
+        "a wrapper, a package or a dump, or after -- a program that calls torch.compile",
     )
     wrappers: tuple[str, ...] = wrapper_option()
 

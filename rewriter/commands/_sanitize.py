@@ -1,6 +1,6 @@
 """What `rewriter sanitize` does: the runs that are needed, and the page.
 
-Two runs differ in what memory is filled with that nobody wrote. Only where these find something are
+Two runs differ in what uninitialised memory is filled with. Only where these find something are
 there more: one that fills nothing, to see whether the outputs are the same, and two that save the
 values of the launches that differ.
 """
@@ -193,7 +193,7 @@ def _sanitize(
 def _reasons(checks: set[Check]) -> Iterator[str]:
     """Why each of the runs that fill memory is made."""
     watched = ", ".join(check for check in CHECKS if check in checks and check != "race")
-    yield f"{watched}: memory that nobody wrote is filled"
+    yield f"{watched}: uninitialised memory is filled"
     if checks & set(FILLINGS):
         yield "the same with another filling: launches that read such memory differ"
 
@@ -215,8 +215,8 @@ def _corruption(session: _Session, dump: Dump) -> Examined:
 
 
 def _unwritten(session: _Session) -> Examined:
-    """The launches that read what nobody wrote. Where the two runs differ, two more save the values
-    of the launches that do."""
+    """The launches that read uninitialised memory. Where the two runs differ, two more save the
+    values of the launches that do."""
     compared = fills.compare_fills(*session.dumps[:2])
     if not compared.differences:
         return sanitized.of_fills(compared, [])

@@ -6,12 +6,22 @@ from typing import TypeVar
 
 import msgspec
 
+from rewriter.core.errors import RewriterError
+
 _Value = TypeVar("_Value")
 
 
 def encode(value: object) -> bytes:
-    """JSON of a selection, or of a value with one."""
-    return msgspec.json.encode(value, enc_hook=_ends)
+    """JSON of a selection, or of a value with one. Raises `RewriterError` for a name that is not
+    UTF-8."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_ends)
+    except UnicodeEncodeError as error:
+        raise RewriterError(
+            "usage",
+            f"{error.object!r} is not UTF-8, and selects nothing",
+            hint="Kernels, arguments and wrappers have names of ASCII characters.",
+        ) from error
 
 
 def decode(data: bytes, kind: type[_Value]) -> _Value:

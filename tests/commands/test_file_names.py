@@ -36,3 +36,8 @@ def test_a_name_that_is_not_utf8(
     assert json.loads(capfd.readouterr().out)["verdict"] == "instrumented"
     assert main(["strip", str(beside), "-o", str(restored)]) == 0
     assert restored.read_bytes() == fixture.data
+
+
+def test_a_pattern_that_is_not_utf8(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--print-env", "--kernels", os.fsdecode(b"caf\xe9")]) == 2
+    assert "is not UTF-8, and selects nothing" in capfd.readouterr().err

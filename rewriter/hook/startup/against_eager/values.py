@@ -2,7 +2,7 @@
 
 Compiled code rounds at other places. If two values differ by more than the usual tolerance, plain
 Python is run several times with small random errors: each result of an operation, and each input,
-is off by up to four units of rounding, and memory that nobody wrote holds NaN, or random numbers.
+is off by up to four units of rounding, and uninitialised memory holds NaN, or random numbers.
 What rounding can do to a value shows in how much it varies then; ten times that is allowed.
 """
 

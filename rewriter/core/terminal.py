@@ -133,7 +133,6 @@ def _coloured(stream: TextIO) -> bool:
 
 
 def _width(stream: TextIO) -> int | None:
-
     return shutil.get_terminal_size().columns if is_terminal(stream) else None
 
 

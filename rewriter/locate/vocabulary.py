@@ -49,10 +49,6 @@ class Vocabulary:
     libraries: tuple[str, ...]
 
     @cached_property
-    def gpu_kinds(self) -> frozenset[str]:
-        return frozenset(name for name, kind in self.kinds.items() if kind.runs == "gpu")
-
-    @cached_property
     def accelerators(self) -> tuple[str, ...]:
         """The devices besides the CPU that a program may need; `meta` runs nothing."""
         return tuple(device for device in self.devices if device not in ("cpu", "meta"))
@@ -77,8 +73,9 @@ def vocabulary() -> Vocabulary:
             if not isinstance(number, int):
                 raise TypeError(f"devices: {name} = {number!r} is no whole number")
         for name, kind in kinds.items():
-            if kind.runs not in _RUNS or kind.code not in _CODE:
-                raise ValueError(f"kinds: {name} has runs = {kind.runs!r}, code = {kind.code!r}")
+            for said, words in ((kind.runs, _RUNS), (kind.code, _CODE)):
+                if said not in words:
+                    raise ValueError(f"kinds: {name}: {said!r} is none of {', '.join(words)}")
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise invalid(file, error) from error
     return Vocabulary(devices, kinds, libraries)

@@ -358,17 +358,6 @@ def _fed_unwritten(results: CallResults, known: _Known) -> _Culprit | None:
     return None
 
 
-def _read_by(graph: FxGraph, node: str, own: set[str]) -> set[str]:
-    """The nodes that `node`, and what it is computed from inside of its launch, are given."""
-    found: set[str] = set()
-    waiting = [node]
-    while waiting:
-        new = {*graph.nodes[waiting.pop()].reads} - found
-        found |= new
-        waiting += [x for x in new & graph.nodes.keys() if graph.base(x) in own]
-    return found
-
-
 def _received(
     run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str, own: set[str]
 ) -> tuple[tuple[int, int], OutputCheck] | None:
@@ -376,7 +365,8 @@ def _received(
     and iteration that wrote it. `own` are nodes that the launch computes itself."""
     flow = dataflow.Flow(run)
     given = received.given(run.rows(step))
-    missing = {graph.base(x) for x in _read_by(graph, node, own)} & graph.nodes.keys() - own
+    read = graph.ancestors(node, lambda name: graph.base(name) in own)
+    missing = {graph.base(x) for x in read} & graph.nodes.keys() - own
     wrong: list[tuple[TensorRow, str, Comparison]] = []
     for row in given.values():
         found = ((name, _compared(run, row, name, evaluator)) for name in sorted(missing))

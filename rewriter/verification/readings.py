@@ -38,12 +38,7 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
     """A node of float32 as a `Bounded` from one reading to the other; `None` if it does not depend
     on few roundings. Each use of a rounded value may see it rounded or not: loops of one kernel
     differ. Raises `UncheckedError`."""
-    inside, waiting = set[str](), [name]
-    while waiting:
-        one = waiting.pop()
-        if one not in known and one not in inside and one in graph.nodes:
-            inside.add(one)
-            waiting += graph.nodes[one].reads
+    inside = {name, *graph.ancestors(name, lambda x: x not in known)} - known.keys()
     types = Evaluator(graph, {}, sizes)
     kinds = {one: kind.dtype for one in inside if (kind := types.type_of(one)) is not None}
     nodes = [x for x in graph.nodes.values() if x.name in inside]
@@ -66,10 +61,18 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
     if sum(uses[half] for half in rounding) > _FEW:
         return None
     copies: dict[str, FxNode] = {}
-    origins: dict[str, str] = {}
-    name = _copied(graph, name, below, copies, origins)
+    unread: dict[str, list[str]] = {}  # the copies of a node that no other copy reads so far
+    halves: list[str] = []
+    for node in nodes:
+        if node.name not in below:
+            continue
+        unread[node.name] = [f"{node.name}_use_{number}" for number in range(uses[node.name])]
+        halves += unread[node.name] if node.name in rounding else ()
+        for copy in unread[node.name]:
+            reads = {x: unread[x].pop() for x in below.intersection(node.reads)}
+            copies[copy] = replace(node.reading(reads), name=copy)
+    (name,) = unread[name]
     graph = replace(graph, nodes={**graph.nodes, **copies})
-    halves = [copy for copy, origin in origins.items() if origin in rounding]
     found: list[Bounded] = []
     for ways in product(("kept", "rounded"), repeat=len(halves)):
         read = dict(known)
@@ -84,19 +87,3 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
     high = torch.stack([x.value + x.bound() for x in found]).amax(0)
     through = found[0].through | {kinds[half] for half in rounding}
     return replace(found[0], value=(low + high) / 2, error=(high - low) / 2, through=through)
-
-
-def _copied(
-    graph: FxGraph,
-    name: str,
-    below: set[str],
-    copies: dict[str, FxNode],
-    origins: dict[str, str],
-) -> str:
-    """Copy a node, and for each use what it reads of `below`; returns the name of the copy."""
-    node = graph.nodes[name]
-    reads = {x: _copied(graph, x, below, copies, origins) for x in below.intersection(node.reads)}
-    copy = f"{name}_use_{len(copies)}"
-    copies[copy] = replace(node.reading(reads), name=copy)
-    origins[copy] = name
-    return copy

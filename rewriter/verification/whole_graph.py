@@ -156,7 +156,9 @@ class WholeGraph:
         claims = {self._claim(x, launch) for x in values.results.values()}
         waiting = self._own.keys() - self._taken  # their launches come later
         called = [x for x in self._graph.nodes.values() if self._own.get(x.name) == path]
-        free = (x for x in called if x.name in waiting and not waiting & self._ancestors(x.name))
+        free = (
+            x for x in called if x.name in waiting and not waiting & self._graph.ancestors(x.name)
+        )
         nodes = sorted(
             free, key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()}
         )
@@ -369,7 +371,7 @@ class WholeGraph:
         row: TensorRow,
     ) -> tuple[tuple[str, ...], Checked]:  # fmt: skip
         """The node that a result is, and its check: the claim, unless another node agrees."""
-        above = self._ancestors(claim)
+        above = self._graph.ancestors(claim)
         names = [claim, *(one for one in candidates if one != claim and one not in above)]
         tried = ((name, compare_node(got, row, name, evaluator)) for name in names)
         first = next(tried)
@@ -408,17 +410,6 @@ class WholeGraph:
     def _held_by(self, argument: Argument) -> _Held | None:
         """What the launches so far left in an argument; `None` if none of them wrote it."""
         return self._held.get(_variable(argument)) or self._held.get(argument.buffer)
-
-    def _ancestors(self, name: str) -> set[str]:
-        found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            node = self._graph.nodes.get(waiting.pop())
-            for read in node.reads if node is not None else ():
-                if read not in found:
-                    found.add(read)
-                    waiting.append(read)
-        return found
 
 
 def _variable(argument: Argument) -> str:

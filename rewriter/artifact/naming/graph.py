@@ -7,7 +7,7 @@ with the place in the model where the following lines come from, and an assignme
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -121,6 +121,18 @@ class FxGraph:
     def base(self, name: str) -> str:
         """The node or input that owns the memory of a node."""
         return self._bases.get(name, name)
+
+    def ancestors(self, name: str, through: Callable[[str], bool] = lambda _: True) -> set[str]:
+        """The nodes and inputs that a node is computed from, those of a node `through` which it
+        reads among them."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            node = self.nodes.get(waiting.pop())
+            new = {*node.reads} - found if node is not None else set()
+            found |= new
+            waiting += filter(through, new)
+        return found
 
     def family(self, name: str) -> tuple[str, ...]:
         """A node, then the others with its memory: its base, and the views of that."""

@@ -93,8 +93,9 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
             error = error + (one.value.abs() * units if one.is_real else 0.0)
     if name in _FROM_ONE:
         error = error + _units(kind)
-    is_zero = (value == 0) & (error == 0)
-    underflow = torch.where(is_zero, 0.0, 1.0) if name in _THROUGH_ZERO else 1.0
+    underflow: float | torch.Tensor = 1.0
+    if name in _THROUGH_ZERO:
+        underflow = torch.where((value == 0) & (error == 0), 0.0, 1.0)
     return rounded(value, error, kind, given, roundings=roundings, underflow=underflow)
 
 

@@ -114,8 +114,8 @@ def _found(contents: Contents) -> Iterator[_Found]:
 
 def _pairs(pickle: Pickle) -> Iterator[tuple[Text, Text]]:
     """Yield the key and the source of each compiled graph: two strings of one object's state."""
-    for one in pickle.dictionaries:
-        items = {pickle.raw(name): value for name, value in one.items}
+    for dictionary in pickle.dictionaries:
+        items = {pickle.raw(name): value for name, value in dictionary.items}
         key, source = items.get(_KEY), items.get(_SOURCE)
         if isinstance(key, Text) and isinstance(source, Text):
             yield key, source
@@ -142,14 +142,14 @@ def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
 
 def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrapper]:
     """Yield the wrappers, named by graph; in folders if there are several graphs."""
-    is_alone = len({one.folder for one, _ in stored}) == 1
+    is_alone = len({found.folder for found, _ in stored}) == 1
     taken: Counter[str] = Counter()
-    for one, where in stored:
-        stem = one.graph if is_alone and not where.submodules else f"{one.folder}/{one.graph}"
+    for found, where in stored:
+        stem = found.graph if is_alone and not where.submodules else f"{found.folder}/{found.graph}"
         taken[stem] += 1
         name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + _SUFFIX
-        check_text(f"{path}: {name}", one.source)
-        wrapper = Wrapper(name, one.source, one.language)
+        check_text(f"{path}: {name}", found.source)
+        wrapper = Wrapper(name, found.source, found.language)
         # Programs that run it print and record the last part of its path.
         place = path / name.replace("/", "-")
         yield OpenWrapper(wrapper, place, inside=path, stored=where)

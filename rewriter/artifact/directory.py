@@ -52,6 +52,8 @@ def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
                 opened.append((name, error))
     traced = [*traced_wrappers.read_pages(pages), *traced_wrappers.read_logs(logs, pages)]
     # TORCH_COMPILE_DEBUG also writes a log, with the same sources as the files.
-    files = {one.restored.source for one in opened if isinstance(one, OpenWrapper)}
-    opened += traced_wrappers.wrappers(path, [one for one in traced if one.text not in files])
+    files = {wrapper.restored.source for wrapper in opened if isinstance(wrapper, OpenWrapper)}
+    opened += traced_wrappers.wrappers(
+        path, [source for source in traced if source.text not in files]
+    )
     return opened, unread

@@ -20,7 +20,7 @@ def gather(
     Raises `RewriterError` if there is no wrapper, or none that can be read.
     """
     opened, unread = list(opened), tuple(unread)
-    wrappers = tuple(one for one in opened if isinstance(one, OpenWrapper))
+    wrappers = tuple(wrapper for wrapper in opened if isinstance(wrapper, OpenWrapper))
     damaged = tuple(one for one in opened if not isinstance(one, OpenWrapper))
     artifact = Artifact(path, wrappers, unread, damaged=damaged)
     if not wrappers:

@@ -13,12 +13,12 @@ def locate_all(wrappers: Iterable[OpenWrapper]) -> None:
 
     If that fails for a wrapper, its `located` raises the error later.
     """
-    unknown = [one for one in wrappers if not one.is_located]
+    unknown = [wrapper for wrapper in wrappers if not wrapper.is_located]
     if len(unknown) < 2:
         return
     from rewriter.core import parallel
 
-    sizes = [len(one.source) for one in unknown]
+    sizes = [len(wrapper.source) for wrapper in unknown]
     for wrapper, located in zip(unknown, parallel.results(_located, unknown, sizes), strict=True):
         if located is not None:
             wrapper.remember(located)

@@ -70,7 +70,9 @@ class LoneLibrary:
 def open_library(path: Path) -> LoneLibrary:
     """Read a library. Raises `RewriterError` if AOTInductor did not make it."""
     library = libraries.read(path, str(path))
-    entries = tuple(sorted(one for one in library.exports if one.startswith("AOTInductorModel")))
+    entries = tuple(
+        sorted(export for export in library.exports if export.startswith("AOTInductorModel"))
+    )
     if _RUN not in entries:
         raise RewriterError(
             "bad-library",
@@ -83,9 +85,9 @@ def open_library(path: Path) -> LoneLibrary:
         elf = ELFFile(file)
         symbols = _symbols(elf)
         texts = _texts(elf)
-    wanted = sorted(one for one in library.wants if one.startswith("aoti_torch_"))
+    wanted = sorted(want for want in library.wants if want.startswith("aoti_torch_"))
     calls = tuple(ShimCall(name, kind) for name in wanted if (kind := kind_of(name)))
-    launching = {one.name for one in calls}
+    launching = {call.name for call in calls}
     found = (_CLASS.match(name) for name, _, _ in symbols)
     return LoneLibrary(
         path=path,
@@ -137,4 +139,6 @@ def _device(wanted: list[str], library: Library) -> str:
         return "cuda"
     named = re.compile(rf"aoti_torch_({vocabulary().any_device})_")
     found = {match[1] for name in wanted if (match := named.match(name))}
-    return next((one for one in vocabulary().accelerators if one in found), "cpu")
+    return next(
+        (accelerator for accelerator in vocabulary().accelerators if accelerator in found), "cpu"
+    )

@@ -94,14 +94,14 @@ def read_cache(path: Path) -> PrecompileCache | None:
         return None
     try:
         members = container.open_zip(path)
-        name = next((one for one in members.names if Path(one).name == _MEMBER), None)
+        name = next((name for name in members.names if Path(name).name == _MEMBER), None)
         if name is None:
             return None
         pickle = members.read(name, limits.PICKLE_BYTES)
         strings = pickle_strings.strings(pickle, ("format", "code_hash"))
     except RewriterError as error:
         raise _damaged(path, error.message.removeprefix(f"{path}: ")) from error
-    known = {one.key: one for one in strings}
+    known = {string.key: string for string in strings}
     if "format" not in known or known["format"].value != _FORMAT:
         return None
     code_hash = known.get("code_hash")

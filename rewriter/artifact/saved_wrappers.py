@@ -34,7 +34,7 @@ def open_saved_directory(path: Path) -> Artifact | None:
 def _below(path: Path, pattern: str) -> list[Path]:
     """The files that match a pattern in a directory tree."""
     files = sorted(path.rglob(pattern))
-    return [one for one in files if one.is_file() and not is_scratch(one.relative_to(path))]
+    return [file for file in files if file.is_file() and not is_scratch(file.relative_to(path))]
 
 
 def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> Artifact:
@@ -63,7 +63,7 @@ def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> Artifact:
             unread.append((name, "no artifact of torch's"))
         else:
             contained.append(container)
-    opened += [wrapper for one in contained for wrapper in one.wrappers]
+    opened += [wrapper for artifact in contained for wrapper in artifact.wrappers]
     taken: Counter[str] = Counter()
     named = [_named(path, one, titles, taken) for one in opened]
     named.sort(key=lambda one: natural_order(_name(one)))
@@ -79,7 +79,7 @@ def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[s
     """Rename a wrapper to vLLM's title of its piece of the model, if there is one."""
     if not isinstance(opened, OpenWrapper):
         return opened
-    place = next((one for one in _upwards(path, opened) if one in titles), None)
+    place = next((upward for upward in _upwards(path, opened) if upward in titles), None)
     if place is None:
         return opened
     # In a container each piece of a model has its own folder.

@@ -32,13 +32,13 @@ def open_trace(path: Path) -> Artifact | None:
 def read_pages(pages: Iterable[Path]) -> list[TracedSource]:
     """The sources in pages, in the order in which they were traced."""
     ordered = sorted(pages, key=page.order)
-    return [page.read(one, read(one, limits.PAGE_BYTES)) for one in ordered]
+    return [page.read(path, read(path, limits.PAGE_BYTES)) for path in ordered]
 
 
 def read_logs(logs: Iterable[Path], pages: Iterable[Path]) -> list[TracedSource]:
     """The sources in logs, except those in `pages`: tlparse keeps the log beside its pages."""
-    made = {page.root_of(one) for one in pages}
-    return [source for one in logs if one.parent not in made for source in log.read(one)]
+    made = {page.root_of(path) for path in pages}
+    return [source for path in logs if path.parent not in made for source in log.read(path)]
 
 
 def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
@@ -48,24 +48,24 @@ def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
     """
     prefixes = _prefixes(path, sources)
     taken: Counter[str] = Counter()
-    for one in sources:
-        language = recognise(one.suffix, one.text)
-        if language is None and not one.damage:
+    for source in sources:
+        language = recognise(source.suffix, source.text)
+        if language is None and not source.damage:
             continue  # a kernel that was compiled separately
-        stem = f"{prefixes[one.file]}{one.folder}/{graph_of(one.text)}"
+        stem = f"{prefixes[source.file]}{source.folder}/{graph_of(source.text)}"
         taken[stem] += 1
-        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + one.suffix
-        if one.damage or language is None:
+        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + source.suffix
+        if source.damage or language is None:
             yield (
                 name,
                 RewriterError(
                     "damaged-trace",
-                    f"{one.file}: {name}: {one.damage}",
+                    f"{source.file}: {name}: {source.damage}",
                     hint="Trace the program again.",
                 ),
             )
             continue
-        yield OpenWrapper(Wrapper(name, one.text, language), path / name, inside=one.file)
+        yield OpenWrapper(Wrapper(name, source.text, language), path / name, inside=source.file)
 
 
 def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:
@@ -73,7 +73,7 @@ def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:
 
     If two logs of one rank are in the same folder, the prefix includes the log's name.
     """
-    ranks = {one.file: one.rank for one in sources}
+    ranks = {source.file: source.rank for source in sources}
     folders = {file: _folder(path, file) for file in ranks}
     logs = Counter((folders[file], ranks[file]) for file in ranks if not page.is_page(file))
     prefixes = {}

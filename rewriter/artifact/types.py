@@ -205,7 +205,7 @@ class Artifact:
                 hint="Pass --model with the name of one.",
             )
         chosen = [
-            {one.name for one in self.wrappers if _is_meant(pattern, one)}
+            {wrapper.name for wrapper in self.wrappers if _is_meant(pattern, wrapper)}
             | {name for name, _ in self.damaged if _matches(pattern, name, graph_in(name))}
             for pattern in patterns
         ]

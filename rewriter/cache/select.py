@@ -36,7 +36,7 @@ def choose(cache: Cache, globs: Sequence[str], kernels: Sequence[str]) -> Chosen
         except RewriterError as error:
             broken.append((slot.name, error.message))
             continue
-        if not kernels or any(matches(one.kernel, kernels) for one in launches):
+        if not kernels or any(matches(launch.kernel, kernels) for launch in launches):
             chosen.append(slot)
     return Chosen(tuple(chosen), tuple(broken))
 

@@ -154,13 +154,13 @@ class _Documented(click.Command):
 
     def options(self, ctx: click.Context) -> list[str]:
         """The names of all options."""
-        return [x for one in self.get_params(ctx) for x in one.opts if x.startswith("-")]
+        return [x for param in self.get_params(ctx) for x in param.opts if x.startswith("-")]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """With help of one line: click's script for zsh counts lines."""
         found = super().shell_complete(ctx, incomplete)
-        for one in found:
-            one.help = one.help and one.help.partition("\n")[0]
+        for item in found:
+            item.help = item.help and item.help.partition("\n")[0]
         return found
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -215,12 +215,12 @@ class Command(_Documented):
             context_settings={**_SETTINGS, "token_normalize_func": self._in_full},
         )
         self.act, self.given, self.examples = act, given, examples
-        self._takes_programs = any(one.name == "program" for one in fields(given))
+        self._takes_programs = any(field.name == "program" for field in fields(given))
 
     def _in_full(self, name: str) -> str:
         """The name of an option, from its beginning if no other begins so."""
         name = _OLD_NAMES.get(name, name)
-        names = {x.removeprefix("--") for one in self.params for x in one.opts if x[:2] == "--"}
+        names = {x.removeprefix("--") for param in self.params for x in param.opts if x[:2] == "--"}
         names.add("help")
         begun = [x for x in names if x.startswith(name)]
         return begun[0] if len(begun) == 1 and len(name) > 1 and name not in names else name
@@ -233,10 +233,10 @@ class Command(_Documented):
         rest = super().parse_args(ctx, args)
         typed = click.core.ParameterSource.COMMANDLINE
         given = {x.name: x for x in self.params if ctx.get_parameter_source(x.name or "") is typed}
-        for one in given.values():
-            other = given.get(getattr(one, "apart", ""))
+        for parameter in given.values():
+            other = given.get(getattr(parameter, "apart", ""))
             if other is not None and not ctx.resilient_parsing:
-                raise refused(ctx, f"{one.opts[0]} and {other.opts[0]} exclude each other")
+                raise refused(ctx, f"{parameter.opts[0]} and {other.opts[0]} exclude each other")
         return rest
 
     def _require_values(self, ctx: click.Context, args: Sequence[str]) -> None:
@@ -244,9 +244,9 @@ class Command(_Documented):
         known = {*self.options(ctx)}
         takes = {
             name
-            for one in self.params
-            if isinstance(one, Option) and one.needs_value
-            for name in one.opts
+            for param in self.params
+            if isinstance(param, Option) and param.needs_value
+            for name in param.opts
         }
         for word, behind in pairwise(args):
             name = f"--{self._in_full(word[2:])}" if word.startswith("--") else word

@@ -122,7 +122,7 @@ def _deliver(
     changed = before != after
     diff = None
     if arguments.diff:
-        diff = "".join(unified(one.name, one.source, source) for one, source in changes)
+        diff = "".join(unified(wrapper.name, wrapper.source, source) for wrapper, source in changes)
         if not arguments.json:
             say_text(diff, text_diff.style)
     if only_shows(arguments):
@@ -185,8 +185,10 @@ def _emit_instrumented(
             artifact=str(artifact.path),
             probes=selection.probes,
             wrappers=tuple(
-                documents.instrumented_wrapper(one, made, _each(delivered, one, made.source))
-                for one, made in pairs
+                documents.instrumented_wrapper(
+                    wrapper, made, _each(delivered, wrapper, made.source)
+                )
+                for wrapper, made in pairs
             ),
             changed=delivered.changed,
             output=delivered.output,
@@ -206,12 +208,12 @@ def _emit_stripped(
             exact=all(made.exact for _, made in results),
             wrappers=tuple(
                 StrippedWrapperEntry(
-                    wrapper=one.name,
+                    wrapper=wrapper.name,
                     removed=made.removed,
                     exact=made.exact,
-                    **vars(_each(delivered, one, made.source)),
+                    **vars(_each(delivered, wrapper, made.source)),
                 )
-                for one, made in results
+                for wrapper, made in results
             ),
             changed=delivered.changed,
             output=delivered.output,

@@ -114,7 +114,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     with _checks_imported_meanwhile():
         second = runs.run("values", everything, why, environment=environment)
     further = [second, *_further(runs, second, everything)]
-    pieces = [replace(one, known_before=not arguments.calls) for one in further]
+    pieces = [replace(run, known_before=not arguments.calls) for run in further]
     return _conclude(arguments, runs, [first, *pieces], everything, right)
 
 
@@ -221,8 +221,8 @@ def _conclude(
     If a run failed, the first one that did decides: a program with a damaged heap, for one, may
     fail in one run and not in another.
     """
-    first = next((one for one in done if one.ended.code != 0), done[0])
-    pieces = [one for one in done if one.dump is not None and one.has_values]
+    first = next((run for run in done if run.ended.code != 0), done[0])
+    pieces = [run for run in done if run.dump is not None and run.has_values]
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
@@ -240,7 +240,7 @@ def _conclude(
         if not (any(one.found for one in watched) or first.ended.check):
             guarded = _guarded(arguments, runs, first)
     found = examined(arguments, first, pieces, selection, right, artifact, guarded, watched)
-    dumps = [one.dump for one in pieces or [first] if one.dump is not None]
+    dumps = [piece.dump for piece in pieces or [first] if piece.dump is not None]
     return _report(arguments, found, runs.done, runs.folder, dumps)
 
 
@@ -282,7 +282,7 @@ def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
     if finding is None or finding.launch is None or finding.kind not in ("wrong", "differs"):
         return ""
     which = (finding.run, finding.launch, finding.iteration)
-    dump = next((one for one in dumps if values_needed.is_saved(one, *which)), None)
+    dump = next((dump for dump in dumps if values_needed.is_saved(dump, *which)), None)
     if dump is None:
         return ""
     launch = label(finding.launch, finding.iteration).removeprefix("#")

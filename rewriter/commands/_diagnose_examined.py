@@ -87,7 +87,7 @@ def examined(
     if right.dump is not None and dump is not None:
         yield _against(dump, right.dump)
     verification = None
-    dumps = [one.dump for one in pieces if one.dump is not None]
+    dumps = [piece.dump for piece in pieces if piece.dump is not None]
     if dumps:
         verification = _verify(arguments, dumps)
     if first.dump is not None:
@@ -124,8 +124,8 @@ def examined(
 
 def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[Verdict, ...]:
     """The verdicts about NaN, of the run with values where that has them, too."""
-    if any(not one.absorbed for one in first.nonfinite) and all(
-        one.absorbed for one in values.nonfinite
+    if any(not verdict.absorbed for verdict in first.nonfinite) and all(
+        verdict.absorbed for verdict in values.nonfinite
     ):
         return first.nonfinite
     return values.nonfinite or first.nonfinite
@@ -155,7 +155,7 @@ def _plain_python(
     compared = eager_calls.read(dump)
     if compared or arguments.against == EAGER:
         checks = verification.checks if verification is not None else ()
-        wrong = {one.run for one in checks if one.outcome == "differs"}
+        wrong = {check.run for check in checks if check.outcome == "differs"}
         graphs = plain_python.Graphs(calls, wrong)
         yield plain_python.of_calls(compared, graphs, open_dump(dump))
 
@@ -234,20 +234,20 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
 
 
 def _readers(examined: Examined) -> tuple[int, ...]:
-    return tuple(one.launch for one in examined.findings if one.launch is not None)
+    return tuple(finding.launch for finding in examined.findings if finding.launch is not None)
 
 
 def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str, ...]]:
     """The inputs and results of the first launches that differ."""
     opened = open_dump(dump)
     runs = {run.name: run for run in opened.runs}
-    differing = [one for one in verification.checks if one.outcome == "differs"]
+    differing = [check for check in verification.checks if check.outcome == "differs"]
     found = {
-        (one.run, one.launch, one.iteration): evidence_of(
-            opened, runs[one.run], one.launch, one.iteration
+        (check.run, check.launch, check.iteration): evidence_of(
+            opened, runs[check.run], check.launch, check.iteration
         )
-        for one in differing[:_SHOWN]
-        if one.run in runs
+        for check in differing[:_SHOWN]
+        if check.run in runs
     }
     return {key: text for key, text in found.items() if text}
 

@@ -36,8 +36,8 @@ def watch(
     kept = tempfile.TemporaryDirectory() if folder is None else nullcontext(folder)
     with kept as place:
         return tuple(
-            _watched(one, opened, Path(place) / f"alone-{number}", is_kept=folder is not None)
-            for number, one in enumerate(suspected)
+            _watched(array, opened, Path(place) / f"alone-{number}", is_kept=folder is not None)
+            for number, array in enumerate(suspected)
         )
 
 

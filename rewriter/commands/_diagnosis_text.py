@@ -83,9 +83,11 @@ def _others(findings: Sequence[Finding]) -> Iterator[str]:
         return
     yield f"beside it, {counted(len(findings), 'finding')}, which may follow from it:"
     alike: dict[object, list[Finding]] = {}
-    for one in findings:
-        same = one if one.launch is None else (one.kind, one.artifact, one.launch)
-        alike.setdefault(same, []).append(one)
+    for finding in findings:
+        same = (
+            finding if finding.launch is None else (finding.kind, finding.artifact, finding.launch)
+        )
+        alike.setdefault(same, []).append(finding)
     groups = list(alike.values())
     for first, *more in groups[:_OTHERS]:
         again = f"; and in {counted(len(more), 'further call')}" if more else ""
@@ -100,11 +102,11 @@ def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:
         return
     yield "not checked:"
     ordered = sorted(suspects, key=lambda one: not one.feeds)
-    several = len({one.run for one in suspects}) > 1
-    for one in ordered[:_SUSPECTS]:
-        run = f"{one.run} " if several else ""
-        feeds = ", feeds the wrong output" if one.feeds else ""
-        model = f" ({listed(one.lines)})" if one.lines else ""
-        yield f"  {run}{one.label} {one.kernel}{model}{feeds}: {one.reason}"
+    several = len({suspect.run for suspect in suspects}) > 1
+    for suspect in ordered[:_SUSPECTS]:
+        run = f"{suspect.run} " if several else ""
+        feeds = ", feeds the wrong output" if suspect.feeds else ""
+        model = f" ({listed(suspect.lines)})" if suspect.lines else ""
+        yield f"  {run}{suspect.label} {suspect.kernel}{model}{feeds}: {suspect.reason}"
     if len(suspects) > _SUSPECTS:
         yield f"  and {len(suspects) - _SUSPECTS} more"

@@ -77,8 +77,10 @@ def _plan_and_show(
     for one in probed:
         warn_about(one.result.plan)
     before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
-    diff = _diff(arguments, artifact, {one.model.wrapper: one.result.source for one in probed})
-    changed = any(before[one.model.wrapper] != one.result.source for one in probed)
+    diff = _diff(
+        arguments, artifact, {wrapper.model.wrapper: wrapper.result.source for wrapper in probed}
+    )
+    changed = any(before[wrapper.model.wrapper] != wrapper.result.source for wrapper in probed)
     return probed, Delivered(changed, diff=diff)
 
 
@@ -243,8 +245,8 @@ def _tell(
     built: Built | None,
     seconds: float,
 ) -> None:
-    for number, one in enumerate(probed):
-        text = f"{one.model.name}: {summary(one.result)}"
+    for number, wrapper in enumerate(probed):
+        text = f"{wrapper.model.name}: {summary(wrapper.result)}"
         if built is not None:
             chosen = built.recipes[number]
             text += f"; route {chosen.route}: {chosen.why}"

@@ -83,7 +83,7 @@ class ProbedRun:
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that finds out more."""
-        return tuple(next_command(self.template, one, selection) for one in verdicts)
+        return tuple(next_command(self.template, verdict, selection) for verdict in verdicts)
 
 
 def runs_directory(arguments: RunOptions, path: Path, suffix: str) -> Path:

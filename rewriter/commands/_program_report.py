@@ -86,7 +86,11 @@ def analyse(request: Request, run: HookedRun) -> ProgramRun:
 def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
     """The run without findings about calls whose step was skipped."""
     findings = run.summary.findings
-    left = tuple(one for one in findings if one.kind == "unexpected" or one.run not in skipped)
+    left = tuple(
+        finding
+        for finding in findings
+        if finding.kind == "unexpected" or finding.run not in skipped
+    )
     return replace(run, summary=replace(run.summary, findings=left))
 
 
@@ -132,20 +136,22 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
 
 def warn(run: HookedRun) -> None:
     """Warn about launches and wrappers without probes."""
-    for one in run.probed:
-        if one.result is not None:
+    for wrapper in run.probed:
+        if wrapper.result is not None:
             # Parts of the selection that match nothing here may match in another wrapper.
-            warn_about(replace(one.result.plan, unmatched=()), f"{one.short}: ")
-    unmatched = [set(one.result.plan.unmatched) for one in run.probed if one.result is not None]
+            warn_about(replace(wrapper.result.plan, unmatched=()), f"{wrapper.short}: ")
+    unmatched = [
+        set(wrapper.result.plan.unmatched) for wrapper in run.probed if wrapper.result is not None
+    ]
     for part in sorted(set.intersection(*unmatched) if unmatched else ()):
         message(f"warning: there is no {part}")
     without = 0
-    for one in run.refused:
-        assert one.error is not None
-        if one.error.slug in NO_MATCH:
+    for wrapper in run.refused:
+        assert wrapper.error is not None
+        if wrapper.error.slug in NO_MATCH:
             without += 1
         else:
-            message(f"warning: {one.short} is not instrumented: {one.error.message}")
+            message(f"warning: {wrapper.short} is not instrumented: {wrapper.error.message}")
     if without:
         message(f"{counted(without, 'wrapper')} ran without probes, as no launch there was chosen")
     reasons: dict[str, list[str]] = {}
@@ -157,7 +163,7 @@ def warn(run: HookedRun) -> None:
 
 def _calls(ran: HookedRun) -> list[Line]:
     """A table of calls by wrapper; wrappers without calls are summed up."""
-    calls = {one.path: ran.summary.calls.get(one.path.name, 0) for one in ran.probed}
+    calls = {wrapper.path: ran.summary.calls.get(wrapper.path.name, 0) for wrapper in ran.probed}
     asked = ran.probed[0].result.selection if ran.probed and ran.probed[0].result else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
@@ -166,9 +172,9 @@ def _calls(ran: HookedRun) -> list[Line]:
     is_part = chosen or is_full or is_few
     rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
-        [one.short, one.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
-        for one in ran.probed
-        if one.result is not None and (number := calls[one.path])
+        [wrapper.short, wrapper.wrapper.graph, str(len(wrapper.result.plan.probed)), str(number)]
+        for wrapper in ran.probed
+        if wrapper.result is not None and (number := calls[wrapper.path])
     ]
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
     idle = [short(path) for path, number in calls.items() if not number]

@@ -150,11 +150,11 @@ class _Session:
     @property
     def has_failed(self) -> bool:
         """Whether a run did not end well."""
-        return any(one.ended.code != 0 for one in self.filled)
+        return any(run.ended.code != 0 for run in self.filled)
 
     @property
     def dumps(self) -> list[Path]:
-        return [one.dump for one in self.filled if one.dump is not None]
+        return [run.dump for run in self.filled if run.dump is not None]
 
 
 def _sanitize(
@@ -201,7 +201,7 @@ def _reasons(checks: set[Check]) -> Iterator[str]:
 def _corruption(session: _Session, dump: Dump) -> Examined:
     """The values that changed between their writer and their last reader. A further run records
     these behind each launch, to tell which launch changed them."""
-    changed = [one for one in changed_values(dump)[0] if one.is_open]
+    changed = [changed_value for changed_value in changed_values(dump)[0] if changed_value.is_open]
     if not changed:
         return examine_corruption(dump)
     calls = sorted({one.run.facts.call or 0 for one in changed})
@@ -238,7 +238,7 @@ def _unwritten(session: _Session) -> Examined:
             return sanitized.of_fills(compared, [])
         again.append(ran.dump)
     varying = fills.varying(compared.differences, session.dumps[0], again[0])
-    left = [one for one in compared.differences if one not in varying]
+    left = [difference for difference in compared.differences if difference not in varying]
     steady = fills.unsteady(varying, again[0], again[1])
     return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying, steady)
 
@@ -249,7 +249,7 @@ def _run_without_filling(session: _Session) -> None:
     # With the same probes, so that nothing is compiled again.
     why = "without filling: do the outputs stay the same"
     # Without bands, what is stored out of bounds damages the program itself, which may never end.
-    limit = PATIENCE + LONGER * max(one.seconds for one in session.filled)
+    limit = PATIENCE + LONGER * max(run.seconds for run in session.filled)
     plain = session.run("plain", session.selection, why, OFF, timeout=limit)
     session.parts.append(_failure(session, plain))
     if plain.dump is not None and session.has_findings and plain.ended.code == 0:
@@ -259,7 +259,7 @@ def _run_without_filling(session: _Session) -> None:
 def _failure(session: _Session, plain: ProbedRun) -> Examined:
     """How the program fails. It runs once more, with the probe `names`, to tell in which launch,
     and what that is given."""
-    ends = [one.ended for one in session.filled]
+    ends = [run.ended for run in session.filled]
     failed = next((number for number, end in enumerate(ends) if end.code != 0), None)
     if failed is None:
         return failing.of_ends(ends, plain.ended)

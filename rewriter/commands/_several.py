@@ -51,7 +51,11 @@ def require_target(arguments: OutputOptions, artifact: Artifact) -> None:
         artifact.require_sound()
     if arguments.output == "-":
         raise artifact.several("Standard output takes one: choose it with --wrapper.")
-    inside = (one for one in artifact.wrappers if one.inside is not None and one.stored is None)
+    inside = (
+        wrapper
+        for wrapper in artifact.wrappers
+        if wrapper.inside is not None and wrapper.stored is None
+    )
     traced = next(inside, None)
     shown = arguments.check or arguments.diff
     if traced is not None and (arguments.in_place or not (arguments.output or shown)):
@@ -90,35 +94,41 @@ def deliver(
 
     If torch loads the directory as a whole, all of it is copied.
     """
-    caches = [_pairs.cache_with(one.wrapper) for one in results]
+    caches = [_pairs.cache_with(result.wrapper) for result in results]
     diffs = [
-        unified(one.wrapper.name, one.wrapper.source, one.after) if arguments.diff else None
-        for one in results
+        unified(result.wrapper.name, result.wrapper.source, result.after)
+        if arguments.diff
+        else None
+        for result in results
     ]
     if not arguments.json:
         say_text("".join(filter(None, diffs)), text_diff.style)
-    changed = [one.wrapper.source != one.after for one in results]
+    changed = [result.wrapper.source != result.after for result in results]
     backups: list[Path | None] = [None] * len(results)
     outputs: list[Path | None] = [None] * len(results)
     if arguments.check:
         pass
     elif arguments.in_place:
-        outputs = [one.file for one in results]
+        outputs = [result.file for result in results]
         replaced = _replacements(artifact, results)
-        for one, cache in zip(results, caches, strict=True):
-            replaced += _pairs.replacements(cache, one.after, one.plain)
+        for result, cache in zip(results, caches, strict=True):
+            replaced += _pairs.replacements(cache, result.after, result.plain)
         kept = replace_all(replaced, overwrite=arguments.overwrite)
-        backup_of = {one.path: backup for one, backup in zip(replaced, kept, strict=True)}
-        backups = [backup_of[one.file] for one in results]
+        backup_of = {
+            replacement.path: backup for replacement, backup in zip(replaced, kept, strict=True)
+        }
+        backups = [backup_of[result.file] for result in results]
     elif arguments.output:
         folder = Path(arguments.output)
-        names = [_name(artifact, one) for one in results]
+        names = [_name(artifact, result) for result in results]
         outputs = [folder / name for name in names]
-        after = {one.path: one.after for one in _replacements(artifact, results)}
-        files = [(name, after[one.file]) for name, one in zip(names, results, strict=True)]
-        for name, one, cache in zip(names, results, caches, strict=True):
-            files += _operators(one.wrapper, name)
-            beside = _pairs.files_beside(cache, Path(name), one.after)
+        after = {
+            replacement.path: replacement.after for replacement in _replacements(artifact, results)
+        }
+        files = [(name, after[result.file]) for name, result in zip(names, results, strict=True)]
+        for name, result, cache in zip(names, results, caches, strict=True):
+            files += _operators(result.wrapper, name)
+            beside = _pairs.files_beside(cache, Path(name), result.after)
             files += [(str(path), data) for path, data in beside]
         if artifact.directory is None:
             _require_apart(folder, results)
@@ -150,11 +160,11 @@ def _text(path: Path | None) -> str | None:
 
 def where(arguments: OutputOptions, delivered: Sequence[Delivered]) -> str:
     """The end of a message about all results."""
-    count = sum(one.changed for one in delivered)
-    if not any(one.output for one in delivered):
+    count = sum(delivery.changed for delivery in delivered)
+    if not any(delivery.output for delivery in delivered):
         return f"would change {count} of {len(delivered)} wrappers"
     if arguments.in_place:
-        kept = sum(one.backup is not None for one in delivered)
+        kept = sum(delivery.backup is not None for delivery in delivered)
         return f"{counted(count, 'wrapper')} changed in place" + (
             f", {kept} originals kept" if kept else ""
         )
@@ -164,15 +174,15 @@ def where(arguments: OutputOptions, delivered: Sequence[Delivered]) -> str:
 def _replacements(artifact: Artifact, results: Sequence[Result]) -> list[Replacement]:
     """The files that change, each once: a file may hold several wrappers."""
     groups: dict[Path, list[Result]] = {}
-    for one in results:
-        groups.setdefault(one.file, []).append(one)
+    for result in results:
+        groups.setdefault(result.file, []).append(result)
     inside = {one.path: one for one in artifact.contained}
     replaced = []
     for path, group in groups.items():
         if container := inside.get(path):
             assert container.container is not None
             before = container.container.contents.data
-            after = containers.probed(container, [(one.wrapper, one) for one in group])
+            after = containers.probed(container, [(result.wrapper, result) for result in group])
             replaced.append(Replacement(path, before, after, containers.plain(container)))
         else:
             (one,) = group
@@ -197,11 +207,11 @@ def _operators(wrapper: OpenWrapper, name: str) -> list[tuple[str, bytes]]:
 
 def _require_apart(folder: Path, results: Sequence[Result]) -> None:
     """Refuse to overwrite the wrappers that the results are made from."""
-    sources = {one.wrapper.path.resolve() for one in results}
-    for one in results:
-        if (folder / one.wrapper.name).resolve() in sources:
+    sources = {result.wrapper.path.resolve() for result in results}
+    for result in results:
+        if (folder / result.wrapper.name).resolve() in sources:
             raise RewriterError(
                 "exists",
-                f"-o {folder} is the directory that {one.wrapper.name} comes from",
+                f"-o {folder} is the directory that {result.wrapper.name} comes from",
                 hint="Pass another directory, or --in-place, which keeps the originals.",
             )

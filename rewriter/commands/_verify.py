@@ -117,7 +117,7 @@ def _given(arguments: Arguments) -> _Given:
     from rewriter.verification.references import Reference
 
     register_operators(arguments.imports)
-    return _Given(graphs, [Reference.read(one) for one in arguments.references])
+    return _Given(graphs, [Reference.read(reference) for reference in arguments.references])
 
 
 def _judge(
@@ -148,7 +148,7 @@ def _judge(
         emit(verify_document(str(dump), verification))
     else:
         _show(verification, str(from_here(dump)))
-        left = [one for one in verification.checks if one.outcome == "unchecked"]
+        left = [check for check in verification.checks if check.outcome == "unchecked"]
         following = text.more_checked(from_here(dump), left)
         if following and verification.finding is None:
             say(f"next: {following}")
@@ -196,7 +196,7 @@ def _show(verification: Verification, dump: str) -> None:
 
     checks = verification.checks
     if len(checks) > _ROWS:
-        checks = tuple(one for one in checks if one.outcome == "differs")[:_ROWS]
+        checks = tuple(check for check in checks if check.outcome == "differs")[:_ROWS]
     if checks:
         say(*table(text.rows(checks), style))
     if len(checks) < len(verification.checks):

@@ -122,7 +122,7 @@ def _dump(arguments: Arguments) -> int:
 
 
 def _settings(arguments: _Settings) -> dict[str, Any]:
-    return {one.name: getattr(arguments, one.name) for one in fields(_Settings)}
+    return {field.name: getattr(arguments, field.name) for field in fields(_Settings)}
 
 
 def _refuse_idle(arguments: Arguments, *, but: str = "") -> None:

@@ -127,9 +127,9 @@ def _instrument_all(arguments: Arguments, artifact: Artifact, chosen: Selection)
     delivered = _several.deliver(
         arguments,
         artifact,
-        [_several.Result(one, made.source, made.original) for one, made in pairs],
+        [_several.Result(wrapper, made.source, made.original) for wrapper, made in pairs],
     )
-    changed = any(one.changed for one in delivered)
+    changed = any(delivery.changed for delivery in delivered)
     if arguments.json:
         from rewriter.commands._documents import instrument as documents
 
@@ -138,15 +138,15 @@ def _instrument_all(arguments: Arguments, artifact: Artifact, chosen: Selection)
                 artifact=str(artifact.path),
                 probes=chosen.probes,
                 wrappers=tuple(
-                    documents.instrumented_wrapper(one, made, where)
-                    for (one, made), where in zip(pairs, delivered, strict=True)
+                    documents.instrumented_wrapper(wrapper, made, where)
+                    for (wrapper, made), where in zip(pairs, delivered, strict=True)
                 ),
                 changed=changed,
                 output=arguments.output,
             )
         )
     elif arguments.check or delivered[0].output:
-        for one, made in pairs:
-            message(f"{one.name}: {summary(made)}")
+        for wrapper, made in pairs:
+            message(f"{wrapper.name}: {summary(made)}")
         message(_several.where(arguments, delivered))
     return DIFFERS if arguments.check and changed else OK

@@ -68,9 +68,9 @@ def act(arguments: Arguments) -> int:
         has_races = bool(document.races)
     else:
         races = [
-            (one.name, race)
-            for one in artifact.wrappers
-            for race in find_races(one.located, one.launches)
+            (wrapper.name, race)
+            for wrapper in artifact.wrappers
+            for race in find_races(wrapper.located, wrapper.launches)
         ]
         has_races = bool(races)
         for wrapper in artifact.wrappers:

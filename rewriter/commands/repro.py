@@ -131,8 +131,8 @@ def act(arguments: Arguments) -> int:
 
 def _say_smaller(smaller: Minimised) -> None:
     say(smaller.finding)
-    for one in smaller.changes if smaller.confirmed else ():
-        say(f"  {one.name}: {one.before} -> {one.after}")
+    for change in smaller.changes if smaller.confirmed else ():
+        say(f"  {change.name}: {change.before} -> {change.after}")
     if not smaller.changes:
         message("nothing of it could be made smaller")
     elif smaller.confirmed:

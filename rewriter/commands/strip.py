@@ -100,7 +100,7 @@ def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
     refuse_idle(given, "--check-probes writes nothing")
 
     artifact.require_sound()
-    checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]
+    checks = [(wrapper.name, probe_check.check(wrapper)) for wrapper in artifact.wrappers]
     if artifact.package is not None and artifact.package.manifest is not None:
         from rewriter.rebuild import built
 
@@ -138,15 +138,17 @@ def _strip_all(arguments: Arguments, artifact: Artifact) -> int:
 
     _several.require_target(arguments, artifact)
     with _several.among_others():
-        results = [strip_wrapper(one) for one in artifact.wrappers]
+        results = [strip_wrapper(wrapper) for wrapper in artifact.wrappers]
     for result in results:
         _warn(result)
     pairs = list(zip(artifact.wrappers, results, strict=True))
     delivered = _several.deliver(
-        arguments, artifact, [_several.Result(one, made.source, made.source) for one, made in pairs]
+        arguments,
+        artifact,
+        [_several.Result(wrapper, made.source, made.source) for wrapper, made in pairs],
     )
     removed = sum(result.removed for result in results)
-    changed = any(one.changed for one in delivered)
+    changed = any(delivery.changed for delivery in delivered)
     if arguments.json:
         from rewriter.commands._documents.strip import StripDirectoryDocument, StrippedWrapperEntry
 
@@ -157,9 +159,9 @@ def _strip_all(arguments: Arguments, artifact: Artifact) -> int:
                 exact=all(result.exact for result in results),
                 wrappers=tuple(
                     StrippedWrapperEntry(
-                        wrapper=one.name, removed=made.removed, exact=made.exact, **vars(where)
+                        wrapper=wrapper.name, removed=made.removed, exact=made.exact, **vars(where)
                     )
-                    for (one, made), where in zip(pairs, delivered, strict=True)
+                    for (wrapper, made), where in zip(pairs, delivered, strict=True)
                 ),
                 changed=changed,
                 output=arguments.output,

@@ -20,7 +20,7 @@ from rewriter.core.errors import RewriterError
 
 PROTOCOLS: Final = range(2, 6)
 
-OPCODES: Final = {one.name: ord(one.code) for one in pickletools.opcodes}
+OPCODES: Final = {opcode_info.name: ord(opcode_info.code) for opcode_info in pickletools.opcodes}
 
 # Opcodes whose operand follows its length, and the number of bytes of the length.
 TEXT_OPCODES: Final = {
@@ -234,7 +234,7 @@ class _Reader:
         """The names so far, including those of nested pickles."""
         insides = (blob.inside for blob in self.blobs if blob.inside is not None)
         return self.names + [
-            one for inside in insides for each in inside.walk() for one in each.names
+            name for inside in insides for each in inside.walk() for name in each.names
         ]
 
     def read(self) -> Pickle:

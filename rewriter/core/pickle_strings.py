@@ -37,7 +37,7 @@ def strings(data: bytes, keys: Iterable[str]) -> list[PickledString]:
     for each. Raises `RewriterError` if `data` is not a valid pickle or beyond the bounds.
     """
     wanted = tuple(keys)
-    return [string for one in read(data).walk() for string in strings_of(one, wanted)]
+    return [string for pickle in read(data).walk() for string in strings_of(pickle, wanted)]
 
 
 def strings_of(pickle: Pickle, keys: Iterable[str]) -> list[PickledString]:
@@ -45,8 +45,8 @@ def strings_of(pickle: Pickle, keys: Iterable[str]) -> list[PickledString]:
     wanted = {key.encode(): key for key in keys}
     return [
         PickledString(wanted[key], pickle.text(value), value.start, value.end)
-        for one in pickle.dictionaries
-        for name, value in one.items
+        for dictionary in pickle.dictionaries
+        for name, value in dictionary.items
         if isinstance(value, Text) and (key := pickle.raw(name)) in wanted
     ]
 
@@ -94,9 +94,9 @@ def _rebuild(pickle: Pickle, new: Mapping[int, bytes]) -> bytes:
             changes.append(_Change(blob.at, blob.end, _encoded(pickle, blob, inside)))
     for frame in pickle.frames:
         grown = sum(
-            len(one.new) - (one.end - one.start)
-            for one in changes
-            if frame.start <= one.start < frame.end
+            len(change.new) - (change.end - change.start)
+            for change in changes
+            if frame.start <= change.start < frame.end
         )
         if grown:
             length = frame.end - frame.start + grown

@@ -37,7 +37,7 @@ def spans(
 
 
 def _search(tail: re.Pattern[AnyStr], text: AnyStr, start: int) -> re.Match[AnyStr] | None:
-    return next((one for one in tail.finditer(text, start) if one.lastgroup != "skip"), None)
+    return next((match for match in tail.finditer(text, start) if match.lastgroup != "skip"), None)
 
 
 def last_word(text: str) -> str:

@@ -140,10 +140,10 @@ class Transaction:
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
-        for one in reversed(missing):
+        for path in reversed(missing):
             with held_back():
-                os.mkdir(one)
-                self._made.append(one)
+                os.mkdir(path)
+                self._made.append(path)
 
     def __enter__(self) -> Transaction:
         return self
@@ -263,7 +263,7 @@ def clear(folder: Path) -> None:
     """
     # What cannot be read or removed stays: it does no harm, and the next command tries again.
     with contextlib.suppress(OSError):
-        folders = [Path(one) for one in os.scandir(folder) if _NAME.fullmatch(one.name)]
+        folders = [Path(entry) for entry in os.scandir(folder) if _NAME.fullmatch(entry.name)]
         for path in folders:
             with contextlib.suppress(OSError):
                 _clear_dead(path)

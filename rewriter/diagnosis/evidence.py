@@ -103,8 +103,8 @@ class Evidence:
         """The producers by argument, as far as the recorded values show them."""
         node = self._flow.nodes[self._step.position]
         last = ((name, one) for name in node.given if (one := node.writer(name)) is not None)
-        steps = ((name, one, self._flow.nodes[one.step].step) for name, one in last)
-        return {name: self._made(step, self._flow.origin(one)) for name, one, step in steps}
+        steps = ((name, origin, self._flow.nodes[origin.step].step) for name, origin in last)
+        return {name: self._made(step, self._flow.origin(origin)) for name, origin, step in steps}
 
     def _producer(self, name: str, root: str) -> Producer | None:
         """The last writer of a buffer before this step, by the names in the wrapper."""

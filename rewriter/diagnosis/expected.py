@@ -52,7 +52,7 @@ class ComparedCall:
 
     @property
     def wrong(self) -> tuple[ComparedOutput, ...]:
-        return tuple(one for one in self.outputs if one.wrong)
+        return tuple(output for output in self.outputs if output.wrong)
 
     def examined(self) -> Examined:
         """The finding about wrong outputs, or what is ruled out."""
@@ -60,9 +60,9 @@ class ComparedCall:
         if not self.wrong:
             what = f"wrong outputs: {compared} of {self.run.name} agree with what is expected"
             return Examined(ruled_out=what)
-        names = ", ".join(one.label for one in self.wrong[:_LISTED])
+        names = ", ".join(output.label for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
-        text = tuple(one.line for one in self.wrong[:_LISTED])
+        text = tuple(output.line for output in self.wrong[:_LISTED])
         shown = "shown by the outputs that are right"
         return Examined((Finding.of_call(self.run, "outputs", what, shown, text=text),))
 
@@ -78,10 +78,10 @@ def load_expected(path: Path) -> list[torch.Tensor | None]:
         raise _bad(path, "torch.load cannot read it") from error
     values = [loaded] if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(values, (list, tuple)) or not all(
-        one is None or isinstance(one, torch.Tensor) for one in values
+        value is None or isinstance(value, torch.Tensor) for value in values
     ):
         raise _bad(path, f"it holds {type(loaded).__name__}")
-    if not any(one is not None for one in values):
+    if not any(value is not None for value in values):
         raise _bad(path, "it holds no tensor")
     return list(values)
 
@@ -99,9 +99,9 @@ def compare_outputs(
         last = dataflow.outputs(nodes)
         if last is None:
             continue
-        rows = [one if isinstance(one, TensorRow) else None for one in last.returned]
-        sizes = [one and one.size for one in rows]
-        words = (f"{one.arg} {list(one.shape)}" if one else "no tensor" for one in rows)
+        rows = [row if isinstance(row, TensorRow) else None for row in last.returned]
+        sizes = [row and row.size for row in rows]
+        words = (f"{row.arg} {list(row.shape)}" if row else "no tensor" for row in rows)
         seen.append(f"{run.name}: {', '.join(words)}")
         if len(sizes) >= len(expected) and all(
             want is None or have is None or want.numel() == have
@@ -109,9 +109,9 @@ def compare_outputs(
         ):
             outputs = tuple(_compared(run, last, expected))
             if outputs:
-                wrong = [one.label for one in outputs if one.wrong]
+                wrong = [output.label for output in outputs if output.wrong]
                 return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
-    shapes = ", ".join("-" if one is None else str(list(one.shape)) for one in expected)
+    shapes = ", ".join("-" if tensor is None else str(list(tensor.shape)) for tensor in expected)
     raise RewriterError(
         "bad-expected",
         f"{path}: no recorded call returns tensors of the sizes {shapes}; there are "
@@ -142,9 +142,9 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
     from rewriter.verification.judge import compare
     from rewriter.verification.text import values
 
-    names = tuple(str(one.dtype).removeprefix("torch.") for one in (got, want))
+    names = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in (got, want))
     allowed = default(*names)
-    got, want = (wide(one.detach()) for one in (got.reshape(want.shape), want))
+    got, want = (wide(tensor.detach()) for tensor in (got.reshape(want.shape), want))
     if want.is_floating_point():
         got = got.to(torch.promote_types(got.dtype, want.dtype))
     size = want.abs().double()
@@ -175,7 +175,9 @@ def _feeding(
             return None  # some of its inputs are of unknown origin
         waiting += node.origins
     launches = (nodes[step].step for step in steps)
-    return frozenset((one.launch, one.iteration) for one in launches if one.launch is not None)
+    return frozenset(
+        (launch.launch, launch.iteration) for launch in launches if launch.launch is not None
+    )
 
 
 def _bad(path: Path, why: str) -> RewriterError:
@@ -199,7 +201,7 @@ def of_comparison(comparison: Comparison, artifact: str) -> Examined:
             "shown by the reference", "likely", artifact, whole=True,
         )  # fmt: skip
         return Examined((finding,))
-    return Examined(tuple(_finding(one, artifact) for one in culprits))
+    return Examined(tuple(_finding(culprit, artifact) for culprit in culprits))
 
 
 def _finding(launch: LaunchComparison, artifact: str) -> Finding:

@@ -35,12 +35,12 @@ def of_ends(
     `crashes` is what the dump of a run that failed says of its end, `given` what `filled_arguments`
     says of the launch.
     """
-    failed = next((one for one in probed if one.code != 0), None)
+    failed = next((status for status in probed if status.code != 0), None)
     if failed is None:
         if plain.code == 0:
             return Examined()
         return Examined(notes=(f"without filling it ends differently: {first_line(str(plain))}",))
-    fails_anyway = plain.code != 0 and all(one.code != 0 for one in probed)
+    fails_anyway = plain.code != 0 and all(status.code != 0 for status in probed)
     notes: tuple[str, ...] = ()
     if fails_anyway:
         what = f"fails, also without filling: {first_line(str(plain))}"

@@ -132,17 +132,17 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
             continue
         calls += 1
         same = 0  # steps up to where the two runs part
-        for one, other in zip(pair.first.steps, pair.second.steps, strict=False):
-            if (one.launch, one.iteration) != (other.launch, other.iteration):
+        for step, other in zip(pair.first.steps, pair.second.steps, strict=False):
+            if (step.launch, step.iteration) != (other.launch, other.iteration):
                 break
             same += 1
-            if one.launch is None:
+            if step.launch is None:
                 continue
             launches += 1
-            if (found := _difference(pair, one, other)) is not None:
+            if (found := _difference(pair, step, other)) is not None:
                 differences.append(found)
         if same < max(len(run.steps) for run in pair):
-            last = [one.launch for one in pair.first.steps[:same] if one.launch is not None][-1:]
+            last = [step.launch for step in pair.first.steps[:same] if step.launch is not None][-1:]
             behind = "".join(f" behind launch #{launch}" for launch in last)
             why = f"the two runs did not launch the same{behind}"
             apart.setdefault(why, []).append(pair.first.name)
@@ -158,14 +158,14 @@ def varying(differences: Sequence[Difference], first: Path, again: Path) -> tupl
     sums by atomic additions: they say nothing about what memory holds."""
     others = {pair.first.name: pair.second for pair in _paired(open_dump(first), open_dump(again))}
     result = []
-    for one in differences:
-        run, *which = one.place
+    for difference in differences:
+        run, *which = difference.place
         other = others.get(run)
         if other is None or (step := other.step(*which)) is None:
             continue
-        before, now = _digests(one.pair.first, one.steps[0]), _digests(other, step)
+        before, now = _digests(difference.pair.first, difference.steps[0]), _digests(other, step)
         if any(now.get(key, digest) != digest for key, digest in before.items()):
-            result.append(one)
+            result.append(difference)
     return tuple(result)
 
 
@@ -197,14 +197,14 @@ class _Again(NamedTuple):
 def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iterator[_Again]:
     """The launches in two further runs, as far as they ran there."""
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
-    for one in differences:
-        run, *which = one.place
+    for difference in differences:
+        run, *which = difference.place
         steps = [(side, step) for side in runs.get(run, ()) if (step := side.step(*which))]
         if len(steps) == 2:
             mine, theirs = (dataflow.tensors(side.rows(step)) for side, step in steps)
             known = {(x.phase, x.arg): x for x in theirs[::-1]}
             rows = [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
-            yield _Again(one, runs[run], rows)
+            yield _Again(difference, runs[run], rows)
 
 
 def judge(
@@ -217,7 +217,9 @@ def judge(
     given what another one computed from such memory only passes that on.
     """
     found: list[UnwrittenRead | LeftUnwritten] = []
-    known: dict[Place | None, Difference] = {one.place: one for one in differences}
+    known: dict[Place | None, Difference] = {
+        difference.place: difference for difference in differences
+    }
     flows: dict[str, tuple[list[FlowNode], dict[int, set[str]]]] = {}  # by the call
     for again in _again(differences, first, second):
         one, run = again.difference, again.difference.pair.first
@@ -272,7 +274,7 @@ def _first_writer(
         if len(origins) != 1:
             return None
         position, slot = origins[0].step, origins[0].slot
-        name = next((x for x, one in nodes[position].slots.items() if one == slot), "")
+        name = next((x for x, number in nodes[position].slots.items() if number == slot), "")
 
 
 def _returned(run: RunDump, nodes: Sequence[FlowNode]) -> dict[int, set[str]]:
@@ -390,7 +392,9 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
             continue  # of bool all are the same: what was allocated and not written comes first
         seen.add(patterns)
         is_filling = torch.zeros(len(first), dtype=torch.bool)
-        for words in {tuple(one[at : at + size] for one in patterns) for at in range(0, 8, size)}:
+        for words in {
+            tuple(chunk[at : at + size] for chunk in patterns) for at in range(0, 8, size)
+        }:
             is_one = torch.ones(len(first), dtype=torch.bool)
             for data, word in zip((first, second), words, strict=True):
                 bits = torch.frombuffer(bytearray(word), dtype=torch.uint8)
@@ -423,6 +427,6 @@ def _index(place: int, tensor: torch.Tensor) -> tuple[int, ...]:
 
 def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:
     """The launches and the calls of these, as a selection takes them."""
-    launches = sorted({one.place[1] for one in differences})
-    calls = sorted({one.pair.first.facts.call or 0 for one in differences})
+    launches = sorted({difference.place[1] for difference in differences})
+    calls = sorted({difference.pair.first.facts.call or 0 for difference in differences})
     return [range(n, n + 1) for n in launches], ",".join(map(str, calls))

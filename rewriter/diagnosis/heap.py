@@ -87,7 +87,7 @@ def own_arrays(verdicts: Sequence[Verdict], dump: Dump) -> tuple[OwnArray, ...]:
 def _reached(verdicts: Sequence[Verdict], dump: Dump) -> Iterator[RunDump]:
     """The calls that crashed, each before the last call of every other wrapper in its process."""
     for verdict in verdicts:
-        run = next((one for one in dump.runs if one.name == verdict.run), None)
+        run = next((run for run in dump.runs if run.name == verdict.run), None)
         ended = verdict.ended
         if run is None or ended is None or ended.signal not in (signal.SIGABRT, *_FAULTS):
             continue
@@ -131,7 +131,7 @@ def _with_suspects(
 ) -> Finding:
     """The finding about a crash, with the C++ launches that may have damaged the memory: none if
     one was shown to, and not those that were shown not to."""
-    run = next((one for one in dump.runs if one.name == verdict.run), None)
+    run = next((run for run in dump.runs if run.name == verdict.run), None)
     if run is None or not is_suspicious(verdict) or any(one.found for one in watched):
         return finding
     assert verdict.ended is not None

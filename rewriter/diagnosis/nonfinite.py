@@ -331,9 +331,9 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
     """Notes about functions of the kernel that are NaN for some of the values it read."""
     if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
         return
-    for one in verdict.computes:
-        if (match := _MADE.search(one)) and match[1] in unwritten_operators():
-            what = f"{one.partition('(')[0]}, which the model does not write"
+    for compute in verdict.computes:
+        if (match := _MADE.search(compute)) and match[1] in unwritten_operators():
+            what = f"{compute.partition('(')[0]}, which the model does not write"
             yield f"It computes with {what}: Inductor has NaN there."
             return
     words = set(re.split(r"[._ ]", " ".join((verdict.kernel, *verdict.origins))))
@@ -355,14 +355,14 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
 
 def _is_whole(word: str, verdict: Verdict) -> bool:
     """Whether all powers that the launch computes are whole ones, as those of `x.square()`."""
-    powers = [one for one in verdict.computes if "aten.pow." in one]
+    powers = [compute for compute in verdict.computes if "aten.pow." in compute]
     return word == "pow" and bool(powers) and all(map(_WHOLE_POWER.search, powers))
 
 
 def _entering(computes: Sequence[str], functions: Sequence[str]) -> str:
     """The first call of one of these functions whose operand the launch computes itself, and that
     operand: no argument of the launch shows it. Empty if there is none, or it is never negative."""
-    calls = dict(one.split(" = ", 1) for one in computes if " = " in one)
+    calls = dict(compute.split(" = ", 1) for compute in computes if " = " in compute)
     for name, call in calls.items():
         match = _CALLED.match(call)
         if match is None or match[1] not in functions or match[2] not in calls:

@@ -135,9 +135,9 @@ def _left(run: RunDump, flow: Flow) -> list[ValueOrigin] | None:
     if last is None or any(isinstance(x, NoResult) and not x.is_known for x in last.returned):
         return None
     tensors = [*outputs_of(run, flow.nodes), *inputs_written(run, flow.nodes)]
-    if not are_writes_recorded(run, {one.name for one in tensors}):
+    if not are_writes_recorded(run, {tensor.name for tensor in tensors}):
         return None
-    left = [x for one in tensors for x in (*one.holds, *one.may_hold)]
+    left = [x for tensor in tensors for x in (*tensor.holds, *tensor.may_hold)]
     rows = map(flow.origin, left)
     return left if all(row is not None and row.is_measured for row in rows) else None
 

@@ -20,8 +20,8 @@ def examine_operators(dump: Dump) -> Examined:
     for run in dump.runs:
         for step in run.steps:
             if (run.sha256, step.launch) not in found:
-                for one in _findings(run, step):
-                    found[run.sha256, step.launch] = one
+                for finding in _findings(run, step):
+                    found[run.sha256, step.launch] = finding
     return Examined(tuple(found.values()))
 
 

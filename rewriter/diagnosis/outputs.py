@@ -29,7 +29,7 @@ def with_types(end: Examined, crashes: Sequence[Verdict], dump: Dump) -> Examine
     runs = {run.name: run for run in dump.runs}
     findings = []
     for finding, verdict in zip(end.findings, crashes, strict=True):
-        given = {dataflow.variable(one.name) for one in verdict.arguments}
+        given = {dataflow.variable(argument.name) for argument in verdict.arguments}
         own = [] if verdict.run not in runs else list(_mistyped(runs[verdict.run]))
         wrong = [what for name, what in own if name in given]
         findings.append(replace(finding, what="; ".join([finding.what, *wrong])))
@@ -55,7 +55,7 @@ def _mistyped(run: RunDump) -> Iterator[tuple[str, str]]:
 def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool = True) -> Examined:
     """The result of `check_outputs`. `alone` says that no single launch was found wrong. If the
     user asked for this check (`is_asked`), notes say why calls were not compared."""
-    findings = [one for call in calls if call.wrong for one in _findings(call, alone=alone)]
+    findings = [finding for call in calls if call.wrong for finding in _findings(call, alone=alone)]
     if findings:
         return Examined(tuple(findings))
     known = [[x for x in call.outputs if not x.comparison.is_unknown] for call in calls]
@@ -79,7 +79,7 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
 
 
 def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
-    names = ", ".join(one.name for one in call.wrong[:_LISTED])
+    names = ", ".join(check.name for check in call.wrong[:_LISTED])
     what = f"what the call leaves ({names}) is not what its graph gives from the same inputs"
     if problem := next((f"{x.name}, {x.problem}" for x in call.wrong if x.problem), ""):
         what = f"what the call leaves is not what its graph gives: of {problem}"
@@ -89,7 +89,7 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         "shown by the whole graph, from the inputs of the call",
         artifact=call.artifact,
         run=call.run,
-        text=tuple(line for one in call.wrong[:_LISTED] for line in _lines(one)),
+        text=tuple(line for check in call.wrong[:_LISTED] for line in _lines(check)),
         whole=True,
     )
     first = call.first

@@ -34,7 +34,7 @@ class Graphs:
 
     def step(self, runs: Sequence[str]) -> tuple[Step, str]:
         """Which step is at fault if these calls, together, differ from plain Python; and why."""
-        known = {one.run: one for one in self.checks}
+        known = {check.run: check for check in self.checks}
         if any(run in self.wrong or (run in known and known[run].wrong) for run in runs):
             return "inductor", "what its kernels computed is not what the graph gives"
         if not runs:
@@ -53,25 +53,27 @@ def of_calls(calls: Sequence[EagerCall], graphs: Graphs, dump: Dump) -> Examined
         return Examined(
             notes=("no call was compared with plain Python: no compiled function was entered",)
         )
-    differing = [one for one in calls if one.problems]
-    first = {(one.function, one.file, one.line, one.part): one for one in reversed(differing)}
-    findings = tuple(_finding(one, calls, graphs, dump) for one in reversed(first.values()))
+    differing = [call for call in calls if call.problems]
+    first = {(call.function, call.file, call.line, call.part): call for call in reversed(differing)}
+    findings = tuple(_finding(call, calls, graphs, dump) for call in reversed(first.values()))
     notes = [TWICE]
-    reasons = dict.fromkeys((one.place, one.part, one.reason) for one in calls if one.reason)
+    reasons = dict.fromkeys((call.place, call.part, call.reason) for call in calls if call.reason)
     notes += [
         f"not compared with plain Python: {'gradients of ' * (part == 'gradients')}{place}: {why}"
         for place, part, why in reasons
     ]
-    notes += dict.fromkeys(f"{one.place}: {note}" for one in calls for note in one.notes)
+    notes += dict.fromkeys(f"{call.place}: {note}" for call in calls for note in call.notes)
     return Examined(findings, "" if findings else _ruled_out(calls), notes=tuple(notes))
 
 
 def _ruled_out(calls: Sequence[EagerCall]) -> str:
-    compared = [one for one in calls if not one.reason and one.part == "call"]
+    compared = [call for call in calls if not call.reason and call.part == "call"]
     if not compared:
         return ""
-    functions = counted(len({(one.file, one.line, one.function) for one in compared}), "function")
-    backward = sum(one.part == "gradients" and not one.reason for one in calls)
+    functions = counted(
+        len({(call.file, call.line, call.function) for call in compared}), "function"
+    )
+    backward = sum(call.part == "gradients" and not call.reason for call in calls)
     return (
         f"a difference from plain Python: {counted(len(compared), 'call')} of {functions} return "
         f"and update the same, and the gradients of {backward} are the same"

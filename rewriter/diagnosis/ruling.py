@@ -58,7 +58,9 @@ def without_effect(
     outputs are `right`, or if only this launch reads it, it computes what it should, and no output
     is known to be `wrong`.
     """
-    agree = {(one.artifact, one.launch) for one in verification.checks if one.outcome == "agrees"}
+    agree = {
+        (check.artifact, check.launch) for check in verification.checks if check.outcome == "agrees"
+    }
 
     def is_harmless(one: Finding) -> bool:
         if one.kind != "stale":
@@ -66,11 +68,11 @@ def without_effect(
         alone = not one.others and not one.lasting
         return right or (not wrong and alone and (one.artifact, one.launch) in agree)
 
-    kept = tuple(one for one in examined.findings if not is_harmless(one))
+    kept = tuple(finding for finding in examined.findings if not is_harmless(finding))
     notes = (
-        f"{one.headline}: it changes nothing of what the call returns"
-        for one in examined.findings
-        if one not in kept
+        f"{finding.headline}: it changes nothing of what the call returns"
+        for finding in examined.findings
+        if finding not in kept
     )
     return replace(examined, findings=kept, notes=(*examined.notes, *notes))
 
@@ -79,10 +81,10 @@ def merged(verifications: Sequence[Verification]) -> Verification:
     """One verification out of several of a program, each with the values of other launches."""
     checks: dict[tuple[str, str, int, int], LaunchCheck] = {}
     for verification in verifications:
-        for one in verification.checks:
-            key = (one.run, one.artifact, one.launch, one.iteration)
+        for check in verification.checks:
+            key = (check.run, check.artifact, check.launch, check.iteration)
             if key not in checks or checks[key].outcome == "unchecked":
-                checks[key] = one
+                checks[key] = check
     return Verification(tuple(checks.values()), verifications[0].caveat)
 
 
@@ -95,15 +97,15 @@ def rule(
 ) -> Diagnosis:
     """The diagnosis of all examinations. `order` are the names of the calls as they ran."""
     parts = tuple(examined)
-    suspects = tuple(one for part in parts for one in part.suspects)
-    findings = _without_symptoms([one for part in parts for one in part.findings])
-    if any(one.kind == "outputs" and not one.symptom for one in findings):
+    suspects = tuple(suspect for part in parts for suspect in part.suspects)
+    findings = _without_symptoms([finding for part in parts for finding in part.findings])
+    if any(finding.kind == "outputs" and not finding.symptom for finding in findings):
         findings += _suspected(suspects)
     return Diagnosis(
         ranked(findings, order),
         tuple(part.ruled_out for part in parts if part.ruled_out),
         suspects,
-        tuple(dict.fromkeys(one for part in parts for one in part.notes)),
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         tuple(steps),
         next_command,
         sum(part.checked for part in parts),
@@ -118,31 +120,40 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
     """Possible findings if outputs are wrong and no launch is to blame: the unchecked launches that
     may reach these outputs."""
     left = sorted(
-        (one for one in suspects if one.feeds is not False), key=lambda one: not one.feeds
+        (suspect for suspect in suspects if suspect.feeds is not False),
+        key=lambda one: not one.feeds,
     )
-    for one in left[:_SUSPECTED]:
-        feeds = "feeds what is wrong, and " if one.feeds else ""
-        what = f"{feeds}could not be checked: {one.reason}"
+    for suspect in left[:_SUSPECTED]:
+        feeds = "feeds what is wrong, and " if suspect.feeds else ""
+        what = f"{feeds}could not be checked: {suspect.reason}"
         shown = f"one of {counted(len(left), 'launch')} that may be at fault"
-        yield Finding.of(one, "wrong", what, shown, "possible")
+        yield Finding.of(suspect, "wrong", what, shown, "possible")
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with those marked as symptoms that follow from another one: outputs are wrong
     because a launch is, and a process dies because of a fault in its text or of damaged memory."""
-    named = any(one.launch is not None and one.certainty != "possible" for one in findings)
-    by_text = [one for one in findings if one.kind in ("freed", "order", "missing", "unwritten")]
-    stale = any(one.kind == "stale" for one in findings)
+    named = any(
+        finding.launch is not None and finding.certainty != "possible" for finding in findings
+    )
+    by_text = [
+        finding
+        for finding in findings
+        if finding.kind in ("freed", "order", "missing", "unwritten")
+    ]
+    stale = any(finding.kind == "stale" for finding in findings)
     # The process may die much later, such as in an allocator whose memory was overwritten.
     bad = ("bounds", "corrupted")
-    damaged = any(one.kind in bad and one.certainty == "shown" for one in findings)
+    damaged = any(finding.kind in bad and finding.certainty == "shown" for finding in findings)
 
     def may_follow(crash: Finding) -> bool:
         """Whether a launch before the crash, or that one, is wrong by the text of its wrapper."""
         places = (x.launch for x in by_text if x.kind == "missing" or x.launch is not None)
         return any(None in (x, crash.launch) or x <= crash.launch for x in places)  # type: ignore[operator]
 
-    sized = {one.run for one in findings if one.kind == "inputs" and _SIZE in one.what}
+    sized = {
+        finding.run for finding in findings if finding.kind == "inputs" and _SIZE in finding.what
+    }
 
     def is_symptom(one: Finding) -> bool:
         if one.run in sized:  # it read beside its input, whatever became of that
@@ -153,7 +164,9 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
             return may_follow(one) or damaged
         return one.kind in ("outputs", "inputs") and named
 
-    return [replace(one, symptom=True) if is_symptom(one) else one for one in findings]
+    return [
+        replace(finding, symptom=True) if is_symptom(finding) else finding for finding in findings
+    ]
 
 
 def of_end(
@@ -168,17 +181,19 @@ def of_end(
     text = (*ended.message.strip().splitlines()[1:][-12:], *ended.stacks)
     # What raised an exception or hangs outside of launches is no launch, whichever ended last.
     is_outside = ended.scope == "outside"
-    is_launch = [one.state != "over" or not (ended.raised or is_outside) for one in verdicts]
+    is_launch = [
+        verdict.state != "over" or not (ended.raised or is_outside) for verdict in verdicts
+    ]
     findings = tuple(
         _of_verdict(verdict, kind, shown, following[at : at + 1])
         for at, verdict in enumerate(verdicts)
         if is_launch[at]
     )
     # A rank that waits for one that is behind is not at fault.
-    is_behind = any(one.behind for one in verdicts)
+    is_behind = any(verdict.behind for verdict in verdicts)
     findings = tuple(
-        replace(one, symptom=is_behind and not verdict.behind, text=(*text, *one.text))
-        for one, verdict in zip(findings, compress(verdicts, is_launch), strict=True)
+        replace(finding, symptom=is_behind and not verdict.behind, text=(*text, *finding.text))
+        for finding, verdict in zip(findings, compress(verdicts, is_launch), strict=True)
     )
     if findings and not (ended.raised and is_outside):
         return Examined(findings)
@@ -187,7 +202,7 @@ def of_end(
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
     by = "shown by its traceback" if ended.raised else "shown by how it ended"
     end = Finding(kind, what, by, text=text, whole=True)
-    return Examined((end, *(replace(one, symptom=True) for one in findings)))
+    return Examined((end, *(replace(finding, symptom=True) for finding in findings)))
 
 
 def of_inputs(dump: Dump) -> Examined:
@@ -302,8 +317,8 @@ def of_verification(
     those that could not be checked."""
     checks = verification.checks
     findings = tuple(_of_check(check, evidence) for check in checks if check.outcome == "differs")
-    unchecked = [one for one in checks if one.outcome == "unchecked" and whole]
-    suspects = tuple(Suspect(**vars(one)) for one in unchecked)
+    unchecked = [check for check in checks if check.outcome == "unchecked" and whole]
+    suspects = tuple(Suspect(**vars(check)) for check in unchecked)
     agree = verification.count("agrees")
     ruled_out = ""
     if agree:
@@ -334,7 +349,7 @@ def _of_check(
 ) -> Finding:
     what = f"{check.wrong}{verification_text.differing(check)}"
     if check.together:
-        others = " or ".join(f"#{one}" for one in check.together)
+        others = " or ".join(f"#{number}" for number in check.together)
         what = f"or {others}, which left it a value that the graph does not have, {what}"
     more = evidence.get((check.run, check.launch, check.iteration), ())
     shown = f"shown by {verification_text.AGAINST[check.route]}, on the values that it received"

@@ -113,10 +113,10 @@ def of_fills(
         return Examined((_of_unsteady(unsteady),), notes=notes)
     if reads:
         same: dict[object, list[UnwrittenRead | LeftUnwritten]] = {}
-        for one in reads:
-            name = "" if isinstance(one, UnwrittenRead) else one.name
-            wrapper, launch = one.difference.pair.first.sha256, one.difference.place[1]
-            same.setdefault((wrapper, launch, name), []).append(one)
+        for read in reads:
+            name = "" if isinstance(read, UnwrittenRead) else read.name
+            wrapper, launch = read.difference.pair.first.sha256, read.difference.place[1]
+            same.setdefault((wrapper, launch, name), []).append(read)
         findings = (
             _repeated(
                 _of_read(first) if isinstance(first, UnwrittenRead) else _of_left(first),
@@ -238,15 +238,15 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
     since = -1 if row.since is UNSET else row.since
     if row.launch - since > 1:
         others = tuple(range(since + 1, row.launch))
-        named = ", ".join(f"#{one}" for one in others[:_NAMED])
+        named = ", ".join(f"#{other}" for other in others[:_NAMED])
         text.append(f"launches between this and the last comparison: {named}")
         certainty = "likely"
-    streams = {one.index: one.stream for one in located(run)[0].values()}
+    streams = {launch.index: launch.stream for launch in located(run)[0].values()}
     own = streams.get(row.launch)
     if beside := tuple(x for x, stream in streams.items() if own is not None and stream != own):
         # Bands are compared on the stream of the launch, and others go on meanwhile.
         others = (*others, *beside)
-        named = ", ".join(f"#{one}" for one in beside[:_NAMED])
+        named = ", ".join(f"#{number}" for number in beside[:_NAMED])
         text.append(f"launches on other streams, which may have run at the same time: {named}")
         certainty = "likely"
     return Finding(
@@ -261,19 +261,21 @@ def _of_read(read: UnwrittenRead) -> Finding:
     history, nodes = _history(run), dataflow.trace(run)
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
-    filling: Filling = next((one for one in order if one in fillings), "bounds")
+    filling: Filling = next((literal for literal in order if literal in fillings), "bounds")
     kind, what = _READS[filling]
-    named = [name for name, (one, _) in read.given.items() if one == filling]
+    named = [name for name, (literal, _) in read.given.items() if literal == filling]
     if named:
         what += f": {', '.join(named[:_NAMED])}"
     text = [
         str(read.element),
         f"{of_elements(read.count, read.numel)} that it writes differ",
     ]
-    for name, (one, count) in read.given.items():
-        held = {"poison": "are uninitialised", "stale": "were freed", "bounds": "lie outside"}[one]
+    for name, (literal, count) in read.given.items():
+        held = {"poison": "are uninitialised", "stale": "were freed", "bounds": "lie outside"}[
+            literal
+        ]
         text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
-        writer = nodes[step.position].writer(name) if one == "poison" else None
+        writer = nodes[step.position].writer(name) if literal == "poison" else None
         if writer is not None and not (place := nodes[writer.step].place).is_inputs:
             text.append(
                 f"      launch {place} writes {name} and left them out: the fault may be there"

@@ -68,14 +68,16 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
-    verdicts = [replace(one, behind=_behind(opened, one, verdicts, calls)) for one in verdicts]
+    verdicts = [
+        replace(verdict, behind=_behind(opened, verdict, verdicts, calls)) for verdict in verdicts
+    ]
     among = [(x.rank, x.pid, _AMONG.get(x.state, "")) for x in verdicts]
     within = Counter(among)  # threads of a process in a call, or streams of its graph in a launch
     return tuple(
-        replace(one, notes=(*one.notes, f"{within[where]} {where[2]}"))
+        replace(verdict, notes=(*verdict.notes, f"{within[where]} {where[2]}"))
         if where[2] and within[where] > 1
-        else one
-        for one, where in zip(verdicts, among, strict=True)
+        else verdict
+        for verdict, where in zip(verdicts, among, strict=True)
     )
 
 
@@ -301,7 +303,7 @@ def _values(verdict: Verdict) -> Iterator[str]:
             )
     indexes = any(word in name for name in _names(verdict) for word in _INDEXING)
     if indexes and not verdict.index:
-        yield from (f"{one}: out of bounds, if they are indices." for one in _indices(verdict))
+        yield from (f"{index}: out of bounds, if they are indices." for index in _indices(verdict))
 
 
 def _names(verdict: Verdict) -> tuple[str, ...]:

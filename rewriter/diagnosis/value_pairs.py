@@ -157,7 +157,7 @@ def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:
     if launch is None:
         return set()
     found: set[tuple[str, Phase]] = set()
-    given = {one.name for one in launch.args if not one.is_whole}
+    given = {arg.name for arg in launch.args if not arg.is_whole}
     handed: tuple[tuple[Phase, object], ...] = (("before", facts.before), ("after", facts.after))
     for phase, labels in handed:
         # A label without an expression means the whole variable, even if the launch gets a view.

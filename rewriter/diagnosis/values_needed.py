@@ -26,8 +26,8 @@ def calls(dump: Path, limit: int, nonfinite: Sequence[Verdict] = ()) -> str:
 
     `nonfinite` are the verdicts about NaN in this dump.
     """
-    with_nan = {one.run for one in nonfinite if not one.absorbed}
-    absorbed = {one.run for one in nonfinite[:_MOST] if one.absorbed}
+    with_nan = {verdict.run for verdict in nonfinite if not verdict.absorbed}
+    absorbed = {verdict.run for verdict in nonfinite[:_MOST] if verdict.absorbed}
     also: set[int] = set()
     runs = sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank))
     numbers: dict[tuple[object, ...], list[int]] = defaultdict(list)

@@ -325,7 +325,7 @@ class Verdict(RecordedLaunch):
 
     def _not_finite(self, launch: str) -> str:
         held, given = (
-            some([one.of(self.names.called(one.name)) for one in some_held], _LISTED)
+            some([held.of(self.names.called(held.name)) for held in some_held], _LISTED)
             for some_held in (self.held, self.given)
         )
         cause, effect = (x.place if x is not None else "" for x in (self.cause, self.effect))

@@ -196,4 +196,4 @@ def _is_recorded(options: str, ran: Selection) -> bool:
     launches = wanted.get("--launches")
     if launches is None:
         return False
-    return all(any(int(one) in span for span in ran.launches) for one in launches.split(","))
+    return all(any(int(text) in span for span in ran.launches) for text in launches.split(","))

@@ -204,13 +204,13 @@ class _Text:
         """Whether a launch gives the buffer of another launch's argument its value: one that
         updates it needs one, too."""
         return any(
-            one.hazard in ("", "updated")
-            and not (one.role == "inout" and self._reads_first(launch, position))
-            for position, one in enumerate(launch.args)
-            if one.role != "in"
+            arg.hazard in ("", "updated")
+            and not (arg.role == "inout" and self._reads_first(launch, position))
+            for position, arg in enumerate(launch.args)
+            if arg.role != "in"
             and (
-                variable(one.name) == variable(argument.name)
-                or (one.buffer == argument.buffer and argument.hazard != "taken")
+                variable(arg.name) == variable(argument.name)
+                or (arg.buffer == argument.buffer and argument.hazard != "taken")
             )
         )
 
@@ -306,7 +306,7 @@ def _unlaunched(
     before = _launched_before(kernel, kernels, wrapper.located.launches)
     at = 0 if before is None else before.index + 1
     where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
-    if known := [one for one in readers if one >= at]:
+    if known := [reader for reader in readers if reader >= at]:
         at = min(known)
         where = f", before launch #{at}"
     what = (
@@ -321,16 +321,16 @@ def _launched_before(
     kernel: KernelSource, kernels: Sequence[KernelSource], launches: Sequence[Launch]
 ) -> Launch | None:
     """The last launch of a kernel that is defined earlier: kernels are defined in launch order."""
-    above = {one.name for one in kernels if one.start < kernel.start}
-    below = {one.name for one in kernels if one.start > kernel.start}
-    first = next((one.index for one in launches if one.kernel in below), len(launches))
-    found = [one for one in launches if one.kernel in above and one.index < first]
+    above = {source.name for source in kernels if source.start < kernel.start}
+    below = {source.name for source in kernels if source.start > kernel.start}
+    first = next((launch.index for launch in launches if launch.kernel in below), len(launches))
+    found = [launch for launch in launches if launch.kernel in above and launch.index < first]
     return found[-1] if found else None
 
 
 def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
     """Findings for the races of a wrapper."""
-    streams = {one.stream for one in wrapper.located.stream_actions}
+    streams = {stream_action.stream for stream_action in wrapper.located.stream_actions}
     launches = wrapper.located.launches  # by lines of the wrapper without probes
     collectives = sum(map(is_collective, launches))
     races = find_races(wrapper.located, launches)

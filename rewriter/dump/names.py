@@ -114,8 +114,8 @@ NO_NAMES = Names()
 def listed(lines: Iterable[SourceLine]) -> str:
     """The places of lines, in short: `model.py:9,10 loss.py:3`."""
     numbers: dict[str, list[str]] = {}
-    for one in lines:
-        numbers.setdefault(one.file_name, []).append(str(one.line))
+    for line in lines:
+        numbers.setdefault(line.file_name, []).append(str(line.line))
     return " ".join(f"{name}:{','.join(dict.fromkeys(x))}" for name, x in numbers.items())
 
 

@@ -84,14 +84,14 @@ def write(dump: Path, processes: Mapping[int, ProcessNames]) -> None:
     content = ProcessesFile(
         processes={
             str(pid): ProcessFacts(
-                name=one.name,
-                rank=one.rank,
+                name=names.name,
+                rank=names.rank,
                 pieces={
                     sha256: tuple((x.name, x.sizes, x.layers, x.inputs) for x in pieces)
-                    for sha256, pieces in one.pieces.items()
+                    for sha256, pieces in names.pieces.items()
                 },
             )
-            for pid, one in processes.items()
+            for pid, names in processes.items()
         }
     )
     (dump / FILE).write_text(json_text.encode(to_builtins(content)), encoding="utf-8")
@@ -100,7 +100,7 @@ def write(dump: Path, processes: Mapping[int, ProcessNames]) -> None:
 def read(dump: Path) -> Mapping[int, ProcessNames]:
     """The processes of a dump; none if there are none, or the file is damaged."""
     by_pid = beside.read(dump / FILE, "processes", _process)
-    return {int(pid): one for pid, one in by_pid.items() if pid.isdecimal()}
+    return {int(pid): names for pid, names in by_pid.items() if pid.isdecimal()}
 
 
 def _process(row: Any) -> ProcessNames:

@@ -235,7 +235,7 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
     else:
         path = Path(target).absolute()
         host = socket.gethostname()
-        pids = sorted({one.pid for one in read(path).wrappers if one.host == host})
+        pids = sorted({wrapper.pid for wrapper in read(path).wrappers if wrapper.host == host})
     found: list[tuple[int, Path]] = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -273,12 +273,12 @@ def describe(path: Path, state: ControlState) -> Iterator[str]:
         yield f"{path}: off"
     else:
         yield f"{path}: {', '.join(control.probes)}{_limits(control)}"
-    for one in state.wrappers:
-        state_text = ", ".join(one.on) if one.on else "off"
-        later = "" if one.is_current else ", not this request yet"
+    for wrapper in state.wrappers:
+        state_text = ", ".join(wrapper.on) if wrapper.on else "off"
+        later = "" if wrapper.is_current else ", not this request yet"
         yield (
-            f"  {one.host} process {one.pid} rank {one.rank}  {one.wrapper}: {state_text}, "
-            f"{counted(one.recorded, 'call')} recorded{later}"
+            f"  {wrapper.host} process {wrapper.pid} rank {wrapper.rank}  {wrapper.wrapper}: "
+            f"{state_text}, {counted(wrapper.recorded, 'call')} recorded{later}"
         )
     if control is not None and not state.wrappers:
         yield "  no call of a program has seen it yet"

@@ -124,7 +124,7 @@ def _prototypes() -> dict[str, list[str]]:
         text = _COMMENT.sub("", header.read_text(encoding="utf-8", errors="replace"))
         for match in _PROTOTYPE.finditer(text):
             given = (" ".join(one.split()) for one in match["given"].split(","))
-            found[match["name"]] = [one for one in given if one]
+            found[match["name"]] = [text for text in given if text]
     return found
 
 
@@ -147,7 +147,9 @@ def _function(number: int, name: str, parameters: list[str]) -> str:
             )
         else:
             filled.append(f"  if ({short}) launch.given.push_back(*{short});\n")
-    declared = ", ".join(one.replace("AtenTensorHandle", "Handle") for one in parameters)
+    declared = ", ".join(
+        parameter.replace("AtenTensorHandle", "Handle") for parameter in parameters
+    )
     declared = re.sub(r"\b(?!int\d+_t\b|Handle\b)\w+Handle\b", "void*", declared)
     return (
         f"REWRITER_API int32_t {name}({declared}) {{\n"

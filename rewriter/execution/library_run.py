@@ -94,8 +94,8 @@ def _check(request: LibraryRequest) -> None:
 
 def _build(request: LibraryRequest, scratch: Path) -> interposer.Interposer:
     library = request.library
-    functions = [one.name for one in library.calls]
-    kernels = [one.name for one in library.kernels]
+    functions = [call.name for call in library.calls]
+    kernels = [kernel.name for kernel in library.kernels]
     return interposer.build(functions, kernels, library.gpu_kernels, scratch / "interposer.so")
 
 
@@ -113,8 +113,8 @@ def _host(
         "interposer": str(built.path),
         "names": list(built.names),
         "kernels": [
-            {"name": one.name, "offset": one.offset, "number": first + position}
-            for position, one in enumerate(library.kernels)
+            {"name": kernel.name, "offset": kernel.offset, "number": first + position}
+            for position, kernel in enumerate(library.kernels)
         ],
         "device": library.device,
         "devices": [] if library.device == "cpu" else [library.device],
@@ -135,8 +135,8 @@ def _located(
 ) -> tuple[Located, list[Json]]:
     """The launches of the first run, in the form in which they are located in a source, and their
     order."""
-    kinds = {one.name: one.kind for one in library.calls}
-    kinds |= dict.fromkeys((one.name for one in library.kernels), "cpp")
+    kinds = {call.name: call.kind for call in library.calls}
+    kinds |= dict.fromkeys((kernel.name for kernel in library.kernels), "cpp")
     launches, order = [], []
     for index, row in enumerate(report["launches"]):
         kernel = names[row["name"]]

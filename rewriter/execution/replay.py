@@ -50,7 +50,7 @@ def require_call(path: str | Path) -> None:
     path = Path(path)
     if not _CALL.fullmatch(path.name):
         return
-    root = next((one for one in path.parents[:2] if is_dump(one)), None)
+    root = next((parent for parent in path.parents[:2] if is_dump(parent)), None)
     if root is not None and not path.exists():
         raise RewriterError(
             "not-a-dump",

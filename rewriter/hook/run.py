@@ -99,13 +99,13 @@ class HookedRun:
     def probed(self) -> tuple[Loaded, ...]:
         """The wrappers that had probes. Files of the same text, such as those in the caches of
         ranks, count once: calls are counted by the name of the first."""
-        placed = (one for one in reversed(self.loaded) if one.result is not None)
-        return tuple({one.wrapper.source: one for one in placed}.values())[::-1]
+        placed = (wrapper for wrapper in reversed(self.loaded) if wrapper.result is not None)
+        return tuple({wrapper.wrapper.source: wrapper for wrapper in placed}.values())[::-1]
 
     @property
     def refused(self) -> tuple[Loaded, ...]:
         """The wrappers that could not have probes."""
-        return tuple(one for one in self.loaded if one.error is not None)
+        return tuple(wrapper for wrapper in self.loaded if wrapper.error is not None)
 
 
 def run(request: Request, tell: Tell) -> HookedRun:
@@ -149,7 +149,9 @@ def _start(request: Request, place: Path, dump: Path, signals: Signals, tell: Te
             quiet=request.redirected,
             hears=request.hears,
         )
-    unprobed = {one.path: one for one in (*_elsewhere(place, server), *_failed(place))}
+    unprobed = {
+        unprobed.path: unprobed for unprobed in (*_elsewhere(place, server), *_failed(place))
+    }
     return HookedRun(
         _raised(ended, place),
         server.loaded,
@@ -264,10 +266,10 @@ def _not_probed(request: Request, ran: HookedRun) -> RewriterError | None:
     kernels = request.selection.kernels
     if kernels is None:
         message = f"the program loaded no wrapper with a name like {', '.join(request.globs)}"
-        there = list(dict.fromkeys(one.short for one in ran.loaded))
+        there = list(dict.fromkeys(wrapper.short for wrapper in ran.loaded))
     else:
         message = f"the program loaded no wrapper that launches a kernel like {', '.join(kernels)}"
-        names = (x.kernel for one in ran.loaded for x in one.wrapper.located.launches)
+        names = (x.kernel for wrapper in ran.loaded for x in wrapper.wrapper.located.launches)
         there = list(dict.fromkeys(names))
     more = ", …" if len(there) > _NAMED else ""
     return RewriterError(
@@ -277,7 +279,7 @@ def _not_probed(request: Request, ran: HookedRun) -> RewriterError | None:
 
 def nothing_compiled(ran: HookedRun) -> RewriterError:
     """The error if a program ran, and asked for the probes of no wrapper."""
-    reasons = ", ".join(dict.fromkeys(one.reason for one in ran.unprobed))
+    reasons = ", ".join(dict.fromkeys(unprobed.reason for unprobed in ran.unprobed))
     count = len(ran.unprobed)
     return RewriterError(
         "nothing-compiled",
@@ -295,7 +297,7 @@ def _complete(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSumma
     try:
         graph_marks.keep(dump)
         summary = summarise(dump)
-        called = [one for one in ran.probed if one.path.name in summary.calls]
+        called = [wrapper for wrapper in ran.probed if wrapper.path.name in summary.calls]
         complete(dump, called, traces, ran.processes)
         return summary
     except RewriterError as error:

@@ -65,12 +65,12 @@ def split(result: Instrumented, everything: Plan | None = None) -> CompilationUn
     """
     picks = None if everything is None else _picks(result.plan, everything)
     lines = everything.insertions if everything and picks else result.plan.insertions
-    (header,) = (one for one in result.plan.insertions if one.origin == HEADER)
+    (header,) = (insertion for insertion in result.plan.insertions if insertion.origin == HEADER)
     begin, table = _parts(header.text.decode())
     named = f"{bundle.picks()}{bundle.BEGIN}\n{_DECLARED}{_WRAPPER}{bundle.END}\n"
     interface = (begin + named).encode()
     return CompilationUnits(
-        edit.apply(result.original, [_compiled(one, interface, bool(picks)) for one in lines]),
+        edit.apply(result.original, [_compiled(line, interface, bool(picks)) for line in lines]),
         _table(table, picks),
         bundle.recorder("hidden"),
     )
@@ -159,7 +159,7 @@ def _marks(wanted: Sequence[str], passed: Sequence[str]) -> Iterator[str]:
 def _places(plan: Plan, origin: str = "") -> set[tuple[int, str]]:
     """The offsets and origins of a plan's lines."""
     return {
-        (one.offset, one.origin)
-        for one in plan.insertions
-        if one.origin != HEADER and origin in ("", one.origin)
+        (insertion.offset, insertion.origin)
+        for insertion in plan.insertions
+        if insertion.origin != HEADER and origin in ("", insertion.origin)
     }

@@ -80,7 +80,7 @@ def remainder(artifact: Artifact) -> bytes:
     stored = (wrapper.stored for wrapper in whole.wrappers if wrapper.stored is not None)
     places = [place for one in stored for place in one.places]
     return whole.container.contents.splice(
-        {at: "" for one in places for at in (one.key, one.source)}
+        {at: "" for place in places for at in (place.key, place.source)}
     )
 
 
@@ -118,7 +118,9 @@ def _entry_key(key: str, with_probes: Sequence[bytes]) -> str:
     original = key.partition(_TAG)[0]
     if not with_probes:
         return original
-    digest = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in with_probes))
+    digest = hashlib.sha256(
+        b"".join(hashlib.sha256(with_probe).digest() for with_probe in with_probes)
+    )
     return original + _TAG + digest.hexdigest()[:16]
 
 

@@ -102,7 +102,9 @@ class Lines:
             f"#{launch.index} {phase} {launch.kernel}",
             behind=phase == "after",
         )
-        self.passed[launch.index, phase] = tuple(expression(one, phase) for one in arguments)
+        self.passed[launch.index, phase] = tuple(
+            expression(argument, phase) for argument in arguments
+        )
 
     def checked(self, launch: Launch) -> None:
         point = launch.insertion_point

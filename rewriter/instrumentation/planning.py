@@ -207,7 +207,7 @@ def _not_yet_shown(
 def _shown_inputs(located: Located, inputs: _Inputs) -> dict[str, set[str]]:
     """The inputs that are shown at the start of a call, by scope."""
     names = set(inputs.names) if inputs.reads else set()
-    return {one.name: names & {*one.inputs, *one.weights} for one in located.entries}
+    return {entry.name: names & {*entry.inputs, *entry.weights} for entry in located.entries}
 
 
 def _ends(

@@ -134,7 +134,7 @@ def _instrumented(wrapper: OpenWrapper, record: OptionsRecord, selection: Select
 
 def _short(line: bytes, beside: bytes) -> str:
     """An excerpt of a line, around where it differs from the other one."""
-    text, other = (one.decode("utf-8", "replace") for one in (line, beside))
+    text, other = (chunk.decode("utf-8", "replace") for chunk in (line, beside))
     if not text:
         return "missing"
     same = next((i for i, (x, y) in enumerate(zip(text, other, strict=False)) if x != y), 0)

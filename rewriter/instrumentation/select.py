@@ -95,12 +95,12 @@ _TRIGGER = re.compile(r"nan|inf|changed|(?:spike|slow):(\d{1,6}(?:\.\d{1,3})?)x?
 def _check_triggers(wanted: Iterable[str]) -> tuple[str, ...]:
     """The triggers of `--on`, each once. Raises `RewriterError` for any other text."""
     result = tuple(dict.fromkeys(wanted))
-    for one in result:
-        match = _TRIGGER.fullmatch(one)
+    for text in result:
+        match = _TRIGGER.fullmatch(text)
         if match is None or (match[1] is not None and float(match[1]) <= 1):
             raise RewriterError(
                 "bad-trigger",
-                f"--on {one!r} is no trigger",
+                f"--on {text!r} is no trigger",
                 hint="Triggers: nan, inf, changed, spike:10x, slow:5x; factors are more than 1.",
             )
     return result

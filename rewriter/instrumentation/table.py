@@ -49,9 +49,9 @@ def launch_row(launch: Launch, values: Values, *, reads: bool) -> Json:
 def _parameters(arguments: Sequence[Argument]) -> dict[str, list[str]]:
     """The parameters of an operator that each tensor is: the same one may be several."""
     found: dict[str, list[str]] = {}
-    for one in arguments:
-        if one.type == "tensor" and one.parameter:
-            found.setdefault(one.name, []).append(one.parameter)
+    for argument in arguments:
+        if argument.type == "tensor" and argument.parameter:
+            found.setdefault(argument.name, []).append(argument.parameter)
     return found
 
 
@@ -104,5 +104,5 @@ def options(
 def expected_inputs(specs: Sequence[InputSpec], guards: str, *, reads: bool) -> Json:
     """What the inputs of a call are checked against; `reads` says whether probes read them, too."""
     conditions = guards.split("; ") if guards else ()
-    rows = [*map(input_row, specs), *(f"if {one}" for one in conditions)]
+    rows = [*map(input_row, specs), *(f"if {condition}" for condition in conditions)]
     return {"expected": rows, "reads_inputs": reads}

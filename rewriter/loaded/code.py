@@ -41,7 +41,7 @@ class ProbeTable:
 
 def read_table(plan: Plan) -> ProbeTable:
     """Read the table from the header that a plan adds to a Python wrapper."""
-    (header,) = (one for one in plan.insertions if one.origin == HEADER)
+    (header,) = (insertion for insertion in plan.insertions if insertion.origin == HEADER)
     statement = ast.parse(header.text).body[-1]
     assert isinstance(statement, ast.Assign)
     assert isinstance(statement.value, ast.Call)
@@ -66,10 +66,10 @@ def _unused(code: CodeType) -> CodeType:
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield one
-            yield from _nested(one)
+    for co_const in code.co_consts:
+        if isinstance(co_const, CodeType):
+            yield co_const
+            yield from _nested(co_const)
 
 
 def probed_functions(
@@ -79,10 +79,12 @@ def probed_functions(
     comes with the name that its lines use for the recorder, and with the recorder."""
     recorders = {f"rewriter_loaded_{n}": recorder for n, (_, _, recorder) in enumerate(probes)}
     inserted = [
-        replace(one, text=one.text.replace(f"{variable}.".encode(), f"{name}.".encode()))
+        replace(
+            insertion, text=insertion.text.replace(f"{variable}.".encode(), f"{name}.".encode())
+        )
         for name, (plan, variable, _) in zip(recorders, probes, strict=True)
-        for one in plan.insertions
-        if one.origin != HEADER
+        for insertion in plan.insertions
+        if insertion.origin != HEADER
     ]
     text = edit.apply(source.data, inserted).decode()
     lines = [number for number, _ in edit.line_origins(source, inserted)]

@@ -92,8 +92,10 @@ def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: Cod
     text = embedded.extract(wrapper.plain)
     exports = text.encode(_EXPORTS).encode()
     insertions = [
-        replace(one, text=one.text + exports) if one.origin == HEADER else one
-        for one in plan.insertions
+        replace(insertion, text=insertion.text + exports)
+        if insertion.origin == HEADER
+        else insertion
+        for insertion in plan.insertions
     ]
     source = edit.apply(wrapper.plain.data, insertions)
     loaded = entry.__globals__

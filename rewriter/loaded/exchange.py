@@ -135,7 +135,9 @@ class Exchange:
             for block in self._blocks:
                 if block not in self._plans:
                     self._plans[block] = plan_of(self._probes.wrapper, block)
-            plans = {one: plan for one in self._blocks if (plan := self._plans[one]) is not None}
+            plans = {
+                block: plan for block in self._blocks if (plan := self._plans[block]) is not None
+            }
             probed = self._probes.probed(plans, self._recordings) if plans else _PLAIN
         except Exception as error:
             why = error.message if isinstance(error, RewriterError) else f"{self.path}: {error}"

@@ -53,8 +53,8 @@ def _alive() -> Iterator[FunctionType]:
     has to resize.
     """
     imported = [getattr(sys.modules.get(module), name, None) for name, module in _SIGNS.items()]
-    for one in gc.get_referrers(*(sign for sign in imported if sign is not None)):
-        if type(one) is dict and (entry := entry_of(one)) is not None:
+    for referrer in gc.get_referrers(*(sign for sign in imported if sign is not None)):
+        if type(referrer) is dict and (entry := entry_of(referrer)) is not None:
             yield entry
 
 

@@ -15,13 +15,13 @@ _CALLED = "rewriter.loaded called"
 def functions_of(namespace: dict[str, Any]) -> dict[str, FunctionType]:
     """The functions that a module defines, and those of its classes, by qualified name."""
     members = list(namespace.values())
-    for one in list(members):
-        if isinstance(one, type):
-            members += vars(one).values()
+    for member in list(members):
+        if isinstance(member, type):
+            members += vars(member).values()
     return {
-        one.__qualname__: one
-        for one in members
-        if type(one) is FunctionType and one.__globals__ is namespace
+        member.__qualname__: member
+        for member in members
+        if type(member) is FunctionType and member.__globals__ is namespace
     }
 
 
@@ -53,7 +53,7 @@ def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
     tree = placed(text, [1] * text.count("\n"))
     module = compile(tree, code.co_filename, "exec", dont_inherit=True)
     inside = _nested(_nested(module, "outside"), "inside")
-    constants = tuple(called if one == _CALLED else one for one in inside.co_consts)
+    constants = tuple(called if co_const == _CALLED else co_const for co_const in inside.co_consts)
     names = {"co_name": code.co_name, "co_firstlineno": code.co_firstlineno}
     if hasattr(code, "co_qualname"):  # Python 3.11
         names["co_qualname"] = code.co_qualname

@@ -59,7 +59,7 @@ class PythonProbes:
             for block, table in tables.items()
             if not table.is_empty
         }
-        probes = [(plans[one], tables[one].variable, x) for one, x in recorders.items()]
+        probes = [(plans[block], tables[block].variable, x) for block, x in recorders.items()]
         made = code.probed_functions(self.wrapper.plain, self.path, self.names, probes)
         if unknown := made.keys() - self.functions.keys():
             raise LookupError(f"there is no function {', '.join(unknown)} in what was loaded")

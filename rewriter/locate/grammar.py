@@ -119,7 +119,11 @@ def compile_glob(*patterns: str) -> re.Pattern[str]:
     `*` is any text without a dot, also none; `**` is any text. `{devices}` is the name of a device,
     `{libraries}` that of a library of templates. Raises `ValueError` for other placeholders.
     """
-    pieces = {"**": ".+", "*": "[^.]*", **{one: f"(?:{expand(one)})" for one in PLACEHOLDERS}}
+    pieces = {
+        "**": ".+",
+        "*": "[^.]*",
+        **{placeholder: f"(?:{expand(placeholder)})" for placeholder in PLACEHOLDERS},
+    }
     for pattern in patterns:
         check_placeholders(pattern)
     return re.compile(

@@ -84,7 +84,7 @@ def _short(text: str) -> str:
 
 def _names(specs: Sequence[InputSpec]) -> list[str]:
     """The names of the guarded sizes in order; empty for a size without a name."""
-    integers = [one.symbol for one in specs if one.kind == "int"]
+    integers = [spec.symbol for spec in specs if spec.kind == "int"]
     return [name for name in integers if not _UNBACKED.fullmatch(name)]
 
 
@@ -116,7 +116,7 @@ class _Reader:
             sides, operators = node.args, [operator]
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            operators = [_OPERATORS.get(type(one)) for one in node.ops]
+            operators = [_OPERATORS.get(type(op)) for op in node.ops]
         else:
             return None
         texts = [self._text(side) for side in sides]

@@ -32,7 +32,7 @@ class Harness:
     @property
     def tensors(self) -> frozenset[str]:
         """The names of the tensors."""
-        return frozenset(name for name, one in self.examples.items() if one.kind == "tensor")
+        return frozenset(name for name, spec in self.examples.items() if spec.kind == "tensor")
 
 
 NO_HARNESS = Harness({}, frozenset())
@@ -103,10 +103,10 @@ def without_seeds(entry: EntryPoint, launches: Sequence[Launch]) -> EntryPoint:
         for argument in launch.args
     }
     specs = tuple(
-        replace(one, device="")
-        if one.name in seeds and one.size == () and one.dtype in _SEEDS
-        else one
-        for one in entry.input_specs
+        replace(input_spec, device="")
+        if input_spec.name in seeds and input_spec.size == () and input_spec.dtype in _SEEDS
+        else input_spec
+        for input_spec in entry.input_specs
     )
     return entry if specs == entry.input_specs else replace(entry, input_specs=specs)
 

@@ -70,7 +70,7 @@ def suffixes() -> tuple[str, ...]:
 def of_suffix(suffix: str) -> WrapperLanguage:
     """The language of files with this suffix; Python if no language has it."""
     owners = (language(name) for name in _NAMES)
-    return next((one for one in owners if suffix in one.SUFFIXES), language("python"))
+    return next((owner for owner in owners if suffix in owner.SUFFIXES), language("python"))
 
 
 def recognise(suffix: str, data: bytes) -> Language | None:

@@ -53,7 +53,9 @@ def _dead(events: Sequence[MemoryEvent], launches: Sequence[Launch]) -> set[int]
 def _by_place(
     events: Sequence[MemoryEvent], launches: Sequence[Launch]
 ) -> Iterator[Launch | tuple[int, MemoryEvent]]:
-    both = [(one.insertion_point.start, 1, place, one) for place, one in enumerate(launches)]
-    both += [(one.insertion_point.start, 0, place, one) for place, one in enumerate(events)]  # type: ignore[misc]
-    for _, _, place, one in sorted(both, key=lambda row: row[:3]):
-        yield one if isinstance(one, Launch) else (place, one)
+    both = [
+        (launch.insertion_point.start, 1, place, launch) for place, launch in enumerate(launches)
+    ]
+    both += [(event.insertion_point.start, 0, place, event) for place, event in enumerate(events)]  # type: ignore[misc]
+    for _, _, place, launch in sorted(both, key=lambda row: row[:3]):
+        yield launch if isinstance(launch, Launch) else (place, launch)

@@ -107,24 +107,24 @@ class _Scope:
     def launch(self, launch: Launch) -> list[Race]:
         clock = self._clock(launch.stream)
         _join(clock, self.host)
-        tensors = [one for one in launch.args if one.type == "tensor"]
+        tensors = [arg for arg in launch.args if arg.type == "tensor"]
         if is_collective(launch):
             if _WAIT in launch.kernel:
-                for buffer in {one.buffer for one in tensors}:
+                for buffer in {tensor.buffer for tensor in tensors}:
                     for stream in self.pending.pop(buffer, ()):
                         _join(clock, self._clock(stream))
                 return []
             stream = f"collective {launch.index}"
             self.clocks[stream] = clock = dict(clock)
-            for one in tensors:
-                self.pending.setdefault(one.buffer, []).append(stream)
+            for tensor in tensors:
+                self.pending.setdefault(tensor.buffer, []).append(stream)
         else:
             stream = launch.stream
         clock[stream] = clock.get(stream, 0) + 1
         use = _Use(launch, stream, clock[stream])
-        found = [race for one in tensors for race in self._conflicts(use, one, clock)]
-        for one in tensors:
-            self._note(use, one)
+        found = [race for tensor in tensors for race in self._conflicts(use, tensor, clock)]
+        for tensor in tensors:
+            self._note(use, tensor)
         return list({(race.other.index, race.argument.buffer): race for race in found}.values())
 
     def _conflicts(self, use: _Use, argument: Argument, clock: dict[str, int]) -> Iterator[Race]:

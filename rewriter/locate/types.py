@@ -53,12 +53,12 @@ class Argument:
 def by_item(results: Sequence[Argument]) -> dict[int, Argument]:
     """What a call writes, in the order of its operator: first the arguments that it updates, then
     what it returns, by the index in `buf3[2]`."""
-    indices = {one.expr: _INDEX.fullmatch(one.expr) for one in results}
-    found = [one for one in results if indices[one.expr] is None]
+    indices = {result.expr: _INDEX.fullmatch(result.expr) for result in results}
+    found = [result for result in results if indices[result.expr] is None]
     placed = dict(enumerate(found))
-    for one in results:
-        if (match := indices[one.expr]) is not None:
-            placed[len(found) + int(match[1])] = one
+    for result in results:
+        if (match := indices[result.expr]) is not None:
+            placed[len(found) + int(match[1])] = result
     return placed
 
 

@@ -389,8 +389,8 @@ def _run_all(steps: Sequence[BuildStep], work: Callable[[BuildStep, _Run], None]
     with ThreadPoolExecutor(workers) as pool:
         running = [pool.submit(work, step, state) for step in steps]
         try:
-            for one in as_completed(running):
-                one.result()
+            for future in as_completed(running):
+                future.result()
         except BaseException:
             state.stopped.set()
             for process in tuple(state.processes):

@@ -90,7 +90,7 @@ def _says_what_is_there(
         source = Wrapper(wrapper.name, wrapper.restored.source, wrapper.language)
         plain = replace(wrapper, wrapper=source)
         probed.append(patch.Probed(model, instrument_wrapper(plain, recorded[1])))
-    routes = [models[one.model.name]["route"] for one in probed]
+    routes = [models[wrapper.model.name]["route"] for wrapper in probed]
     if not probed or not set(routes) <= set(ROUTES):
         return False
     expected = patch.manifest(probed, routes)

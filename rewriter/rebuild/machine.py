@@ -158,7 +158,9 @@ def _assigned(path: Path) -> dict[str, str]:
             targets = [node.target]
         value = getattr(node, "value", None)
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            strings |= {one.id: value.value for one in targets if isinstance(one, ast.Name)}
+            strings |= {
+                target.id: value.value for target in targets if isinstance(target, ast.Name)
+            }
     return strings
 
 

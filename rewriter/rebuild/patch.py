@@ -359,18 +359,20 @@ def _plans(
 ) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     libraries, machine, scratch = begun.libraries(), begun.machine, begun.scratch
-    for number, one in enumerate(probed):
-        if one.model.name in libraries:
-            original = libraries[one.model.name]
+    for number, wrapper in enumerate(probed):
+        if wrapper.model.name in libraries:
+            original = libraries[wrapper.model.name]
         else:
-            original = unpack.library_of(package, one.model)
-            _require_buildable(package, one.model, original, machine, scratch, begun.runs_here)
-        chosen = recipe.choose(one.model, original, machine, route)
+            original = unpack.library_of(package, wrapper.model)
+            _require_buildable(package, wrapper.model, original, machine, scratch, begun.runs_here)
+        chosen = recipe.choose(wrapper.model, original, machine, route)
         unpacked = None
         if original is not None:
             to = scratch / f"original{number}.so"
-            unpacked = unpack.unpack(package, one.model, original, to, whole=chosen.route != "link")
-        yield _Plan(one, chosen, original, unpacked)
+            unpacked = unpack.unpack(
+                package, wrapper.model, original, to, whole=chosen.route != "link"
+            )
+        yield _Plan(wrapper, chosen, original, unpacked)
 
 
 def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
@@ -390,9 +392,9 @@ def _gpu_kernels(package: Package) -> tuple[tuple[int, Path], ...]:
         head = file.read(52).ljust(52, b"\0")
     # The flags of its ELF header, whose second byte it is since the eighth version of the format.
     target = head[49] if head[8] >= 8 else head[48]
-    for one in range(target, target // 10 * 10 - 1, -1):
-        if (path := runtime_build.BUILT / f"kernels-sm_{one}.cubin").is_file():
-            return ((one, path),)
+    for number in range(target, target // 10 * 10 - 1, -1):
+        if (path := runtime_build.BUILT / f"kernels-sm_{number}.cubin").is_file():
+            return ((number, path),)
     return ()
 
 
@@ -438,9 +440,9 @@ def changes(
     probed: Sequence[Probed], sources: Mapping[str, Path], libraries: Mapping[str, Path]
 ) -> Changes:
     """What happens to the members of a package; files are given by the names of the models."""
-    with_library = [one.model for one in probed if one.model.library is not None]
+    with_library = [wrapper.model for wrapper in probed if wrapper.model.library is not None]
     return Changes(
-        replaced={one.model.wrapper: sources[one.model.name] for one in probed},
+        replaced={wrapper.model.wrapper: sources[wrapper.model.name] for wrapper in probed},
         renamed={str(model.library): model.original_library for model in with_library},
         added=[
             (str(model.library), libraries[model.name], model.original_library)
@@ -461,14 +463,16 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         **probes.recorded(selection),
         "chosen": chosen_text(selection),
         "models": {
-            one.model.name: {
-                "wrapper": one.model.wrapper,
-                "library": one.model.library,
-                "original_library": one.model.original_library if one.model.library else None,
+            wrapper.model.name: {
+                "wrapper": wrapper.model.wrapper,
+                "library": wrapper.model.library,
+                "original_library": wrapper.model.original_library
+                if wrapper.model.library
+                else None,
                 "route": route,
-                "launches": [launch.index for launch in one.result.plan.probed],
+                "launches": [launch.index for launch in wrapper.result.plan.probed],
             }
-            for one, route in zip(probed, routes, strict=True)
+            for wrapper, route in zip(probed, routes, strict=True)
         },
     }
 
@@ -484,9 +488,9 @@ def _write(
     """Write the patched package."""
     probed = [plan.probed for plan in plans]
     sources = {}
-    for number, one in enumerate(probed):
-        sources[one.model.name] = scratch / f"{number}.cpp"
-        sources[one.model.name].write_bytes(one.result.source)
+    for number, wrapper in enumerate(probed):
+        sources[wrapper.model.name] = scratch / f"{number}.cpp"
+        sources[wrapper.model.name].write_bytes(wrapper.result.source)
     made = changes(probed, sources, libraries)
     fields = manifest(probed, [plan.recipe.route for plan in plans])
     if reading is None:

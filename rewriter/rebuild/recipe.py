@@ -59,8 +59,8 @@ class Recipe:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was remapped or dropped in all of it, each once."""
-        flags = [self.wrapper, *(one for _, one in self.kernels), self.link]
-        return tuple(dict.fromkeys(note for one in flags if one for note in one.notes))
+        flags = [self.wrapper, *(flags for _, flags in self.kernels), self.link]
+        return tuple(dict.fromkeys(note for flag in flags if flag for note in flag.notes))
 
 
 def choose(

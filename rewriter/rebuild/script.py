@@ -69,16 +69,16 @@ def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
     name = shlex.quote(f"{artifact.path.stem}.instrumented.pt2")
     text = _HEAD.format(version=__version__, name=NAME, package=name)
     sources, libraries = {}, {}
-    for one in probed:
-        place = Path("models") / one.model.name
+    for wrapper in probed:
+        place = Path("models") / wrapper.model.name
         (folder / place).mkdir(parents=True)
-        sources[one.model.name] = place / PurePosixPath(one.model.wrapper).name
-        libraries[one.model.name] = place / build.RESULT
-        (folder / sources[one.model.name]).write_bytes(one.result.source)
-        if one.model.library is not None:
-            text += _commands(one.model, place, _steps(package, one, folder / place))
+        sources[wrapper.model.name] = place / PurePosixPath(wrapper.model.wrapper).name
+        libraries[wrapper.model.name] = place / build.RESULT
+        (folder / sources[wrapper.model.name]).write_bytes(wrapper.result.source)
+        if wrapper.model.library is not None:
+            text += _commands(wrapper.model, place, _steps(package, wrapper, folder / place))
     changes = patch.changes(probed, sources, libraries)
-    routes: list[Route] = ["link" if one.model.library else "sources" for one in probed]
+    routes: list[Route] = ["link" if wrapper.model.library else "sources" for wrapper in probed]
     content = {
         "format": pack.FORMAT,
         "version": pack.VERSION,

@@ -101,7 +101,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 def measured(values: Iterable[ReportedValue]) -> list[TensorRow]:
     """The rows of those with statistics."""
-    return [row for one in values if (row := one.measured) is not None]
+    return [row for value in values if (row := value.measured) is not None]
 
 
 def total(values: Iterable[ReportedValue], what: NonFinite) -> int:
@@ -117,7 +117,7 @@ def magnitude(rows: Iterable[TensorRow]) -> float | None:
 def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[Finding]:
     last = launches[-1] if launches else None
     if last is not None and last.unfinished:
-        if not any(one.row.phase == "after" for one in last.values):
+        if not any(value.row.phase == "after" for value in last.values):
             text = f"The record ends inside {last}: it was running when the program stopped."
         else:
             text = f"The record ends inside {last}: what it wrote is not there in full."
@@ -204,9 +204,9 @@ def _begins(
 
 def _holding(values: Sequence[ReportedValue], what: NonFinite) -> str:
     parts = [
-        f"{words.of_elements(count, row.size)} of {one.in_model or row.arg}"
-        for one in values
-        if (row := one.measured) is not None and (count := row.count(what))
+        f"{words.of_elements(count, row.size)} of {value.in_model or row.arg}"
+        for value in values
+        if (row := value.measured) is not None and (count := row.count(what))
     ]
     more = f" and {len(parts) - _LISTED} more" if len(parts) > _LISTED else ""
     return ", ".join(parts[:_LISTED]) + more
@@ -283,7 +283,7 @@ def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
 
 def _files(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """Files that do not hold what was recorded."""
-    wrong = [(launch, one) for launch in launches for one in launch.values if one.note]
+    wrong = [(launch, value) for launch in launches for value in launch.values if value.note]
     if not wrong:
         return []
     launch, value = wrong[0]

@@ -60,7 +60,7 @@ def report(
     if choice.calls:
         merged = (*merged, Finding("sampled", "note", choice.text))
     judged = verdicts.of_dump(dump, called, merged, values=values)
-    crash = next((one for one, _ in judged if one.ended is not None), None)
+    crash = next((verdict for verdict, _ in judged if verdict.ended is not None), None)
     conclusion = read_conclusion(dump.home)
     if crash is not None and crash.ended is not None and not (conclusion or crash.ended.running):
         crash = None  # nobody knows how it ended: what the record says is more
@@ -172,7 +172,7 @@ def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
         return False
     labels = dumped.launch_row(last.place.launch).after or ()
     expected = [(role, name) for role, name, *_ in labels]
-    recorded = {one.row.arg for one in last.values if one.row.phase == "after"}
+    recorded = {value.row.arg for value in last.values if value.row.phase == "after"}
     if not recorded:
         return bool(expected)
     # A list has a row for each of its members: `buf3[0]`.

@@ -120,7 +120,7 @@ def page(report: Report, *, command: str = "") -> str:
         rows=_rows(report.runs[at], columns) if report.runs else [],
         static=_STATIC,
         opening=_opening(report),
-        verdicts=[_verdict(report, *one) for one in report.verdicts],
+        verdicts=[_verdict(report, *verdict) for verdict in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
         data=[_script(page_data.compact(run, tables)) for run in report.runs],
         shared=_script(tables.json()),
@@ -227,7 +227,7 @@ def _trends(report: Report) -> Json | None:
 
 
 def _overview(run: ReportedRun) -> CallOverview:
-    results = [one for launch in run.launches if launch.is_launch for one in launch.results]
+    results = [result for launch in run.launches if launch.is_launch for result in launch.results]
     return CallOverview(
         run.name,
         run.artifact,
@@ -242,7 +242,7 @@ def _overview(run: ReportedRun) -> CallOverview:
 def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
     made = plot.of_run(run) if drawn else None
     first = next((found for found in run.findings if found.severity == "finding"), None)
-    results = [one for launch in run.launches if launch.is_launch for one in launch.results]
+    results = [result for launch in run.launches if launch.is_launch for result in launch.results]
     size = findings.magnitude(findings.measured(results))
     return {
         "name": run.name,
@@ -271,7 +271,7 @@ def _culprit(report: Report) -> Json | None:
                 "title": _BEGINS.get(finding.kind, "Where it begins"),
                 "launch": launch,
                 "run": finding.run,
-                "values": [_value(one) for one in page_data.distinct(launch.values)],
+                "values": [_value(value) for value in page_data.distinct(launch.values)],
                 "errors": [(tensor, error_of(tensor)) for tensor in errors],
                 "source": "\n".join(lines[:_SOURCE]),
                 "cut": max(0, len(lines) - _SOURCE),
@@ -282,10 +282,10 @@ def _culprit(report: Report) -> Json | None:
 
 def _opening(report: Report) -> list[str]:
     """The lines of the model that the page begins with: those of its first verdict, or finding."""
-    lines = next((one.lines for one, _ in report.verdicts), ())
+    lines = next((verdict.lines for verdict, _ in report.verdicts), ())
     culprits = (x.launch.place for x in report.findings if x.severity == "finding" and x.launch)
     if not report.verdicts:
-        lines = next((one.lines for one in culprits), ())
+        lines = next((culprit.lines for culprit in culprits), ())
     return verdict_text.model_lines([x for x in lines if not x.is_of_library] or lines)[:_OPENING]
 
 
@@ -317,7 +317,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "name": verdict.label,
         "headline": sentence(verdict.headline),
         "facts": {name: value for name, value in facts.items() if value},
-        "arguments": [row for one in verdict.arguments for row in _argument(one)],
+        "arguments": [row for argument in verdict.arguments for row in _argument(argument)],
         "places": [
             *verdict_text.places(verdict),
             *verdict_text.followed(verdict),
@@ -375,7 +375,7 @@ def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
         cells = {**facts, "name": findings.counted(len(results), "value", "values")}
         return [cells if difference is None else {**cells, "state": difference.state}]
     if difference is None:
-        return [{**facts, **_value(one)} for one in results] or [facts]
+        return [{**facts, **_value(result)} for result in results] or [facts]
     return [
         {
             **facts,
@@ -386,7 +386,7 @@ def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
             "allowed": number(how.allowed),
             "mismatched": number(None if tensor.metrics is None else tensor.metrics.mismatched),
         }
-        for tensor, how in ((one, error_of(one)) for one in difference.results)
+        for tensor, how in ((result, error_of(result)) for result in difference.results)
     ] or [{**facts, "state": difference.state}]
 
 

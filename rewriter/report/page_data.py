@@ -181,18 +181,18 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
 def distinct(values: Sequence[ReportedValue]) -> list[ReportedValue]:
     """Without what is the same after a launch that only reads it."""
     before = {
-        (one.dump, *_measured(one.measured))
-        for one in values
-        if one.row.phase == "before" and one.measured is not None
+        (value.dump, *_measured(value.measured))
+        for value in values
+        if value.row.phase == "before" and value.measured is not None
     }
     return [
-        one
-        for one in values
+        value
+        for value in values
         if not (
-            one.row.phase == "after"
-            and one.row.role == "in"
-            and one.measured is not None
-            and (one.dump, *_measured(one.measured)) in before
+            value.row.phase == "after"
+            and value.row.role == "in"
+            and value.measured is not None
+            and (value.dump, *_measured(value.measured)) in before
         )
     ]
 

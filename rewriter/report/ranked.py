@@ -49,8 +49,10 @@ def merged(result: Ranks) -> Comparison:
     return replace(
         comparisons[0],
         a=comparisons[0].a if len(comparisons) == 1 else result.path,
-        runs=tuple(run for one in comparisons for run in one.runs),
-        unpaired=tuple(dict.fromkeys(name for one in comparisons for name in one.unpaired)),
+        runs=tuple(run for comparison in comparisons for run in comparison.runs),
+        unpaired=tuple(
+            dict.fromkeys(name for comparison in comparisons for name in comparison.unpaired)
+        ),
     )
 
 

@@ -26,8 +26,10 @@ def of_artifact(path: str | Path) -> Sources:
 
     wrappers = open_artifact(path).wrappers
     kernels = [kernel_sources(wrapper) for wrapper in wrappers]
-    hashes = {plain_hash(one.source): found for one, found in zip(wrappers, kernels, strict=True)}
-    names = {one.path.name: found for one, found in zip(wrappers, kernels, strict=True)}
+    hashes = {
+        plain_hash(wrapper.source): found for wrapper, found in zip(wrappers, kernels, strict=True)
+    }
+    names = {wrapper.path.name: found for wrapper, found in zip(wrappers, kernels, strict=True)}
     if len(names) < len(wrappers):
         names = {}  # two have one name: only the hash tells
     default = kernels[0] if len(kernels) == 1 else {}

@@ -120,7 +120,9 @@ class ReportedLaunch:
         """The tensors that it wrote; of the inputs of a call, these."""
         if not self.is_launch:
             return self.values
-        return tuple(one for one in self.values if one.row.is_result and one.tensor is not None)
+        return tuple(
+            value for value in self.values if value.row.is_result and value.tensor is not None
+        )
 
     @property
     def read(self) -> tuple[ReportedValue, ...]:
@@ -128,10 +130,12 @@ class ReportedLaunch:
 
         What a launch only reads is the same afterwards, which serves where nothing was read before.
         """
-        before = tuple(one for one in self.values if one.row.phase == "before")
-        names = {one.row.arg for one in before}
-        after = (one for one in self.values if one.row.phase == "after" and one.row.role == "in")
-        return before + tuple(one for one in after if one.row.arg not in names)
+        before = tuple(value for value in self.values if value.row.phase == "before")
+        names = {value.row.arg for value in before}
+        after = (
+            value for value in self.values if value.row.phase == "after" and value.row.role == "in"
+        )
+        return before + tuple(value for value in after if value.row.arg not in names)
 
 
 @dataclass(frozen=True)
@@ -218,10 +222,10 @@ class Report:
     def measured(self) -> bool:
         """Whether any value was recorded: without one, nothing is known to be right."""
         return any(
-            one.tensor is not None and (one.tensor.is_measured or one.tensor.digest)
+            value.tensor is not None and (value.tensor.is_measured or value.tensor.digest)
             for run in self.runs
             for launch in run.launches
-            for one in launch.values
+            for value in launch.values
         )
 
 

@@ -140,11 +140,13 @@ class _Call:
         stream = iter(split(inside(self.text, start.end() - 1)))
         ordered = sorted(operator.parameters, key=lambda one: not one.is_out)
         try:
-            values = {one.name: self._typed(one.type, stream) for one in ordered}
+            values = {parameter.name: self._typed(parameter.type, stream) for parameter in ordered}
         except StopIteration:
             raise UnreadError(f"{function} takes other arguments than {operator.path}") from None
         results = [unwrapped(text).removesuffix("_handle") for text in stream]
-        return self._called(operator, [values[one.name] for one in operator.parameters], results)
+        return self._called(
+            operator, [values[parameter.name] for parameter in operator.parameters], results
+        )
 
     def _typed(self, kind: Any, stream: Iterator[str]) -> str:
         """The next value of a C call, by its type: a list is passed as a pointer and a length."""
@@ -340,8 +342,8 @@ class _Call:
             several = is_list or len(results) > 1
         else:
             words = [
-                f"{one.name}={value}" if one.by_name else value
-                for one, value in zip(parameters or operator.parameters, values, strict=False)
+                f"{parameter.name}={value}" if parameter.by_name else value
+                for parameter, value in zip(parameters or operator.parameters, values, strict=False)
             ]
             statement = f"{operator.path}({', '.join(words)})"
             several = operator.results is None or operator.results > 1

@@ -174,13 +174,13 @@ def _of_module(parts: list[_Part], texts: Iterable[str]) -> tuple[str, str]:
     wanted = {"torch"}.union(*(_used(_read(text)) for text in texts))
     taken: set[int] = set()
     while True:
-        more = {i for i, one in enumerate(parts) if i not in taken and one.defines & wanted}
+        more = {i for i, part in enumerate(parts) if i not in taken and part.defines & wanted}
         if not more:
             break
         taken |= more
         wanted |= {name for i in more for name in parts[i].uses}
     if _COMPILER in wanted:
-        taken |= {i for i, one in enumerate(parts) if one.waits}
+        taken |= {i for i, part in enumerate(parts) if part.waits}
     header = [parts[i].text for i in sorted(taken) if not parts[i].is_kernel]
     kernels = [parts[i].text for i in sorted(taken) if parts[i].is_kernel]
     return "".join(header), "\n".join(kernels)
@@ -229,7 +229,7 @@ def _defined(module: Module, part: Statement | Block) -> Iterator[str]:
 
 def _targets(statement: Statement) -> list[str]:
     targets = statement.node.targets if isinstance(statement.node, cst.Assign) else ()
-    return [name for one in targets for name in statement.names(one.target)]
+    return [name for target in targets for name in statement.names(target.target)]
 
 
 def _uses(statement: Statement) -> Iterator[str]:
@@ -240,7 +240,7 @@ def _uses(statement: Statement) -> Iterator[str]:
 
 def _used(node: cst.BaseSmallStatement) -> set[str]:
     """The variables that a statement, which is no form, reads."""
-    return {name.text for one in _reads(node) for name in names(one)}
+    return {name.text for read in _reads(node) for name in names(read)}
 
 
 def _reads(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -249,6 +249,6 @@ def _reads(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield node
         return
     yield node.value
-    for one in node.targets:
-        if not isinstance(one.target, (cst.Name, cst.Tuple, cst.List)):
-            yield one.target
+    for target in node.targets:
+        if not isinstance(target.target, (cst.Name, cst.Tuple, cst.List)):
+            yield target.target

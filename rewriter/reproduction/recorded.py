@@ -50,7 +50,7 @@ def recorded_launch(
         if any((x.launch, x.iteration) == (index, iteration) for x in one.steps):
             return _of_run(one, index, iteration, needs_values=needs_values)
     kernels = {
-        step.launch: step.kernel for one in runs for step in one.steps if step.launch is not None
+        step.launch: step.kernel for dump in runs for step in dump.steps if step.launch is not None
     }
     known = ", ".join(f"#{index} {kernel}" for index, kernel in sorted(kernels.items())[:_LISTED])
     raise RewriterError(

@@ -93,7 +93,7 @@ def _operator(schema: Any) -> Operator:
     space, _, name = schema.name.partition("::")
     overload = schema.overload_name or "default"
     path = f"torch.ops.{space}.{name}.{overload}"
-    kinds = [one.real_type.kind() for one in schema.returns]
+    kinds = [return_.real_type.kind() for return_ in schema.returns]
     several = kinds == ["ListType"]
     try:
         operator = getattr(getattr(getattr(torch.ops, space), name), overload)
@@ -101,7 +101,7 @@ def _operator(schema: Any) -> Operator:
     except (AttributeError, RuntimeError):
         is_random = False
     parameters = tuple(
-        Parameter(one.name, one.real_type, one.kwarg_only, bool(one.is_out))
-        for one in schema.arguments
+        Parameter(argument.name, argument.real_type, argument.kwarg_only, bool(argument.is_out))
+        for argument in schema.arguments
     )
     return Operator(path, parameters, None if several else len(kinds), is_random)

@@ -232,7 +232,7 @@ class Recorder(Silent):
 
     def _show(self, event: Row, values: list[Any], call: Any, acting: set[str]) -> None:
         """Print and write values. What a launch only reads is printed after it if it changed."""
-        found = [one for one in values if not self._allows(event, one[0])]
+        found = [value for value in values if not self._allows(event, value[0])]
         which, start = (event.get("launch"), event.get("iteration")), self._line(event, call)
         known = call.shown[1] if event["phase"] == "after" and call.shown[0] == which else {}
         facts, lines = {}, []
@@ -258,7 +258,7 @@ class Recorder(Silent):
 
     def _allows(self, event: Row, row: Row) -> bool:
         names, kernel = (row["arg"], row["arg"].partition("[")[0]), event.get("kernel", "inputs")
-        allowed = (one.rpartition(":") for one in self._options.get("allow") or ())
+        allowed = (option.rpartition(":") for option in self._options.get("allow") or ())
         return any(
             fnmatchcase(kernel, x) and fnmatchcase(y, z) for x, _, z in allowed for y in names
         )
@@ -466,10 +466,12 @@ def number(value: Any) -> str:
 
 def fault(contents: Sequence[Any], kind: str) -> str:
     """Wait for the devices of a launch; the error of one that failed."""
-    devices = {one.device for one in contents if isinstance(one, Tensor)}
+    devices = {content.device for content in contents if isinstance(content, Tensor)}
     if (kind in GPU.split() or not (devices or kind == "cpp")) and cuda.is_initialized():
         devices.add(torch.device("cuda", cuda.current_device()))
-    for device in sorted((one for one in devices if one.type not in ("cpu", "meta")), key=str):
+    for device in sorted(
+        (device for device in devices if device.type not in ("cpu", "meta")), key=str
+    ):
         try:
             torch.get_device_module(device).synchronize(*[device] * (device.type != "mps"))
         except Exception as error:

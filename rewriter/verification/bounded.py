@@ -170,12 +170,12 @@ def rounded(
 ) -> Bounded:
     """The result of an operation, with the error of its own rounding added. `underflow` is 0 where
     nothing near 0 is rounded."""
-    terms = max([terms, *(one.terms for one in given)])
-    steps = 1 + max([0, *(one.steps for one in given)])
-    through = through.union(*(one.through for one in given))
+    terms = max([terms, *(bounded.terms for bounded in given)])
+    steps = 1 + max([0, *(bounded.steps for bounded in given)])
+    through = through.union(*(bounded.through for bounded in given))
     if not (value.is_floating_point() or value.is_complex()):
         return Bounded(value, error, dtype, terms, steps, through)
-    kind = precision([dtype, *(one.dtype for one in given if one.is_real)])
+    kind = precision([dtype, *(bounded.dtype for bounded in given if bounded.is_real)])
     if dtype in (torch.float32, torch.complex64):  # also of what was computed in float64
         kind = torch.float32
     facts = torch.finfo(kind)

@@ -79,8 +79,8 @@ def _bound(text: str, schema: Any) -> Arguments:
     found: dict[str, ast.expr] = {
         x.name: ast.Constant(x.default_value) if x.has_default_value() else _MISSING for x in known
     }
-    found |= {x.name: one for x, one in zip(known, call.args, strict=False)}
-    return found | {one.arg: one.value for one in call.keywords if one.arg}
+    found |= {x.name: arg for x, arg in zip(known, call.args, strict=False)}
+    return found | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
 def check(
@@ -190,7 +190,9 @@ def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
     values = _Arguments(known)
     args = tuple(map(values.of, call.args))
     kwargs = {
-        one.arg: values.of(one.value) for one in call.keywords if one.arg and one.arg != "out"
+        keyword.arg: values.of(keyword.value)
+        for keyword in call.keywords
+        if keyword.arg and keyword.arg != "out"
     }
     return run(overload(operator, kwargs), args, kwargs, None)
 
@@ -252,4 +254,4 @@ class _Arguments(Literals):
 def outputs(value: Any) -> list[Bounded | None]:
     """The results of an operator in order; `None` for each that is not a tensor."""
     several = value if isinstance(value, (tuple, list)) else [value]
-    return [one if isinstance(one, Bounded) else None for one in several]
+    return [bounded if isinstance(bounded, Bounded) else None for bounded in several]

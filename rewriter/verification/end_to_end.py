@@ -75,7 +75,7 @@ class CallCheck:
 
     @property
     def wrong(self) -> tuple[OutputCheck, ...]:
-        return tuple(one for one in self.outputs if not one.agrees)
+        return tuple(output for output in self.outputs if not output.agrees)
 
 
 # The launch, and what of it, or of what it is given, is wrong.
@@ -156,11 +156,11 @@ def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) ->
         if check.run != run.name or check.route != "arguments" or step is None:
             continue
         written = received.written(run.rows(step))
-        for one in check.results:
-            node = node_of(one.claim)
-            is_own = one.comparison.is_unknown and graph.statement(node) == one.claim
-            if is_own and one.arg in written and node in graph.nodes:
-                found[node] = exact(received.load(run, written[one.arg]))
+        for result in check.results:
+            node = node_of(result.claim)
+            is_own = result.comparison.is_unknown and graph.statement(node) == result.claim
+            if is_own and result.arg in written and node in graph.nodes:
+                found[node] = exact(received.load(run, written[result.arg]))
     return found
 
 
@@ -273,11 +273,11 @@ def _left_alone(
         check = known.get((node.step.launch, node.step.iteration))
         steps = [results.run.steps[x.step] for x in node.origins]
         made = [known.get((x.launch, x.iteration)) for x in steps if x.launch is not None]
-        is_fed = all(one is not None and one.outcome == "agrees" for one in made)
+        is_fed = all(check is not None and check.outcome == "agrees" for check in made)
         if check is None or not is_fed or check.outcome == "differs":
             continue
         facts = results.run.launch_row(check.launch)
-        if output.name not in {dataflow.buffer_of(facts, one.arg) for one in check.results}:
+        if output.name not in {dataflow.buffer_of(facts, result.arg) for result in check.results}:
             return check, output
     return None
 
@@ -323,7 +323,7 @@ def _copied(
 ) -> _Culprit | None:
     """The launch that computes what the graph copies into an input."""
     copied = f" = aten.copy_.default({output.name}, "
-    found = (x for x, _ in elsewhere if any(copied in one for one in x.computes))
+    found = (x for x, _ in elsewhere if any(copied in compute for compute in x.computes))
     return next(((check, output) for check in found), None)
 
 
@@ -370,8 +370,8 @@ def _received(
     wrong: list[tuple[TensorRow, str, Comparison]] = []
     for row in given.values():
         found = ((name, _compared(run, row, name, evaluator)) for name in sorted(missing))
-        compared = [(name, one) for name, one in found if one is not None]
-        agreeing = [name for name, one in compared if one.agrees]
+        compared = [(name, comparison) for name, comparison in found if comparison is not None]
+        agreeing = [name for name, comparison in compared if comparison.agrees]
         missing -= set(agreeing)
         if not agreeing and compared:
             wrong.append((row, *compared[0]))

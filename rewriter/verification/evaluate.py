@@ -60,12 +60,12 @@ class Evaluator:
         several only one is meant: a square value is itself, or its transpose.
         """
         shaped, exact = [], []
-        for one in self._graph.family(name):
-            kind = self.type_of(one)
+        for text in self._graph.family(name):
+            kind = self.type_of(text)
             if kind is not None and kind.shape == tuple(row.shape):
-                shaped.append(one)
+                shaped.append(text)
                 if kind.lies_as(row):
-                    exact.append(one)
+                    exact.append(text)
         if not exact:
             return shaped
         return [exact[0], *([name] if name in shaped and name != exact[0] else [])]
@@ -172,7 +172,9 @@ class Evaluator:
         args = tuple(map(literals.of, call.args))
         if node.operator == "as_strided" and args and isinstance(args[0], Bounded):
             args = (self._laid_out(node.reads[0], args[0]), *args[1:])
-        kwargs = {one.arg: literals.of(one.value) for one in call.keywords if one.arg}
+        kwargs = {
+            keyword.arg: literals.of(keyword.value) for keyword in call.keywords if keyword.arg
+        }
         if node.operator in random.NAMES:
             drawn = partial(random.drawn, node.operator, args, kwargs)
             return attempt(operator, lambda: drawn(on_gpu=self._is_on_gpu(node)))

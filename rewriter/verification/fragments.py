@@ -60,7 +60,7 @@ def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
         except UncheckedError as error:
             problem = error
             continue
-        tried.append((sum(not one.comparison.agrees for one in found), found))
+        tried.append((sum(not checked.comparison.agrees for checked in found), found))
         if not tried[-1][0]:
             break
     if not tried:
@@ -112,11 +112,11 @@ class _Fragment:
             given = [x for x in given if x.buffer in self._read or x.buffer not in self._open]
         kept = itertools.combinations(range(len(self._read)), len(given))
         for chosen in itertools.islice(kept, 4096):
-            names = [self._read[one] for one in chosen]
+            names = [self._read[number] for number in chosen]
             pairs = tuple(zip(names, given, strict=True))
             if not fits(pairs):
                 continue
-            rest = [one for one in self._read if one not in names]
+            rest = [text for text in self._read if text not in names]
             for inout in itertools.permutations(self._inout, min(len(rest), len(self._inout))):
                 for places in itertools.combinations(rest, len(inout)):
                     more = tuple(zip(places, inout, strict=True))
@@ -152,7 +152,7 @@ class _Fragment:
         found: list[Checked] = []
         for link in self._links(known, sizes):
             found = self._results_of(Evaluator(self._graph, known | link, sizes), known)
-            if all(one.comparison.agrees for one in found):
+            if all(checked.comparison.agrees for checked in found):
                 break
         return found
 
@@ -178,10 +178,10 @@ class _Fragment:
         names = list(dict.fromkeys(self._graph.outputs))
         names = names or sorted(self._graph.nodes, key=lambda name: name in read)
         ordered = self._in_order(evaluator, names)
-        if ordered and all(one.comparison.agrees for one in ordered):
+        if ordered and all(checked.comparison.agrees for checked in ordered):
             return ordered
         found = self._searched(evaluator, names, known)
-        wrong = any(not one.comparison.agrees for one in found)
+        wrong = any(not checked.comparison.agrees for checked in found)
         return ordered if ordered and wrong else found
 
     def _in_order(self, evaluator: Evaluator, names: Sequence[str]) -> list[Checked]:
@@ -264,18 +264,18 @@ class _Fragment:
         # that this kernel can compute.
         every = [*(x for x in self._graph.nodes if x in computable), *known]
         for name in names:
-            for one in [name] if name in self._graph.nodes and name in computable else every:
+            for text in [name] if name in self._graph.nodes and name in computable else every:
                 try:
-                    comparison = self._compare(evaluator, one, got, row)
+                    comparison = self._compare(evaluator, text, got, row)
                 except UncheckedError as error:
                     problem = error
                     continue
                 if comparison is not None and comparison.agrees:
-                    return name, one, comparison
+                    return name, text, comparison
                 # A buffer without its own node may be any value, so it is only noted as tried.
                 if comparison is not None:
-                    tried.append((one, comparison))
-                    last = (name, comparison) if one == name else last
+                    tried.append((text, comparison))
+                    last = (name, comparison) if text == name else last
         if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
             return tried[0][0], *tried[0]  # a kernel that only copies its input
         if last is None or self._is_bare:
@@ -394,11 +394,11 @@ def _with_items(graph: FxGraph) -> FxGraph:
         if (match := _ITEM.match(name))
     }
     for odd in (0, 1):
-        groups = sorted({(one + odd) // 2 for one in numbers.values()})
+        groups = sorted({(number + odd) // 2 for number in numbers.values()})
         if tuples and len(groups) == len(tuples):
             items = {
-                name: (tuples[groups.index((one + odd) // 2)], (one + odd) % 2)
-                for name, one in numbers.items()
+                name: (tuples[groups.index((number + odd) // 2)], (number + odd) % 2)
+                for name, number in numbers.items()
             }
             break
     else:

@@ -42,7 +42,7 @@ def read(run: RunDump, text: str) -> FxGraph | None:
 def subgraphs(run: RunDump, text: str) -> dict[str, FxGraph]:
     """The same of its subgraphs, by name."""
     found = naming.subgraphs(text)
-    return {name: _Functional(one, _schemas(run)).graph() for name, one in found.items()}
+    return {name: _Functional(graph, _schemas(run)).graph() for name, graph in found.items()}
 
 
 def _schemas(run: RunDump) -> dict[str, str]:
@@ -201,10 +201,10 @@ def _written(call: str, schema: Any) -> Iterator[str]:
         return
     assert isinstance(parsed, ast.Call)
     by_name = {x.arg: x.value for x in parsed.keywords}
-    for place, one in enumerate(schema.arguments):
-        if not is_written(one):
+    for place, argument in enumerate(schema.arguments):
+        if not is_written(argument):
             continue
-        value = parsed.args[place] if place < len(parsed.args) else by_name.get(one.name)
+        value = parsed.args[place] if place < len(parsed.args) else by_name.get(argument.name)
         members = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
         for member in members:
             if member is not None and not (

@@ -45,12 +45,12 @@ class GivenGraphs:
         """The graph of a wrapper: the one with the same code, or else the only one with nearly the
         same lines, as the wrapper may have been edited, or the only one that there is."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
-        same = [one for one in self._given if code and one.code.startswith(code)]
-        if same or len({one.text for one in self._given}) == 1:
+        same = [given for given in self._given if code and given.code.startswith(code)]
+        if same or len({given.text for given in self._given}) == 1:
             return (same or self._given)[0].text
         lines = set(code.split("\n"))
         least = _NEAR * len(lines)
-        near = [one for one in self._given if len(lines & {*one.code.split("\n")}) >= least]
+        near = [given for given in self._given if len(lines & {*given.code.split("\n")}) >= least]
         return near[0].text if len(near) == 1 else ""
 
 
@@ -66,7 +66,7 @@ def _of_folders(folders: list[Path]) -> Iterator[_Given]:
     for folder in folders:
         graph = next(x for name in GRAPHS if (x := folder / name).is_file())
         codes = (folder / name for name in _CODE)
-        code = next((_read(one) for one in codes if one.is_file()), "")
+        code = next((_read(code) for code in codes if code.is_file()), "")
         yield _Given(_read(graph), code)
 
 

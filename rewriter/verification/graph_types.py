@@ -38,12 +38,12 @@ class TensorType:
 
     @property
     def numel(self) -> int | None:
-        known = [one for one in self.shape if one is not None]
+        known = [number for number in self.shape if number is not None]
         return math.prod(known) if len(known) == len(self.shape) else None
 
     def contiguous(self) -> TensorType:
         """The same, as a tensor lies that nothing else is known of; its sizes have to be known."""
-        known = [1 if one is None else one for one in self.shape]
+        known = [1 if number is None else number for number in self.shape]
         strides = tuple(math.prod(known[place + 1 :]) for place in range(len(known)))
         return TensorType(self.dtype, self.shape, strides)
 

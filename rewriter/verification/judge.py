@@ -30,7 +30,7 @@ def compare_recorded(
     stride = tuple(expected.value.stride()) if kind is None else kind.stride
     laid_out = TensorType(expected.dtype, tuple(expected.value.shape), stride)
     ways = received.layouts(got, row, laid_out, viewed=viewed)
-    return _first_agreeing(compare(one, expected) for one in ways)
+    return _first_agreeing(compare(way, expected) for way in ways)
 
 
 def compare_node(
@@ -38,7 +38,7 @@ def compare_node(
 ) -> Comparison:
     """How the saved tensor of a row differs from a node, or from the view of it that it is."""
     if members := evaluator.held_as(name, row):
-        return _first_agreeing(compare(got, value_of(one, evaluator)) for one in members)
+        return _first_agreeing(compare(got, value_of(member, evaluator)) for member in members)
     expected = value_of(name, evaluator)
     return compare_recorded(got, row, expected, evaluator.type_of(name), viewed=viewed)
 
@@ -54,7 +54,7 @@ def value_of(name: str, evaluator: Evaluator) -> Bounded:
 def _first_agreeing(comparisons: Iterable[Comparison]) -> Comparison:
     several = iter(comparisons)
     first = next(several)
-    return next((one for one in chain([first], several) if one.agrees), first)
+    return next((comparison for comparison in chain([first], several) if comparison.agrees), first)
 
 
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
@@ -126,8 +126,8 @@ def _comparison(
     why: str,
 ) -> Comparison:
     at = tuple(int(x) for x in torch.unravel_index(torch.tensor(flat), got.shape))
-    ends = (one.reshape(-1)[flat] for one in (expected, got))
-    wants, has = (float(one.abs() if one.is_complex() else one) for one in ends)
+    ends = (tensor.reshape(-1)[flat] for tensor in (expected, got))
+    wants, has = (float(end.abs() if end.is_complex() else end) for end in ends)
     return Comparison(wrong, got.numel(), int(unsure.sum()), at, wants, has, allowed, why)
 
 

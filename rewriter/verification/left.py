@@ -170,4 +170,4 @@ def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, 
         return False
     axes = list(zip(part.shape, part.stride, shape, stride, strict=True))
     is_slice = all(size <= whole for size, _, whole, _ in axes)
-    return is_slice and any(size > 1 and one != other for size, one, _, other in axes)
+    return is_slice and any(size > 1 and number != other for size, number, _, other in axes)

@@ -40,7 +40,7 @@ def between(graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int], 
     differ. Raises `UncheckedError`."""
     inside = {name, *graph.ancestors(name, lambda x: x not in known)} - known.keys()
     types = Evaluator(graph, {}, sizes)
-    kinds = {one: kind.dtype for one in inside if (kind := types.type_of(one)) is not None}
+    kinds = {text: kind.dtype for text in inside if (kind := types.type_of(text)) is not None}
     nodes = [x for x in graph.nodes.values() if x.name in inside]
     rounding = {
         x.name

@@ -21,9 +21,9 @@ from rewriter.verification.graph_types import TensorType
 
 _INTEGER = re.compile(r"-?\d{1,18}")
 _DTYPES = {
-    str(one).removeprefix("torch."): one
-    for one in vars(torch).values()
-    if isinstance(one, torch.dtype)
+    str(var).removeprefix("torch."): var
+    for var in vars(torch).values()
+    if isinstance(var, torch.dtype)
 }
 
 
@@ -56,9 +56,9 @@ class LaunchValues:
     def results(self) -> dict[str, Argument]:
         """The arguments that it wrote, by name, each once."""
         found: dict[str, Argument] = {}
-        for one in self.launch.args:
-            if one.role != "in" and one.name in self.written:
-                found.setdefault(one.name, one)
+        for arg in self.launch.args:
+            if arg.role != "in" and arg.name in self.written:
+                found.setdefault(arg.name, arg)
         return found
 
 
@@ -107,17 +107,17 @@ def layouts(
     shape = None if kind is None else kind.shape
     if shape is None or None in shape or (tuple(tensor.shape) == shape and not viewed):
         return [tensor]
-    known = tuple(one for one in shape if one is not None)
+    known = tuple(number for number in shape if number is not None)
     if math.prod(known) != tensor.numel():
         raise UncheckedError(f"{row.arg} has another size than the graph says")
     ways = []
     stride = tuple(row.stride or tensor.stride())
     if is_dense(row.shape, stride) and kind is not None and None not in kind.stride:
-        strides = tuple(one for one in kind.stride if one is not None)
+        strides = tuple(number for number in kind.stride if number is not None)
         if is_dense(known, strides) and len(strides) == len(known):
             memory = tensor.permute(memory_order(row.shape, stride)).reshape(-1)
             order = memory_order(known, strides)
-            there = memory.reshape([known[one] for one in order])
-            ways.append(there.permute([order.index(one) for one in range(len(order))]))
+            there = memory.reshape([known[number] for number in order])
+            ways.append(there.permute([order.index(number) for number in range(len(order))]))
     ways.append(tensor.reshape(known))
     return ways

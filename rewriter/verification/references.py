@@ -70,7 +70,7 @@ def _problem(message: str) -> RewriterError:
 
 def reference_of(references: Sequence[Reference], kernel: str) -> Reference | None:
     """The last reference whose pattern matches a kernel."""
-    fitting = [one for one in references if fnmatchcase(kernel, one.pattern)]
+    fitting = [reference for reference in references if fnmatchcase(kernel, reference.pattern)]
     return fitting[-1] if fitting else None
 
 
@@ -101,9 +101,9 @@ def _called(
     reference: Reference, handed: list[Bounded], results: Mapping[str, torch.Tensor]
 ) -> list[Bounded]:
     def call(change: Callable[[Bounded], Any]) -> tuple[torch.Tensor, ...]:
-        values = reference.function(*(change(one).clone() for one in handed))
+        values = reference.function(*(change(bounded).clone() for bounded in handed))
         several = values if isinstance(values, (tuple, list)) else (values,)
-        return tuple(one for one in several if isinstance(one, torch.Tensor))
+        return tuple(tensor for tensor in several if isinstance(tensor, torch.Tensor))
 
     kinds = [x.dtype for x in results.values() if x.dtype.is_floating_point]
     try:
@@ -114,4 +114,4 @@ def _called(
     except Exception as error:  # whatever the function of the user raises
         problem = f"{reference.text} raised {type(error).__name__}: {in_short(error)}"
         raise UncheckedError(problem) from error
-    return [one for one in value if isinstance(one, Bounded)]
+    return [bounded for bounded in value if isinstance(bounded, Bounded)]

@@ -59,7 +59,7 @@ def describe(verification: Verification, dump: str) -> list[str]:
         lines.append(f"  {counted(others, 'launch')} after it differ from what they claim, too")
     lines += [f"  note: {verification.caveat}"] if verification.caveat else []
     launch = f"{finding.launch}.{finding.iteration}" if finding.iteration else finding.launch
-    several = len({one.run for one in verification.checks}) > 1
+    several = len({check.run for check in verification.checks}) > 1
     run = f" --run {finding.run}" if several else ""
     repro = f"rewriter repro {shlex.quote(dump)} --launch {launch}{run}"
     return [*lines, f"  next: {repro}", "        (this launch alone)"]
@@ -72,8 +72,8 @@ def evidence(finding: LaunchCheck) -> list[str]:
         if not checked.comparison.agrees:
             lines += list(_result(checked))
     lines.append(f"against {AGAINST[finding.route]}, from the values that it received")
-    known = [one for one in finding.results if not one.comparison.is_unknown]
-    agreeing = [one.arg for one in known if one.comparison.agrees]
+    known = [result for result in finding.results if not result.comparison.is_unknown]
+    agreeing = [checked.arg for checked in known if checked.comparison.agrees]
     return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
 
 
@@ -100,7 +100,7 @@ def coverage(verification: Verification) -> str:
     """How many launches were checked, and with what result."""
     checked = len(verification.checks) - verification.count("unchecked")
     agree, differ = verification.count("agrees"), verification.count("differs")
-    again = sum(bool(one.independent) for one in verification.checks)
+    again = sum(bool(check.independent) for check in verification.checks)
     more = f"; {counted(again, 'launch')} again, with the same results" if again else ""
     every = len(verification.checks)
     return (
@@ -129,15 +129,15 @@ def more_checked(dump: Path, unchecked: Iterable[LaunchCheck]) -> str:
     Its comment says what has to be done before.
     """
     options: dict[str, str] = {}
-    for one in unchecked:
-        if "no graph of the wrapper is known" in one.reason:
+    for check in unchecked:
+        if "no graph of the wrapper is known" in check.reason:
             options["--graph torch_compile_debug"] = (
                 "which TORCH_COMPILE_DEBUG=1 leaves where the model is compiled"
             )
-        elif "a user wrote this kernel" in one.reason:
+        elif "a user wrote this kernel" in check.reason:
             options[
-                f"--reference {shlex.quote(one.kernel)}=references:{shlex.quote(one.kernel)}"
-            ] = f"a function {one.kernel} in references.py that computes the same"
+                f"--reference {shlex.quote(check.kernel)}=references:{shlex.quote(check.kernel)}"
+            ] = f"a function {check.kernel} in references.py that computes the same"
     words = ["rewriter verify", shlex.quote(str(dump)), *options]
     return f"{' '.join(words)}  # {', and '.join(options.values())}" if options else ""
 
@@ -145,17 +145,19 @@ def more_checked(dump: Path, unchecked: Iterable[LaunchCheck]) -> str:
 def rows(checks: Sequence[LaunchCheck]) -> list[list[str]]:
     """The table of launches, with its header."""
     table = [["#", "kernel", "result", "against", "worst", "allowed", "of", "model"]]
-    several = len({one.run for one in checks}) > 1
-    for one in checks:
-        worst = max(one.results, key=_excess, default=None)
+    several = len({check.run for check in checks}) > 1
+    for check in checks:
+        worst = max(check.results, key=_excess, default=None)
         numbers = ["", "", ""]
         if worst is not None:
             comparison = worst.comparison
             numbers = [f"{comparison.error:.2g}", f"{comparison.allowed:.2g}", worst.arg]
-        result = {"agrees": "agrees", "differs": "DIFFERS", "unchecked": "not checked"}[one.outcome]
-        name = f"{one.run} {one.label}" if several else one.label
-        row = [name, f"{one.kernel}{_together(one)}", result, one.route, *numbers]
-        table.append([*row, listed(one.lines)])
+        result = {"agrees": "agrees", "differs": "DIFFERS", "unchecked": "not checked"}[
+            check.outcome
+        ]
+        name = f"{check.run} {check.label}" if several else check.label
+        row = [name, f"{check.kernel}{_together(check)}", result, check.route, *numbers]
+        table.append([*row, listed(check.lines)])
     return table
 
 
@@ -167,5 +169,5 @@ def _excess(checked: Checked) -> float:
 
 
 def _together(check: LaunchCheck) -> str:
-    others = ", ".join(f"#{one}" for one in check.together)
+    others = ", ".join(f"#{number}" for number in check.together)
     return f" (with {others})" if others else ""

@@ -108,7 +108,7 @@ class LaunchCheck(RecordedLaunch):
     @property
     def worst(self) -> Checked | None:
         """The first wrong result, or else the first one."""
-        wrong = (one for one in self.results if not one.comparison.agrees)
+        wrong = (result for result in self.results if not result.comparison.agrees)
         return next(wrong, self.results[0] if self.results else None)
 
 
@@ -120,12 +120,12 @@ class Verification:
     caveat: str = ""
 
     def count(self, outcome: Outcome) -> int:
-        return sum(one.outcome == outcome for one in self.checks)
+        return sum(check.outcome == outcome for check in self.checks)
 
     @property
     def finding(self) -> LaunchCheck | None:
         """The first launch that differs."""
-        return next((one for one in self.checks if one.outcome == "differs"), None)
+        return next((check for check in self.checks if check.outcome == "differs"), None)
 
     @property
     def by_arguments(self) -> int:
@@ -140,4 +140,4 @@ class Verification:
     @property
     def reasons(self) -> dict[str, int]:
         """Why launches were not checked, and how many."""
-        return Counter(one.reason for one in self.checks if one.outcome == "unchecked")
+        return Counter(check.reason for check in self.checks if check.outcome == "unchecked")

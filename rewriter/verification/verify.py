@@ -205,14 +205,14 @@ class _Call:
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
         by_fragment = self._by_fragment(base, values)
         found = [self._by_graph(base, outcome), by_fragment]
-        judged = [one for one in found if one is not None and one.outcome != "unchecked"]
+        judged = [check for check in found if check is not None and check.outcome != "unchecked"]
         if judged:
             return surest(judged)
         if isinstance(by_call, list):
             return self._by(base, "operator", by_call)
-        for one in reversed(found):
-            if one is not None:
-                return one
+        for check in reversed(found):
+            if check is not None:
+                return check
         if problem:
             return replace(base, reason=problem)
         if kind_of(launch.kind).operator:
@@ -291,7 +291,7 @@ def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
     The mapping of arguments to nodes is a guess, and a wrong guess is unlikely to agree: so a check
     that agrees wins, unless it does not cover a result that another check finds wrong.
     """
-    wrong = {x.arg for one in judged for x in one.results if not x.comparison.agrees}
+    wrong = {x.arg for check in judged for x in check.results if not x.comparison.agrees}
 
     def rank(one: LaunchCheck) -> tuple[bool, bool, bool]:
         silent = bool(wrong - {x.arg for x in one.results})
@@ -308,5 +308,5 @@ def _as_recorded(launch: Launch, run: RunDump) -> Launch:
         return launch
     kind = run.launch_row(launch.index).kind
     roles = {row.arg: row.role for row in run.rows(step) if isinstance(row, TensorRow)}
-    args = (replace(one, role=roles.get(one.name, one.role)) for one in launch.args)
+    args = (replace(arg, role=roles.get(arg.name, arg.role)) for arg in launch.args)
     return replace(launch, kernel=step.kernel, kind=kind or launch.kind, args=tuple(args))

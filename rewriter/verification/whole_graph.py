@@ -206,7 +206,7 @@ class WholeGraph:
         if all(x.comparison.agrees for x in found):
             return found
         # Another kernel may have computed the same once more, and rounded it otherwise.
-        own = frozenset(one for x in node.reads for one in (x, self._graph.base(x)))
+        own = frozenset(text for x in node.reads for text in (x, self._graph.base(x)))
         try:
             known = self._established(node, values, own)
             again = calls.check(node, schema, values, known, self._sizes)
@@ -266,7 +266,9 @@ class WholeGraph:
             elif held.nodes:
                 self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)
             else:
-                known |= {name: one for name, one in held.sources.items() if name not in known}
+                known |= {
+                    name: bounded for name, bounded in held.sources.items() if name not in known
+                }
                 group |= {held.made, *held.group}
         for name in self._graph.inputs:  # numbers among the inputs
             if name in self._sizes:
@@ -337,7 +339,7 @@ class WholeGraph:
             node = self._graph.nodes.get(node.reads[0])
         # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
         start = "" if node is None else node.operator.rstrip("_")
-        return node is not None and any(one.startswith(start) for one in operators)
+        return node is not None and any(operator.startswith(start) for operator in operators)
 
     def _fits(self, name: str, row: TensorRow) -> bool:
         kind = self._types.type_of(name)
@@ -372,7 +374,14 @@ class WholeGraph:
     ) -> tuple[tuple[str, ...], Checked]:  # fmt: skip
         """The node that a result is, and its check: the claim, unless another node agrees."""
         above = self._graph.ancestors(claim)
-        names = [claim, *(one for one in candidates if one != claim and one not in above)]
+        names = [
+            claim,
+            *(
+                candidate
+                for candidate in candidates
+                if candidate != claim and candidate not in above
+            ),
+        ]
         tried = ((name, compare_node(got, row, name, evaluator)) for name in names)
         first = next(tried)
         name, comparison = next((x for x in chain([first], tried) if x[1].agrees), first)

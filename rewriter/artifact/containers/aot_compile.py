@@ -42,7 +42,11 @@ def read(data: bytes) -> Contents | None:
 
 
 def _has_key(pickle: Pickle, key: bytes) -> bool:
-    return any(pickle.raw(name) == key for one in pickle.dictionaries for name, _ in one.items)
+    return any(
+        pickle.raw(name) == key
+        for dictionary in pickle.dictionaries
+        for name, _ in dictionary.items
+    )
 
 
 def _pieces(root: Pickle) -> list[Section]:
@@ -51,7 +55,9 @@ def _pieces(root: Pickle) -> list[Section]:
     layers = layers_by_piece(root)
     for pickle in root.walk():
         items = {
-            pickle.raw(name): value for one in pickle.dictionaries for name, value in one.items
+            pickle.raw(name): value
+            for dictionary in pickle.dictionaries
+            for name, value in dictionary.items
         }
         table, store = items.get(_PIECES), items.get(_STORE)
         if isinstance(table, Dictionary) and isinstance(store, Dictionary):
@@ -72,7 +78,7 @@ def _stored(
         if isinstance(value, Blob) and value.inside is not None:
             pieces = tuple(map(_piece, names))
             modules = dict.fromkeys(piece.split(" ")[0] for piece in pieces)
-            used = (one for module in modules for one in layers.get(module, ()))
+            used = (layer for module in modules for layer in layers.get(module, ()))
             unique = tuple(dict.fromkeys(used))
             yield Section(value.inside, _folder(names[0]), pieces, unique)
 
@@ -104,7 +110,7 @@ def _layer(weight: str) -> str:
 
 def _piece(name: str) -> str:
     """A piece of a model with the sizes it was compiled for: `submod_2 (1, 8192)`."""
-    name = "".join(one if one.isascii() and one.isprintable() else "?" for one in name)
+    name = "".join(text if text.isascii() and text.isprintable() else "?" for text in name)
     match = _PIECE.fullmatch(name)
     return f"{match[1]} {match[2]}" if match else name
 

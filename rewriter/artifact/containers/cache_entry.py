@@ -35,7 +35,7 @@ def read(data: bytes) -> Contents | None:
     if not pickle_reader.begins(data):
         return None
     root = pickle_reader.read(data)
-    names = (one.name for one in root.names)
+    names = (name.name for name in root.names)
     form = next((_CLASSES[name] for name in names if name in _CLASSES), OTHER)
     return Contents(form, data, root, (Section(root),), _keys(root))
 

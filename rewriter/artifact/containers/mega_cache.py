@@ -88,9 +88,13 @@ def _item(reader: Reader, type_: str) -> Item:
 
 def sections(entries: list[Entry]) -> tuple[Section, ...]:
     """The entries with wrappers, by graph: each entry of AOTAutograd is a graph of the model."""
-    inductor = {(one.key.text or "").encode(): one for one in entries if one.type == _INDUCTOR}
+    inductor = {
+        (entry.key.text or "").encode(): entry for entry in entries if entry.type == _INDUCTOR
+    }
     result = []
-    for number, entry in enumerate(one for one in entries if one.type != _INDUCTOR and one.pickle):
+    for number, entry in enumerate(
+        entry for entry in entries if entry.type != _INDUCTOR and entry.pickle
+    ):
         assert entry.pickle is not None
         folder = f"graph_{number}"
         for key in _named(entry.pickle, inductor):
@@ -99,9 +103,9 @@ def sections(entries: list[Entry]) -> tuple[Section, ...]:
             result.append(Section(found, folder))
         result.append(Section(entry.pickle, folder))
     # Entries to which no entry of AOTAutograd refers are graphs of their own.
-    count = len({one.folder for one in result})
-    rest = (one.pickle for one in inductor.values() if one.pickle is not None)
-    result += [Section(one, f"graph_{number}") for number, one in enumerate(rest, count)]
+    count = len({section.folder for section in result})
+    rest = (entry.pickle for entry in inductor.values() if entry.pickle is not None)
+    result += [Section(pickle, f"graph_{number}") for number, pickle in enumerate(rest, count)]
     return tuple(result)
 
 

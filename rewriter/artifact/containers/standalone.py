@@ -50,11 +50,11 @@ def _read(data: bytes, *, has_header: bool) -> Contents:
 
 def _keys(key: Item, entries: list[Entry]) -> Iterator[tuple[int, str]]:
     """The keys of a graph's entries at all places: torch loads the entries by these keys alone."""
-    named = {one.key.text or "" for one in entries if one.type in mega_cache.GRAPHS}
-    for item in (key, *(one.key for one in entries)):
+    named = {entry.key.text or "" for entry in entries if entry.type in mega_cache.GRAPHS}
+    for item in (key, *(entry.key for entry in entries)):
         if item.text in named:
             yield item.start, item.text or ""
-    encoded = {one.encode(): one for one in named}
+    encoded = {text.encode(): text for text in named}
     for entry in entries:
         for pickle in entry.pickle.walk() if entry.pickle else ():
             for text in pickle.texts:

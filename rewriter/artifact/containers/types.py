@@ -89,7 +89,11 @@ class Stored:
     @property
     def names(self) -> tuple[str, ...]:
         """Other names for the wrapper: its submodules, with or without sizes, and layers."""
-        return *self.submodules, *(one.split(" ")[0] for one in self.submodules), *self.layers
+        return (
+            *self.submodules,
+            *(submodule.split(" ")[0] for submodule in self.submodules),
+            *self.layers,
+        )
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ class ContainedEntries:
         self._autograd: dict[str, AutogradEntry] = {}
         self.damaged: dict[Path, str] = {}
         seen: set[int] = set()
-        for one in (inner for outer in pickles for inner in outer.walk()):
-            if one.start in seen:
+        for pickle in (inner for outer in pickles for inner in outer.walk()):
+            if pickle.start in seen:
                 continue
-            seen.add(one.start)
+            seen.add(pickle.start)
             try:
-                value = pickle_values.read(one.data[one.start : one.end])
+                value = pickle_values.read(pickle.data[pickle.start : pickle.end])
             except PickleError as error:
                 self.damaged[path] = str(error)
                 continue
@@ -47,4 +47,4 @@ class ContainedEntries:
         """The wrapper of a graph, by the key of the graph or of the wrapper; empty if not known."""
         if key in self._graphs:
             return key
-        return next((one.cache_key for one in self._graphs.values() if one.fx_key == key), "")
+        return next((graph.cache_key for graph in self._graphs.values() if graph.fx_key == key), "")

@@ -37,18 +37,18 @@ def read_autograd(data: bytes) -> AutogradEntry | None:
 
 def autograd_in(value: Any) -> Iterator[AutogradEntry]:
     """Yield the results of AOTAutograd in the value of a pickle."""
-    for one in pickle_values.objects(value):
-        forward = one.get("compiled_fw")
+    for made in pickle_values.objects(value):
+        forward = made.get("compiled_fw")
         if not isinstance(forward, Made):
             continue
-        backward = one.get("compiled_bw")
+        backward = made.get("compiled_bw")
         sides = (side for side in (forward, backward) if isinstance(side, Made))
         graphs = (_graph(side.get("result")) for side in sides)
         yield AutogradEntry(
             _key(forward),
             _key(backward),
-            _text(one.get("aot_forward_graph_str")),
-            _text(one.get("aot_backward_graph_str")),
+            _text(made.get("aot_forward_graph_str")),
+            _text(made.get("aot_backward_graph_str")),
             tuple(graph for graph in graphs if graph is not None),
         )
 

@@ -51,7 +51,7 @@ def held_inside(
     launches: Sequence[Launch], scope: str, graph: FxGraph
 ) -> Mapping[tuple[str, int], str]:
     """As `held_values`, for a subgraph and the launches of its function."""
-    inside = [replace(one, repeats=False) for one in launches if one.scope == scope]
+    inside = [replace(launch, repeats=False) for launch in launches if launch.scope == scope]
     names = inner_names(inside, graph)
     own = [replace(x, args=tuple(_by_variable(y, names) for y in x.args)) for x in inside]
     entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
@@ -67,7 +67,7 @@ def inner_names(launches: Sequence[Launch], graph: FxGraph) -> Mapping[str, str]
     """The inputs of a subgraph by the variables of its function, whose names begin with that of the
     subgraph."""
     names = sorted(graph.inputs, key=len, reverse=True)
-    tensors = [x for one in launches for x in one.args if x.type == "tensor"]
+    tensors = [x for launch in launches for x in launch.args if x.type == "tensor"]
     variables = {x.expr for x in tensors if x.expr.isidentifier()} | {x.buffer for x in tensors}
     pairs = ((x, next((y for y in names if x.endswith(f"_{y}")), "")) for x in variables)
     return {variable: name for variable, name in pairs if name and variable not in graph.inputs}
@@ -80,7 +80,7 @@ def attribute_inside(
 
     The outputs of the function are not known: see `left_over`.
     """
-    inside = [one for one in launches if one.scope == scope]
+    inside = [launch for launch in launches if launch.scope == scope]
     entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
     computed = dict(_Attribution(inside, entry, graph).nodes())
     return computed | left_over(inside, computed, graph)
@@ -94,7 +94,7 @@ def left_over(
     It computes something that is not an output of the graph, such as a condition. Some of the nodes
     may not be its own: nodes that no launch needs.
     """
-    left = [one for one in launches if one.index not in computed]
+    left = [launch for launch in launches if launch.index not in computed]
     if len(left) != 1 or not is_fused(left[0]):
         return {}
     known = {name for names in computed.values() for name in names}
@@ -123,7 +123,7 @@ def called(launch: Launch) -> frozenset[str]:
     if overload in _OVERLOADS:
         names.add(base)
     names |= {other for name, other in _INSTEAD.items() if f"{operator}_".startswith(f"{name}_")}
-    if _REDUCTIONS.intersection(one.expr.strip("'\"") for one in launch.args):
+    if _REDUCTIONS.intersection(arg.expr.strip("'\"") for arg in launch.args):
         names.discard("scatter_add")
     return frozenset(names)
 
@@ -136,7 +136,7 @@ def _untaken(nodes: deque[FxNode], taken: set[str]) -> list[FxNode]:
     """The next nodes of an operator that have no call yet; forgets the taken ones at the front."""
     while nodes and nodes[0].name in taken:
         nodes.popleft()
-    return [one for one in islice(nodes, _LOOKED_AT) if one.name not in taken]
+    return [node for node in islice(nodes, _LOOKED_AT) if node.name not in taken]
 
 
 class _Attribution:
@@ -158,14 +158,16 @@ class _Attribution:
         self._held |= {(variable, -1): name for variable, name in (names or {}).items()}
         last: dict[str, int] = {}
         for launch in self._launches:
-            tensors = [one for one in launch.args if one.type == "tensor"]
+            tensors = [arg for arg in launch.args if arg.type == "tensor"]
             self._reads[launch.index] = [
-                (one.buffer, last.get(one.buffer, -1)) for one in tensors if one.role != "out"
+                (tensor.buffer, last.get(tensor.buffer, -1))
+                for tensor in tensors
+                if tensor.role != "out"
             ]
-            written = [one for one in tensors if one.role != "in"]
-            self._writes[launch.index] = [(one.buffer, launch.index) for one in written]
+            written = [tensor for tensor in tensors if tensor.role != "in"]
+            self._writes[launch.index] = [(argument.buffer, launch.index) for argument in written]
             self._items[launch.index] = {x.buffer: n for n, x in by_item(written).items()}
-            last.update(dict.fromkeys((one.buffer for one in written), launch.index))
+            last.update(dict.fromkeys((argument.buffer for argument in written), launch.index))
         left = (*zip(entry.outputs, graph.outputs, strict=False), *graph.finals.items())
         for buffer, node in left:
             if buffer in last and node in graph.nodes:
@@ -215,7 +217,7 @@ class _Attribution:
                 # A template also writes what it leaves to its backward, in an order of its own.
                 self._hold(launch.index, node.name)
             # Of a linear layer with a bias, `_mkl_linear` leaves that to the next kernel.
-            is_part = sum(one.expr == "None" for one in launch.args) > node.call.count("None")
+            is_part = sum(arg.expr == "None" for arg in launch.args) > node.call.count("None")
             # Which of several nodes it is, the order alone tells.
             if is_part or (None in known and len(possible) > 1):
                 self._likely |= {x for x in values if x in self._held} - before
@@ -244,7 +246,7 @@ class _Attribution:
 
     def _hold_in_order(self, launch: Launch, node: FxNode) -> None:
         """Note what a kernel with code of the user's is given: what its node is, in that order."""
-        buffers = [one.buffer for one in launch.args if one.type == "tensor"]
+        buffers = [arg.buffer for arg in launch.args if arg.type == "tensor"]
         given = [self._graph.base(name) for name in node.reads]
         if launch.kind != "triton_user":
             buffers, given = buffers[:_FIRST], given[:_FIRST]

@@ -233,7 +233,7 @@ def _inlined(node: FxNode, inner: Mapping[str, FxGraph]) -> FxNode:
 def subgraphs(text: str) -> dict[str, FxGraph]:
     """The subgraphs of a graph, by name: the branches of a condition, the body of a loop."""
     heads = list(_CLASS.finditer(text))[1:] if len(text) <= MOST_BYTES else []
-    ends = [*(one.start() for one in heads[1:]), len(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
     parsed = {
         head[1]: parse(text[head.start() : end]) for head, end in zip(heads, ends, strict=False)
     }
@@ -318,4 +318,6 @@ def _node(
 def _returned(text: str) -> tuple[str, ...]:
     """The names in `(a, None, b)`, in order; empty for an item that is not a name."""
     parts = text.strip().rstrip(",").strip("()[] ").split(",")
-    return tuple(one.strip() if one.strip().isidentifier() else "" for one in parts if one.strip())
+    return tuple(
+        part.strip() if part.strip().isidentifier() else "" for part in parts if part.strip()
+    )

@@ -24,7 +24,7 @@ def lines_of_nodes(graph: FxGraph, names: Iterable[str] | None = None) -> tuple[
     """The lines of some nodes, or of all, in order."""
     known = (graph.nodes.get(name) for name in (graph.nodes if names is None else names))
     places = (node.place for node in known if node is not None and node.place is not None)
-    lines = (SourceLine(one.file, one.line, one.function, one.code) for one in places)
+    lines = (SourceLine(place.file, place.line, place.function, place.code) for place in places)
     return tuple(dict.fromkeys(lines))
 
 

@@ -42,7 +42,7 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
     """
     known: dict[str, tuple[OpenWrapper, FxGraph | None]] = {}
     by_wrapper: dict[str, Names] = {}
-    groups, by_name = grouped(wrappers), {one.name: one for one in wrappers}
+    groups, by_name = grouped(wrappers), {wrapper.name: wrapper for wrapper in wrappers}
     for wrapper in wrappers:
         about = compilations.of_wrapper(wrapper)
         if about is None:
@@ -119,7 +119,7 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
     if lowered is None or not located.entries:
         return Names()
     dynamo = parse(traced.dynamo)
-    called = {name for one in located.launches for name in one.source_nodes}
+    called = {name for launch in located.launches for name in launch.source_nodes}
     model = _ModelNames(lowered, dynamo, traced.mappings, called)
     computed = {
         **attribute(located.launches, located.entries[0], lowered),
@@ -127,7 +127,7 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
     }
     for index, named in fragments.by_launch(located, fragments.fragments(source)).items():
         computed.setdefault(index, tuple(name for name in named if name in lowered.nodes))
-    once = [one for one in located.launches if not one.repeats]
+    once = [launch for launch in located.launches if not launch.repeats]
     computed |= left_over(once, computed, lowered)
     nodes = {index: model.of(names) for index, names in computed.items()}
     graphs = dict.fromkeys(computed, lowered)

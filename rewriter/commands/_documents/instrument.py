@@ -139,7 +139,7 @@ def package_document(
     return InstrumentPackageDocument(
         artifact=path,
         probes=selection.probes,
-        models=tuple(_model(one, built, number) for number, one in enumerate(probed)),
+        models=tuple(_model(wrapper, built, number) for number, wrapper in enumerate(probed)),
         check=built.check if built else "skipped",
         note=built.note if built else "",
         seconds=round(seconds, 3),
@@ -167,7 +167,9 @@ def _indices(plan: Plan) -> tuple[int, ...]:
 
 
 def skipped_entries(plan: Plan) -> tuple[SkippedEntry, ...]:
-    return tuple(SkippedEntry(launch=one.launch.index, reason=one.reason) for one in plan.skipped)
+    return tuple(
+        SkippedEntry(launch=skipped.launch.index, reason=skipped.reason) for skipped in plan.skipped
+    )
 
 
 def _unrecognised(plan: Plan) -> tuple[UnrecognisedEntry, ...]:

@@ -132,7 +132,9 @@ class ListDocument(Document, frozen=True, kw_only=True, tag="rewriter.launches")
 def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocument:
     """The launches of an artifact; `names` are those of the model, by wrapper."""
     return ListDocument(
-        launches=tuple(launch_entry(one, names.get(one.wrapper)) for one in artifact.launches),
+        launches=tuple(
+            launch_entry(launch, names.get(launch.wrapper)) for launch in artifact.launches
+        ),
         unrecognised=tuple(entry(WrapperUnrecognisedEntry, call) for call in artifact.unrecognised),
         wrappers=tuple(
             _wrapper_entry(wrapper, names.get(wrapper.name, Names()))

@@ -80,21 +80,24 @@ def run_document(probed: ProgramRun) -> ProgramRunDocument:
         interrupted=run.interrupted,
         wrappers=tuple(
             CalledWrapperEntry(
-                wrapper=str(one.path),
-                graph=one.wrapper.graph,
-                launches=len(one.result.plan.probed),
-                calls=run.summary.calls.get(one.path.name, 0),
+                wrapper=str(wrapper.path),
+                graph=wrapper.wrapper.graph,
+                launches=len(wrapper.result.plan.probed),
+                calls=run.summary.calls.get(wrapper.path.name, 0),
             )
-            for one in run.probed
-            if one.result is not None
+            for wrapper in run.probed
+            if wrapper.result is not None
         ),
         refused=tuple(
-            RefusedEntry(wrapper=str(one.path), error=one.error.slug, reason=one.error.message)
-            for one in run.refused
-            if one.error is not None
+            RefusedEntry(
+                wrapper=str(wrapper.path), error=wrapper.error.slug, reason=wrapper.error.message
+            )
+            for wrapper in run.refused
+            if wrapper.error is not None
         ),
         unprobed=tuple(
-            UnprobedEntry(wrapper=str(one.path), reason=one.reason) for one in run.unprobed
+            UnprobedEntry(wrapper=str(unprobed.path), reason=unprobed.reason)
+            for unprobed in run.unprobed
         ),
         launches=run.summary.launches,
         findings=tuple(

@@ -153,7 +153,7 @@ def _step(step: ElementStep) -> ElementStepEntry:
 
 
 def source_lines(lines: Iterable[SourceLine]) -> tuple[SourceLineEntry, ...]:
-    return tuple(entry(SourceLineEntry, one) for one in lines)
+    return tuple(entry(SourceLineEntry, line) for line in lines)
 
 
 def _producer(producer: Producer | None) -> Json | None:
@@ -166,7 +166,9 @@ def _argument(argument: VerdictArgument) -> Json:
     row = {} if argument.row is None else to_json(argument.row)
     more: Json = {
         "producer": _producer(argument.producer),
-        "earlier": [{"call": one.call, "value": to_json(one.row)} for one in argument.earlier],
+        "earlier": [
+            {"call": earlier.call, "value": to_json(earlier.row)} for earlier in argument.earlier
+        ],
         "after": None if argument.after is None else to_json(argument.after),
     }
     if (saved := argument.saved) is not None:

@@ -67,27 +67,29 @@ def _kind(artifact: Artifact) -> str:
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
     pairs, only_a, only_b = pair_wrappers(a, b)
-    besides = [files.read_beside(one, other) for one, other in pairs]
+    besides = [files.read_beside(wrapper, other) for wrapper, other in pairs]
     differences = tuple(
-        wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
-        for one in besides
+        wrappers.compare(beside.a, beside.b, extra_a=beside.kernels_a, extra_b=beside.kernels_b)
+        for beside in besides
     )
     verdict = _worst(differences, differs=bool(only_a or only_b))
-    notes = (*(note for one in besides for note in one.notes), *files.notes(a, b))
+    notes = (*(note for beside in besides for note in beside.notes), *files.notes(a, b))
     return Difference(a.path, b.path, verdict, differences, only_a, only_b, notes=notes)
 
 
 def _packages(a: Artifact, b: Artifact, package_a: Package, package_b: Package) -> Difference:
-    others = {x.name: (x, one) for x, one in zip(package_b.models, b.wrappers, strict=True)}
+    others = {x.name: (x, wrapper) for x, wrapper in zip(package_b.models, b.wrappers, strict=True)}
     differences = tuple(
-        wrappers.compare(one, other, extra_a=model.kernels, extra_b=theirs.kernels)
-        for model, one in zip(package_a.models, a.wrappers, strict=True)
+        wrappers.compare(wrapper, other, extra_a=model.kernels, extra_b=theirs.kernels)
+        for model, wrapper in zip(package_a.models, a.wrappers, strict=True)
         if model.name in others
         for theirs, other in [others[model.name]]
     )
     if packages.is_same_file(package_a, package_b):
         return Difference(a.path, b.path, "identical", differences, package=PackageDifference())
-    same = all(one.verdict != "different" or one.probes_changed for one in differences)
+    same = all(
+        difference.verdict != "different" or difference.probes_changed for difference in differences
+    )
     if not (same and packages.is_same_original(package_a, package_b)):
         package = packages.compare(package_a, package_b)
         return Difference(a.path, b.path, "different", differences, package=package)
@@ -100,7 +102,7 @@ def _packages(a: Artifact, b: Artifact, package_a: Package, package_b: Package) 
         notes.append(built.FORGEABLE)
     checks = built.check(package_a, a.wrappers), built.check(package_b, b.wrappers)
     package = PackageDifference(built_a=checks[0], built_b=checks[1])
-    states = {one.state for one in checks if one is not None}
+    states = {check.state for check in checks if check is not None}
     verdict = _worst(differences, differs="changed" in states)
     if verdict in ("identical", "instrumented"):
         verdict = "unverified" if "unverified" in states else "instrumented"
@@ -108,11 +110,11 @@ def _packages(a: Artifact, b: Artifact, package_a: Package, package_b: Package) 
 
 
 def _worst(differences: tuple[WrapperDifference, ...], *, differs: bool) -> ArtifactVerdict:
-    verdicts = {one.verdict for one in differences}
+    verdicts = {difference.verdict for difference in differences}
     if differs or "different" in verdicts:
         return "different"
     worst: tuple[ArtifactVerdict, ...] = ("unverified", "instrumented")
-    return next((one for one in worst if one in verdicts), "identical")
+    return next((literal for literal in worst if literal in verdicts), "identical")
 
 
 # Parts of names that identify a run: torch/_dynamo/debug_utils.py, torch/_logging.
@@ -140,14 +142,16 @@ def pair_wrappers(
     left, right = list(a.wrappers), list(b.wrappers)
     partners: dict[str, OpenWrapper] = {}
     for key in (attrgetter("name"), _name_without_run, _generated_text, _generated_id):
-        for one, other in _by(key, left, right, in_order=key is _name_without_run):
-            partners[one.name] = other
-            left.remove(one)
+        for wrapper, other in _by(key, left, right, in_order=key is _name_without_run):
+            partners[wrapper.name] = other
+            left.remove(wrapper)
             right.remove(other)
     if not partners:
         raise _none(a if len(a.wrappers) > 1 else b)
-    pairs = [(one, partners[one.name]) for one in a.wrappers if one.name in partners]
-    return pairs, tuple(one.name for one in left), tuple(one.name for one in right)
+    pairs = [
+        (wrapper, partners[wrapper.name]) for wrapper in a.wrappers if wrapper.name in partners
+    ]
+    return pairs, tuple(wrapper.name for wrapper in left), tuple(one.name for one in right)
 
 
 def _by(

@@ -67,8 +67,8 @@ def pair(
     for one, text in a.normal.items():
         if one not in pairs and (others := free.get(text)):
             take(one, others.popleft())
-    for one in a.sources:
-        take(one, one)
+    for source in a.sources:
+        take(source, source)
     left_a = [name for name in a.sources if name not in pairs]
     left_b = [name for name in b.sources if name not in taken]
     return [(name, pairs[name]) for name in a.sources if name in pairs], left_a, left_b

@@ -189,5 +189,8 @@ class Difference:
             self.verdict == "different"
             and not (self.only_a or self.only_b)
             and plain
-            and all(one.verdict != "different" or one.probes_changed for one in self.wrappers)
+            and all(
+                wrapper.verdict != "different" or wrapper.probes_changed
+                for wrapper in self.wrappers
+            )
         )

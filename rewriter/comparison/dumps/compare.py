@@ -212,8 +212,8 @@ def compare_runs(
     unread = [_compare(both, pair, tolerances, patterns) for pair in pairs]
     measured = _measured(both, unread)
     launches = []
-    for one in unread:
-        launches.append(launch := _finished(both, one, measured))
+    for comparison in unread:
+        launches.append(launch := _finished(both, comparison, measured))
         # Inputs and outputs are not launches; launches of B alone are not in the total.
         if launch.a and launch.a.launch is not None:
             report()
@@ -286,13 +286,13 @@ def _compare(
         return tuple(
             values.compare(
                 kernel,
-                RecordedValue(one, both.a),
+                RecordedValue(row, both.a),
                 RecordedValue(other, both.b),
                 tolerances,
-                unwritten=both.unwritten(x, one),
-                exactly=one.arg in kept,
+                unwritten=both.unwritten(x, row),
+                exactly=row.arg in kept,
             )
-            for one, other in rows
+            for row, other in rows
         )
 
     if kernel == OUTPUTS:

@@ -56,9 +56,9 @@ def trace_back(
     result = list(launches)
     for origin, carried in began.items():
         start = launches[origin]
-        for one in carried:
-            result[one] = replace(launches[one], blame="downstream", producers=(start.place,))
-        reasons = (*start.reasons, _reason(start, [launches[one] for one in carried]))
+        for number in carried:
+            result[number] = replace(launches[number], blame="downstream", producers=(start.place,))
+        reasons = (*start.reasons, _reason(start, [launches[number] for number in carried]))
         result[origin] = replace(start, blame="culprit", reasons=reasons)
     return result
 
@@ -77,7 +77,7 @@ def _growth(launch: LaunchComparison, before: float | None, after: float | None)
     if after is None or (before is None and launch.reads):
         return None
     units = [[ROUNDING.get(dtype, _DOUBLE) for dtype in x.dtypes] for x in launch.results]
-    rounding = max((max(one, default=_DOUBLE) for one in units), default=1.0)
+    rounding = max((max(unit, default=_DOUBLE) for unit in units), default=1.0)
     return after / max(before or 0.0, rounding)
 
 

@@ -297,7 +297,7 @@ def _count_nonfinite(
     if totals.mismatched:
         place = int(differ.to(torch.uint8).argmax())
         ends = (tensor[place].item() for tensor in (x, y))
-        a, b = (abs(one) if isinstance(one, complex) else one for one in ends)
+        a, b = (abs(end) if isinstance(end, complex) else end for end in ends)
         totals.nonfinite = ElementError(abs(a - b), first + place, a, b)
 
 

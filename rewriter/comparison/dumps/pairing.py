@@ -39,7 +39,7 @@ def pair_reads(
     if carried:
         known = {row.arg: row for row in tensors(right)}
         pairs = ((row, known[row.arg]) for row in tensors(left) if row.arg in known)
-        return [(one, other) for one, other in pairs if one.shape == other.shape]
+        return [(row, other) for row, other in pairs if row.shape == other.shape]
     if [_form(row) for row in left] == [_form(row) for row in right]:
         return list(zip(left, right, strict=True))
     of_a, of_b = tensors(left), tensors(right)
@@ -57,15 +57,15 @@ def with_views(
     producers' elements are paired; if they read the elements in other orders, only their
     statistics; if a view shows a part, nothing.
     """
-    for one, other in pairs:
-        if not isinstance(one, TensorRow) or not isinstance(other, TensorRow):
-            yield one, other
+    for row, other in pairs:
+        if not isinstance(row, TensorRow) or not isinstance(other, TensorRow):
+            yield row, other
             continue
-        view_a, view_b = _view(one, views_a), _view(other, views_b)
+        view_a, view_b = _view(row, views_a), _view(other, views_b)
         if view_a == view_b:
-            yield one, other
+            yield row, other
         elif "part" not in (view_a, view_b):
-            yield _unordered(one), _unordered(other)
+            yield _unordered(row), _unordered(other)
 
 
 def _view(row: TensorRow, views: Mapping[str, str]) -> str:
@@ -102,9 +102,9 @@ def pair_outputs(a: Sequence[Output], b: Sequence[Output]) -> list[Tensors]:
     of the program come values kept for a backward pass, which may differ.
     """
     pairs = [
-        (one, other)
-        for one, other in zip(a, b, strict=False)
-        if isinstance(one, TensorRow) and isinstance(other, TensorRow)
+        (row, other)
+        for row, other in zip(a, b, strict=False)
+        if isinstance(row, TensorRow) and isinstance(other, TensorRow)
     ]
     return pairs if len(a) == len(b) else list(takewhile(lambda rows: _fits(*rows), pairs))
 
@@ -112,7 +112,7 @@ def pair_outputs(a: Sequence[Output], b: Sequence[Output]) -> list[Tensors]:
 def left_out(a: Sequence[Output], b: Sequence[Output], pairs: Sequence[Tensors]) -> list[str]:
     """Outputs that are not in `pairs`, in words. Leaves out those that are the same input of the
     call in both, or not a tensor in both, such as None: they need no comparison."""
-    paired = {id(one) for one, _ in pairs}
+    paired = {id(row) for row, _ in pairs}
     missing = []
     for position, (one, other) in enumerate(zip_longest(a, b)):
         is_known = isinstance(one, NoResult) and one == other and one.is_known

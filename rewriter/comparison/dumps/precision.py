@@ -228,19 +228,23 @@ class _Judge:
 
 def _allowed(error: Error, operands: Sequence[Error], unit: float, text: str) -> float:
     """The size of error that operands and rounding explain."""
-    carried = sum(_condition(one, error, text) * one.size for one in operands)
+    carried = sum(_condition(operand, error, text) * operand.size for operand in operands)
     return carried + unit * math.sqrt(1 + math.log2(_length(error, operands, text)))
 
 
 def _directed(error: Error, operands: Sequence[Error], unit: float) -> str:
     """Why an error has a direction that operands and rounding do not explain; empty if not."""
-    noise = max([error.rest, *(one.rest for one in operands)])
+    noise = max([error.rest, *(operand.rest for operand in operands)])
     part = max(_HALF, _SIGMAS / math.sqrt(error.numel)) * noise
     if error.rest < unit / 4:
         part += unit
     for name, share, brought in (
-        ("larger", error.gain, [one.gain for one in operands]),
-        ("shifted", error.shift, [one.shift * one.scale / error.scale for one in operands]),
+        ("larger", error.gain, [operand.gain for operand in operands]),
+        (
+            "shifted",
+            error.shift,
+            [operand.shift * operand.scale / error.scale for operand in operands],
+        ),
     ):
         least, most = sum(min(x, 0.0) for x in brought), sum(max(x, 0.0) for x in brought)
         if not least - part <= share <= most + part:
@@ -262,7 +266,7 @@ def _condition(operand: Error, result: Error, text: str) -> float:
 
 def _length(result: Error, operands: Sequence[Error], text: str) -> float:
     """The approximate number of terms that an element of the result is a sum of."""
-    sizes = sorted((one.numel for one in operands), reverse=True)
+    sizes = sorted((operand.numel for operand in operands), reverse=True)
     lengths = [1.0]
     if sizes and result.numel:
         lengths.append(sizes[0] / result.numel)

@@ -97,7 +97,7 @@ def like(other: Replica, rank: int, names: Mapping[str, str]) -> Replica:
     calls of the other rank to those of this one."""
 
     divergences, given = (
-        tuple(replace(one, rank=rank, run=names[one.run]) for one in several)
+        tuple(replace(divergence, rank=rank, run=names[divergence.run]) for divergence in several)
         for several in (other.divergences, other.given)
     )
     return Replica(rank, other.comparison, divergences, given, other.why, other.rank)

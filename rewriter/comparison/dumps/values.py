@@ -113,7 +113,7 @@ def compare(
     if digest and b.digest == (of, digest) and (x.dtype, x.shape) == (y.dtype, y.shape):
         return _hashes(result, x, y, is_equal=True)  # their files need not be read
     if a.file and b.file and not x.dtype.startswith(_PACKED):
-        missing = [row.file for one, row in ((a, x), (b, y)) if one.is_missing]
+        missing = [row.file for value, row in ((a, x), (b, y)) if value.is_missing]
         if not missing:
             return replace(result, basis="tensors")
         result = replace(result, note=_also(result, f"not in the dump: {missing[0]}"))
@@ -156,7 +156,7 @@ def statistics_state(a: TensorRow, b: TensorRow, tolerance: Tolerance) -> State:
     """Whether every statistic is within what the tolerance of the elements allows."""
     if (a.nan, a.inf) != (b.nan, b.inf):
         return "non-finite"
-    largest = max((abs(x) for one in (a, b) if (x := _largest(one)) is not None), default=0.0)
+    largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
     allowed = tolerance.at(largest).atol + tolerance.rtol * largest
     for one, other, factor in (
         (a.min, b.min, 1.0),

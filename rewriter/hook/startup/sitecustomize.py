@@ -63,9 +63,11 @@ class Waiting:
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name not in self._acts:
             return None
-        others = (one for one in list(sys.meta_path) if one is not self)
-        found = (one.find_spec(name, path, target) for one in others if hasattr(one, "find_spec"))
-        spec = next((one for one in found if one is not None), None)
+        others = (protocol for protocol in list(sys.meta_path) if protocol is not self)
+        found = (
+            other.find_spec(name, path, target) for other in others if hasattr(other, "find_spec")
+        )
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             loader, plain = spec.loader, spec.loader.exec_module
 

@@ -88,9 +88,14 @@ def defined(data: bytes) -> tuple[str, ...]:
 
 def functions(data: bytes) -> Iterator[KernelSource]:
     """Yield the C++ kernels that are defined here."""
-    for one in c_functions(data):
-        if one.is_kernel and one.body and one.end >= 0:
-            yield KernelSource(one.name, _text(data[one.start : one.end]), one.start, one.end)
+    for c_function in c_functions(data):
+        if c_function.is_kernel and c_function.body and c_function.end >= 0:
+            yield KernelSource(
+                c_function.name,
+                _text(data[c_function.start : c_function.end]),
+                c_function.start,
+                c_function.end,
+            )
 
 
 def triton_kernels(data: bytes) -> Iterator[KernelSource]:

@@ -95,7 +95,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     return Located(
         launches=tuple(launches),
         unrecognised=tuple(sorted(unrecognised, key=lambda call: call.line)),
-        entries=tuple(without_seeds(one, launches) for one in entries),
+        entries=tuple(without_seeds(entry, launches) for entry in entries),
         header=outline.header,
         loader_globals=tuple(constants),
         stream_actions=tuple(stream_actions),
@@ -155,7 +155,7 @@ class _Builder:
         arguments += [Argument(name, name, name, "out", "tensor") for name in made]
         if called.kernel.startswith("torch.ops."):
             # The launch may write the members of a list, which nothing declares.
-            arguments = [replace(one, hazard="") for one in arguments]
+            arguments = [replace(argument, hazard="") for argument in arguments]
         settled = unify_roles(arguments, flow)
         for name, view in used:
             # Every argument has a value now: it had one before, or the launch wrote it.

@@ -169,7 +169,7 @@ class CppOutline:
     @cached_property
     def empty_sizes(self) -> frozenset[str]:
         """The names of arrays that are the size of a tensor without elements."""
-        return frozenset(one["name"].decode() for one in _EMPTY_SIZE.finditer(self.data))
+        return frozenset(match["name"].decode() for match in _EMPTY_SIZE.finditer(self.data))
 
     @cached_property
     def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:

@@ -69,8 +69,12 @@ class StreamCalls:
     def _arguments(self, call: ClassifiedCall) -> Sequence[str]:
         if call.arguments is None:
             return ()
-        children = (one for one in call.arguments.named_children if one.type != "comment")
-        return [" ".join(self._outline.read(one).split()) for one in children]
+        children = (
+            named_child
+            for named_child in call.arguments.named_children
+            if named_child.type != "comment"
+        )
+        return [" ".join(self._outline.read(child).split()) for child in children]
 
     def _stream(self, text: str) -> str:
         if match := _NUMBERED.match(text):

@@ -57,7 +57,8 @@ def read_arguments(call: cst.Call, grammar: PythonGrammar) -> tuple[WrittenArgum
             arg.keyword.value if arg.keyword else "",
             isinstance(arg.value, (cst.Integer, cst.Float)),
             tuple(
-                _value(one, grammar) or WrittenValue(template(one)) for one in _members(arg.value)
+                _value(member, grammar) or WrittenValue(template(member))
+                for member in _members(arg.value)
             ),
         )
         for arg in call.args
@@ -71,8 +72,8 @@ def arguments(
     flow: Flow,
 ) -> Iterator[Argument]:
     """The arguments of a launch: a list of tensors makes several."""
-    for one, hint in zip(written, declared, strict=True):
-        for value in one.values:
+    for argument, hint in zip(written, declared, strict=True):
+        for value in argument.values:
             yield _argument(statement, value, hint, flow)
 
 
@@ -110,7 +111,7 @@ def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> WrittenValue | N
         case cst.BinaryOperation(left=left, right=right):
             parts = [left, right]
         case cst.Comparison(left=left, comparisons=others):
-            parts = [left, *(one.comparator for one in others)]
+            parts = [left, *(other.comparator for other in others)]
         case cst.Subscript(value=inner, slice=places):
             subscripted = _value(inner, grammar) if all(map(_is_literal, places)) else None
             return subscripted and replace(subscripted, expr=text, kind="element")
@@ -118,10 +119,10 @@ def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> WrittenValue | N
             return _shown(node, grammar)
         case _:
             return None
-    read = [one for one in (_value(part, grammar) for part in parts) if one is not None]
-    if len(read) < len(parts) or any(one.kind in ("view", "element") for one in read):
+    read = [value for value in (_value(part, grammar) for part in parts) if value is not None]
+    if len(read) < len(parts) or any(value.kind in ("view", "element") for value in read):
         return None
-    base = next((one.base for one in read if one.base is not _NOTHING), _NOTHING)
+    base = next((value.base for value in read if value.base is not _NOTHING), _NOTHING)
     is_signed = len(parts) == 1 and base is _NOTHING  # `-1`
     return WrittenValue(text, base, read[0].kind if is_signed else "arithmetic")
 
@@ -150,8 +151,8 @@ def _is_literal(part: cst.SubscriptElement) -> bool:
 
 def _members(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """The members of a list or tuple display, or else the value itself."""
-    for one in elements(value):
-        if one is value:
-            yield one
+    for element in elements(value):
+        if element is value:
+            yield element
         else:
-            yield from _members(one)
+            yield from _members(element)

@@ -36,7 +36,7 @@ def shape(statement: Statement, node: cst.BaseExpression) -> tuple[str, ...] | N
     """The members of a tuple or list of dimensions."""
     if not isinstance(node, (cst.Tuple, cst.List)):
         return None
-    return tuple(dimension(statement.code(one.value)) for one in node.elements)
+    return tuple(dimension(statement.code(element.value)) for element in node.elements)
 
 
 def _example(

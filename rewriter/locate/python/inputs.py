@@ -32,7 +32,7 @@ class InputFacts:
             case cst.Assign(targets=[cst.AssignTarget(cst.Name() as target), *_], value=value):
                 self._symbol(statement, statement.name(target), value)
             case cst.Expr(value=cst.Call(func=cst.Name(value=callee), args=args)):
-                self._assert(_asserted(statement, callee, [one.value for one in args]))
+                self._assert(_asserted(statement, callee, [arg.value for arg in args]))
 
     def _symbol(self, statement: Statement, name: str, value: cst.BaseExpression) -> None:
         """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, where `s0` is the symbol of `arg0_1[0]`."""
@@ -80,5 +80,5 @@ def _asserted(
                 yield InputSpec(statement.name(name), "tensor", alignment=int(alignment))
     for of, *dimensions in columns:
         if isinstance(of, cst.Name):
-            size, stride = (shape(statement, one) for one in dimensions)
+            size, stride = (shape(statement, expression) for expression in dimensions)
             yield InputSpec(statement.name(of), "tensor", size=size, stride=stride)

@@ -218,7 +218,7 @@ def halide(statement: Statement, call: cst.Call) -> Iterator[Parameter]:
     """
     for node in walk(call.args[0].value) if call.args else ():
         if isinstance(node, cst.Call) and statement.callee(node) == "HalideInputSpec":
-            fields = {one.keyword.value: one.value for one in node.args if one.keyword}
+            fields = {arg.keyword.value: arg.value for arg in node.args if arg.keyword}
             name, kind = (statement.string(fields.get(key)) or "" for key in ("name", "ctype"))
             if statement.string(fields.get("alias_of")) is None:
                 is_tensor = kind.endswith("*")
@@ -244,8 +244,8 @@ def _written(statement: Statement, functions: Mapping[str, Block], module: Modul
             targets = [one.target for one in given]
         case cst.AugAssign(target=target) | cst.AnnAssign(target=target):
             targets = [target]
-    for one in targets:
-        for node in walk(one):
+    for expression in targets:
+        for node in walk(expression):
             if isinstance(node, cst.Subscript):
                 yield from statement.names(node.value)
     for node in calls(statement.node):

@@ -114,10 +114,12 @@ class PythonLaunchFinder:
         self.received = next(filter(_receives, self._module.each(body)), None)
         self._suite(body, self._flow)
         self.stream_actions = self._streams.tracker.end(self._scope.function.last.last)
-        for one in self._incomplete:
-            results = one.taken or [Argument(x, x, x, "out", "tensor") for x in one.targets]
-            args = distinct_names(unify_roles(one.arguments + results, one.flow))
-            self.launches[one.place] = replace(self.launches[one.place], args=args)
+        for incomplete in self._incomplete:
+            results = incomplete.taken or [
+                Argument(x, x, x, "out", "tensor") for x in incomplete.targets
+            ]
+            args = distinct_names(unify_roles(incomplete.arguments + results, incomplete.flow))
+            self.launches[incomplete.place] = replace(self.launches[incomplete.place], args=args)
 
     def _suite(self, suite: Suite, flow: Flow) -> None:
         for part in self._module.each(suite):
@@ -139,7 +141,7 @@ class PythonLaunchFinder:
                 self.other_uses.may_write(head, target, flow)
                 self.other_uses.may_write(head, iterable, flow)
             case cst.With(items=items):
-                headers = [one.item for one in items]
+                headers = [item.item for item in items]
             case cst.FunctionDef():
                 return
             case cst.ClassDef() | cst.Match():
@@ -371,8 +373,8 @@ class PythonLaunchFinder:
 
     def _comments(self, start: int) -> Iterator[bytes]:
         """The comment lines between the previous launch and this one."""
-        lines = (one.strip() for one in self._data[self._last : start].splitlines())
-        return (one for one in lines if one.startswith(b"#"))
+        lines = (splitline.strip() for splitline in self._data[self._last : start].splitlines())
+        return (line for line in lines if line.startswith(b"#"))
 
 
 def _targets(statement: Statement) -> Iterator[str]:

@@ -51,7 +51,7 @@ def locate(source: Source) -> Located:
             launches=launches,
             unrecognised=tuple(sorted(unrecognised, key=lambda call: call.line)),
             entries=tuple(
-                without_seeds(one, launches) for one in _entries(outline, source, walked)
+                without_seeds(entry, launches) for entry in _entries(outline, source, walked)
             ),
             header=outline.header,
             loader_globals=outline.loader_globals,

@@ -69,7 +69,7 @@ class Block:
     def parameters(self) -> list[str]:
         """The names of a function's positional parameters."""
         assert isinstance(self.node, cst.FunctionDef)
-        return [self.head.name(one.name) for one in self.node.params.params]
+        return [self.head.name(param.name) for param in self.node.params.params]
 
 
 # What is in a block. Only `if x: y` holds statements that are no run.
@@ -118,10 +118,10 @@ class Module:
         """Where the module binds a name: the lines, and where in the file the strings that it gets
         begin and end."""
         return [
-            (part.line.number, [part.span(one) for one in _literals(part.node.value)])
+            (part.line.number, [part.span(literal) for literal in _literals(part.node.value)])
             for part in self.statements()
             if isinstance(part.node, cst.Assign)
-            if any(part.name(one.target) == name for one in part.node.targets)
+            if any(part.name(target.target) == name for target in part.node.targets)
         ]
 
     def last(self, suite: Suite) -> Statement | Block:

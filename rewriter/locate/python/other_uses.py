@@ -75,5 +75,5 @@ def _writes_nothing(node: cst.CSTNode) -> bool:
 
 def _binds_names(node: cst.Assign) -> bool:
     """Whether an assignment only binds names, and changes no object."""
-    parts = (part for one in node.targets for part in elements(one.target))
+    parts = (part for target in node.targets for part in elements(target.target))
     return all(isinstance(part, cst.Name) for part in parts)

@@ -76,7 +76,7 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
                 elif function is part and not grammar.is_helper(name):
                     functions[name] = part
         elif isinstance(part.node, cst.Assign):
-            value, targets = part.node.value, [one.target for one in part.node.targets]
+            value, targets = part.node.value, [target.target for target in part.node.targets]
             assigned.update(name for target in targets for name in part.names(target))
             if isinstance(value, cst.Call) and (name := part.name(targets[0])):
                 definitions[name] = KernelDefinition(part, value)

@@ -55,7 +55,9 @@ class Statement(NamedTuple):
         """Whether Inductor frees a buffer on the same line, or has a comment there that says that
         its memory is taken over (`make_buffer_reuse`)."""
         shared = self.whole.body if self.whole else ()
-        return "# reuse" in self.comment or any(isinstance(one, cst.Del) for one in shared)
+        return "# reuse" in self.comment or any(
+            isinstance(statement, cst.Del) for statement in shared
+        )
 
     @property
     def comment(self) -> str:
@@ -118,14 +120,14 @@ def template(node: cst.CSTNode) -> Template:
 @lru_cache(maxsize=_CACHED)
 def names(node: cst.CSTNode) -> tuple[Template, ...]:
     """The variables in a node."""
-    found = (one for one in walk(node) if isinstance(one, cst.Name))
-    return tuple(template(one) for one in found if one.value not in _CONSTANTS)
+    found = (name for name in walk(node) if isinstance(name, cst.Name))
+    return tuple(template(name) for name in found if name.value not in _CONSTANTS)
 
 
 @lru_cache(maxsize=_CACHED)
 def calls(node: cst.CSTNode) -> tuple[cst.Call, ...]:
     """The calls in a node; an outer one comes before those in its arguments."""
-    return tuple(one for one in walk(node) if isinstance(one, cst.Call))
+    return tuple(call for call in walk(node) if isinstance(call, cst.Call))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -187,7 +189,7 @@ def positional(call: cst.Call) -> list[cst.BaseExpression]:
 def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression]:
     """The members of a tuple or a list; of anything else, itself."""
     if isinstance(node, (cst.Tuple, cst.List)):
-        return [one.value for one in node.elements]
+        return [element.value for element in node.elements]
     return [] if node is None else [node]
 
 

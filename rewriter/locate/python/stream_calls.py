@@ -127,7 +127,7 @@ class StreamCalls:
 @lru_cache(maxsize=1 << 12)
 def _handles(call: cst.Call) -> tuple[cst.BaseExpression, ...]:
     """What may be the handle of a stream among the arguments of a launch, likeliest first."""
-    named = (one.value for one in call.args if one.keyword and one.keyword.value == "stream")
+    named = (arg.value for arg in call.args if arg.keyword and arg.keyword.value == "stream")
     return tuple(map(_converted, (*named, *positional(call)[1:])))
 
 

@@ -54,7 +54,7 @@ def check_independently(
         command = [sys.executable, str(Path(host.__file__)), scratch, *imports]
         with suppress(subprocess.TimeoutExpired):  # what is there is judged
             subprocess.run(command, capture_output=True, timeout=timeout, check=False)
-        checks = [_added(one, cut.get(place)) for place, one in enumerate(verification.checks)]
+        checks = [_added(check, cut.get(place)) for place, check in enumerate(verification.checks)]
     return replace(verification, checks=tuple(checks))
 
 
@@ -63,14 +63,14 @@ def _cut_out(dump: Path, verification: Verification, scratch: Path) -> Mapping[i
     hashes = {run.name: run.sha256 for run in open_dump(dump).runs}
     seen: set[tuple[str, int]] = set()
     found: dict[int, Reproduction] = {}
-    for place, one in enumerate(verification.checks):
-        key = hashes.get(one.run, ""), one.launch
+    for place, check in enumerate(verification.checks):
+        key = hashes.get(check.run, ""), check.launch
         if key in seen:
             continue
         seen.add(key)
         folder = scratch / str(place)
         try:
-            made = reproduce(dump, one.launch, folder, run=one.run, iteration=one.iteration)
+            made = reproduce(dump, check.launch, folder, run=check.run, iteration=check.iteration)
         except RewriterError:
             continue  # the reason is `repro`'s to say
         found[place] = made

@@ -188,9 +188,9 @@ class Watched:
             asan.build(self._folder, captured, self._timeout)
             self._is_built = True
         findings, _ = asan.watch(self._folder, captured, self._arguments, timeout)
-        for one in findings:
-            known = f"{one.kind} in line {one.line}"
+        for finding in findings:
+            known = f"{finding.kind} in line {finding.line}"
             if self.kind in ("", known):
                 self.kind = known
-                return one.headline
+                return finding.headline
         return ""

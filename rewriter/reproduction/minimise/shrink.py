@@ -89,10 +89,10 @@ class Shrinker:
 def _smaller(size: int) -> Iterator[int]:
     """Sizes to try, the smallest first."""
     seen = {size}
-    for one in (1, 2, 3, 4, 8, size // 8, size // 4, size // 2, size - 1):
-        if 0 < one < size and one not in seen:
-            seen.add(one)
-            yield one
+    for number in (1, 2, 3, 4, 8, size // 8, size // 4, size // 2, size - 1):
+        if 0 < number < size and number not in seen:
+            seen.add(number)
+            yield number
 
 
 def _narrowed(tensor: torch.Tensor, size: int, smaller: int) -> torch.Tensor:

@@ -149,10 +149,12 @@ def watch(
     ran = execute("asan", command, folder, timeout, _OPTIONS)
     parameters = list(_parameters(call, memory, arguments))
     findings = _findings(ran.stderr, parameters, call["source"].splitlines())
-    if any(one.is_own and one.kind.startswith("heap") for one in findings):
+    if any(finding.is_own and finding.kind.startswith("heap") for finding in findings):
         # What lies behind an array on the stack is the program's own, and not reported.
         every = execute("asan", command, folder, timeout, _GOING_ON).stderr
-        findings = tuple(_as_far_as(one, every) if one.is_own else one for one in findings)
+        findings = tuple(
+            _as_far_as(finding, every) if finding.is_own else finding for finding in findings
+        )
     if not findings and ran.returncode:
         findings = (Finding("crash", f"it ended with {ran.returncode}"),)
     return findings, ran.stderr
@@ -261,15 +263,15 @@ def _place(
     """The parameter whose memory is nearest to an address, and the element of it."""
     blocks = {int(number): int(at, 16) for number, at in _ARGUMENT.findall(output)}
     best: tuple[int, _Parameter, int] | None = None
-    for one in parameters:
-        start = blocks.get(one.block)
+    for parameter in parameters:
+        start = blocks.get(parameter.block)
         if start is None:
             continue
-        start += one.offset
-        end = start + one.size * one.item
+        start += parameter.offset
+        end = start + parameter.size * parameter.item
         distance = max(start - address, address - end + 1, 0)
         if best is None or distance < best[0]:
-            best = distance, one, (address - start) // one.item
+            best = distance, parameter, (address - start) // parameter.item
     return None if best is None or best[0] > _FARTHEST else best[1:]
 
 

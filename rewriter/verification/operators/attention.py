@@ -23,7 +23,7 @@ def attention(operator: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[Cha
     Of a forward the result is the first; what it keeps for its backward is in the form of the
     library, and is not judged. Raises `UncheckedError` if elements are dropped.
     """
-    names = [one.name for one in operator._schema.arguments]
+    names = [argument.name for argument in operator._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     if given.get("dropout_p"):
         raise UncheckedError("attention with dropout draws random numbers")

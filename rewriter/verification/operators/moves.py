@@ -30,7 +30,7 @@ MOVES = names(
 def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
     if is_uncertain(given):
         raise UncheckedError("it depends on a comparison that rounding decides")
-    exact = all(one.error is None for one in given)
+    exact = all(bounded.error is None for bounded in given)
     errors = None if exact else call(bound_of)
     if isinstance(errors, torch.Tensor):  # what pads has no bound of an element
         padding = call(lambda one: torch.zeros_like(one.bound()) if one.is_real else one.value)
@@ -71,8 +71,8 @@ EXTREMES = names(
 
 
 def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
-    largest = max((float(one.bound().max()) for one in given if one.error is not None and
-                   one.error.numel()), default=0.0)  # fmt: skip
+    bounds = (x.bound() for x in given if x.error is not None and x.error.numel())
+    largest = max((float(bound.max()) for bound in bounds), default=0.0)
 
     def made(value: torch.Tensor, _: Any) -> Bounded:
         last = max(given, key=lambda one: one.steps)

@@ -27,7 +27,7 @@ def caller(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
     asked = kwargs.get("dtype")
     if isinstance(asked, torch.dtype):
         keywords["dtype"] = wide_type(asked)
-    args = tuple(wide_type(one) if isinstance(one, torch.dtype) else one for one in args)
+    args = tuple(wide_type(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
 
     def call(change: Callable[[Bounded], Any]) -> Any:
         return operator(*mapped(args, change), **mapped(keywords, change))
@@ -61,10 +61,10 @@ def is_written(about: Any) -> bool:
 
 
 def result_type(args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:
-    asked = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)]
+    asked = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)]
     if asked:
         return asked[0]
-    real = [one.dtype for one in given if one.is_real]
+    real = [bounded.dtype for bounded in given if bounded.is_real]
     if real:
         widest = real[0]
         for one in real[1:]:

@@ -59,21 +59,21 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
         return converted(given[0], kind)
     value = call(value_of)
     error = torch.zeros((), dtype=torch.float64)
-    for one in given:
-        ends = [call(replacing(one, end)) for end in ends_of(one)]
+    for bounded in given:
+        ends = [call(replacing(bounded, end)) for end in ends_of(bounded)]
         if ends:
             error = error + torch.stack([apart(value, end) for end in ends]).amax(0)
             if value.is_floating_point():  # `inf * 0`, of an operand that may be any number
-                unknown = ~torch.isfinite(one.bound()) & value.isnan()
+                unknown = ~torch.isfinite(bounded.bound()) & value.isnan()
                 error = torch.where(unknown, torch.inf, error)
     if precision([kind, *(x.dtype for x in given if x.is_real)]) is torch.float32:
         for narrow_args, narrow_kwargs in _narrowed(args, kwargs):
             other = caller(operator, narrow_args, narrow_kwargs)(value_of)
             error = error + apart(value, other)
-    if name in ("eq", "ne") and any(one.error is not None for one in given):
+    if name in ("eq", "ne") and any(bounded.error is not None for bounded in given):
         # Neither end of what a value may be is equal to the other, but something between may be.
         first, second = (x.value if isinstance(x, Bounded) else x for x in args)
-        between = sum(one.bound() for one in given)
+        between = sum(bounded.bound() for bounded in given)
         error = torch.where((first - second).abs() <= between, torch.inf, error)
     if not (value.is_floating_point() or value.is_complex()):
         exact = not bool(error.any())
@@ -89,8 +89,8 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
     if name not in _EXACT and name not in _FEW and name not in _FUNCTIONS:
         # Made of several functions, which may cancel each other: as 1 + erf(x) does in gelu.
         units = _units(kind)
-        for one in given:
-            error = error + (one.value.abs() * units if one.is_real else 0.0)
+        for bounded in given:
+            error = error + (bounded.value.abs() * units if bounded.is_real else 0.0)
     if name in _FROM_ONE:
         error = error + _units(kind)
     underflow: float | torch.Tensor = 1.0

@@ -45,8 +45,8 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
     gradient, x, weight = factors
     is_transposed = bool(args[7]) if len(args) > 7 else False
     each, of_weight = (
-        one.value.numel() // max(1, one.value.shape[1])
-        for one in (gradient, x if is_transposed else gradient)
+        bounded.value.numel() // max(1, bounded.value.shape[1])
+        for bounded in (gradient, x if is_transposed else gradient)
     )
     # What each of the results is a product of, and how many of them it adds.
     made = (
@@ -59,7 +59,7 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
         if result is None
         else _summed_up(
             result, magnitude[i], squares[i], total[i],
-            [error[i] for one, error in moved if any(one is factor for factor in of)],
+            [error[i] for bounded, error in moved if any(bounded is factor for factor in of)],
             terms, list(of), kind, eps if len(of) > 1 else 0.0,
         )
         for i, (result, (of, terms)) in enumerate(zip(value, made, strict=True))
@@ -97,7 +97,7 @@ def _summed_up(
 def _only(factors: Given, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Changes factors, and leaves out what is added to their product."""
     return lambda x: (
-        change(x.value) if any(x is one for one in factors) else torch.zeros_like(x.value)
+        change(x.value) if any(x is factor for factor in factors) else torch.zeros_like(x.value)
     )
 
 
@@ -108,7 +108,7 @@ def _bounding(uncertain: Bounded, factors: Given) -> Callable[[Bounded], torch.T
     def change(x: Bounded) -> torch.Tensor:
         if x is uncertain:
             return x.bound()
-        is_other = is_factor and any(x is one for one in factors)
+        is_other = is_factor and any(x is factor for factor in factors)
         return x.value.abs() if is_other else torch.zeros_like(x.value)
 
     return change

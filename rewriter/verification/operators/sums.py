@@ -37,7 +37,7 @@ def summed(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> 
     largest = value.abs() * scale if largest is None else largest.reshape(value.shape)
     units = of_sum(terms, call(magnitude_of) * scale, largest, call(square_of) * scale)
     error = units / scale * torch.finfo(precision([kind])).eps
-    if any(one.error is not None for one in given):
+    if any(bounded.error is not None for bounded in given):
         error = error + call(bound_of)
     return rounded(value, error, kind, given, terms=terms)
 
@@ -48,8 +48,8 @@ def _partial_sums(name: str, args: Any, x: torch.Tensor) -> torch.Tensor | None:
         return None
     dims = args[1] if len(args) > 1 and args[1] else list(range(x.ndim))
     dims = [one % x.ndim for one in ([dims] if isinstance(dims, int) else dims)]
-    kept = [one for one in range(x.ndim) if one not in dims]
-    rows = x.permute(kept + dims).reshape([x.shape[one] for one in kept] + [-1])
+    kept = [number for number in range(x.ndim) if number not in dims]
+    rows = x.permute(kept + dims).reshape([x.shape[number] for number in kept] + [-1])
     return rows.cumsum(-1).abs().amax(-1) if rows.shape[-1] else None
 
 
@@ -58,12 +58,14 @@ def variance(name: str, call: Any, args: Any, kwargs: Any, x: Bounded, kind: tor
     spread = value[0] if name == "var_mean" else value
     dims = args[1] if len(args) > 1 and args[1] is not None else list(range(x.value.ndim))
     dims = [dims] if isinstance(dims, int) else list(dims)
-    terms = math.prod(x.value.shape[one] for one in dims)
+    terms = math.prod(x.value.shape[dim] for dim in dims)
     correction = kwargs.get("correction", 1)
     narrow = torch.finfo(precision([kind])).eps
     mean = x.value.mean(dims, keepdim=True)
     factor = roundings_of(terms) * narrow
-    total, squares = (one.sum(dims, keepdim=True) for one in (x.value.abs(), x.value.square()))
+    total, squares = (
+        tensor.sum(dims, keepdim=True) for tensor in (x.value.abs(), x.value.square())
+    )
     off = x.bound().mean(dims, keepdim=True)
     off = off + of_sum(terms, total, mean * terms, squares) / terms * narrow
     away = (x.value - mean).abs()

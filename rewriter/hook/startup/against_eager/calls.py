@@ -116,7 +116,7 @@ class Call:
     def outcome(self, result: Any) -> dict[str, Any]:
         """What the compiled call returned and left."""
         tensors = {x.name: x.tensor for x in self.reached.tensors.values()}
-        contents = [one.read() for one in self.reached.containers]
+        contents = [container.read() for container in self.reached.containers]
         return self._outcome(result, tensors, contents)
 
     def _outcome(
@@ -143,8 +143,8 @@ class Call:
         mode = Rounded(seed)
         copies = Copies(self.reached, self.memory)
         with contextlib.redirect_stdout(io.StringIO()):
-            for one in copies.tensors().values():
-                mode.disturb(one)
+            for tensor in copies.tensors().values():
+                mode.disturb(tensor)
             with mode:
                 found, _ = self._run(copies)
                 return found if backward is None else backward.plain(found, copies.leaves)
@@ -291,13 +291,13 @@ class Calls:
         """Compare the gradients of the calls whose backward has run."""
         if not self._pending or torch._C._current_graph_task_id() != -1:
             return
-        ran = [one for one in self._pending if one.backward.given]
-        self._pending = [one for one in self._pending if not one.backward.given]
-        for one in ran:
+        ran = [pending for pending in self._pending if pending.backward.given]
+        self._pending = [pending for pending in self._pending if not pending.backward.given]
+        for pending in ran:
             inside, self._here.inside = getattr(self._here, "inside", False), True
             try:
-                with record.noted(one.about, "gradients"):
-                    self._gradients(one)
+                with record.noted(pending.about, "gradients"):
+                    self._gradients(pending)
             finally:
                 self._here.inside = inside
 
@@ -360,7 +360,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def _rows(problems: list[Problem]) -> list[dict[str, str]]:
-    return [vars(one) for one in problems]
+    return [vars(problem) for problem in problems]
 
 
 def _require_alone() -> None:

@@ -85,7 +85,7 @@ class Container:
                 if name not in present or present[name] is not value:
                     base.__setattr__(held, name, value)
         else:
-            builtin: Any = next(one for one in _BASES if isinstance(held, one))
+            builtin: Any = next(base for base in _BASES if isinstance(held, base))
             builtin.clear(held)
             (builtin.extend if self.kind == "list" else builtin.update)(held, contents)
 
@@ -243,7 +243,7 @@ class Reached:
     def unchanged(self) -> Iterator[Callable[[], bool]]:
         """Give containers their contents back after this block, and random numbers their state.
         Yields what tells whether numbers were drawn in it."""
-        current = [one.read() for one in self.containers]
+        current = [container.read() for container in self.containers]
         generators = [(get, put, get()) for get, put in (*_generators(), *self.generators)]
 
         def draws() -> bool:
@@ -252,8 +252,8 @@ class Reached:
         try:
             yield draws
         finally:
-            for one, contents in zip(self.containers, current, strict=True):
-                one.write(contents)
+            for container, contents in zip(self.containers, current, strict=True):
+                container.write(contents)
             for _, put, state in generators if draws() else ():
                 put(state)
 
@@ -340,10 +340,10 @@ class Copies:
         it drew random numbers. Everything is as it was afterwards."""
         held = self._reached.containers
         with self._reached.unchanged() as draws:
-            for one in held:
-                one.write(self._inside(one.before))
+            for container in held:
+                container.write(self._inside(container.before))
             result = contextvars.copy_context().run(function)
-            return result, [one.read() for one in held], draws()
+            return result, [container.read() for container in held], draws()
 
     def _inside(self, contents: Any) -> Any:
         if isinstance(contents, dict):

@@ -63,7 +63,7 @@ class Memory:
             frame = frame.f_back
         nearest = min(self.ranges, key=lambda one: max(one[0] - address, address - one[1] + 1, 0))
         start, end, parameter, item = nearest
-        if any(one["line"] == line for one in self.faults):
+        if any(fault["line"] == line for fault in self.faults):
             return
         self.faults.append(
             {

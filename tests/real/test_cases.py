@@ -14,6 +14,7 @@ import pytest
 
 CASES = Path(__file__).parents[2] / "fixtures" / "cases"
 exhaustive = pytest.mark.exhaustive
+pytestmark = pytest.mark.usefixtures("warm_python")
 
 # The launch that updates the input `state`, moved behind the second product and given its result.
 _UPDATE = """\

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rewriter.cache.restore import Restored
-from rewriter.cache.select import Chosen
-from rewriter.cache.slots import Cache, Slot
 from rewriter.commands._output import listed
 from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
+from rewriter.hook.cache.restore import Restored
+from rewriter.hook.cache.select import Chosen
+from rewriter.hook.cache.slots import Cache, Slot
 
 _FEW = 3  # kernels and source nodes in a line of a table
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import parts_of
-from rewriter.cache import location, restore
-from rewriter.cache.select import choose
-from rewriter.cache.slots import scan
 from rewriter.commands import _cache as text
 from rewriter.commands._documents import cache as documents
 from rewriter.commands._output import emit
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
+from rewriter.hook.cache import location, restore
+from rewriter.hook.cache.select import choose
+from rewriter.hook.cache.slots import scan
 
 
 def list_wrappers(

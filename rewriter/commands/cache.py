@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rewriter.cache.location import VARIABLE
 from rewriter.commands._click import Group, Section, argument, command
 from rewriter.commands._options import JsonOption
+from rewriter.hook.cache.location import VARIABLE
 
 _WRAPPERS = Section("wrappers of the cache")
 

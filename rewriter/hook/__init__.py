@@ -2,7 +2,8 @@
 
 `startup/sitecustomize.py` is in the program, and asks. `server.py` is in the process of the
 command, and answers: it locates, plans and verifies as `instrument` does. `run.py` starts the
-program, and keeps what was asked.
+program, and keeps what was asked. `cache/` lists Inductor's cache, and restores what earlier
+versions changed in it.
 """
 
 import os

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import read_wrapper
-from rewriter.cache.select import is_named
 from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.types import Json
 from rewriter.hook import builds
+from rewriter.hook.cache.select import is_named
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import matches
 from rewriter.instrumentation.types import Instrumented, Selection

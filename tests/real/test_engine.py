@@ -19,8 +19,8 @@ import pytest
 from caches import ROOT, bytes_of
 from compilations import Compilations
 from rewriter.artifact import saved_layers
-from rewriter.cache.slots import scan
 from rewriter.dump import reading
+from rewriter.hook.cache.slots import scan
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

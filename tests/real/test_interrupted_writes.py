@@ -21,10 +21,10 @@ import failures
 import rewriter
 from artifacts import ARTIFACTS, get
 from failures import KINDS, Ended, Failure, Kind
-from rewriter.cache.slots import TEMPORARY
 from rewriter.cli import main
 from rewriter.core.errors import BAD_INPUT, FAILED, OK
 from rewriter.dump.directory import dump_directory
+from rewriter.hook.cache.slots import TEMPORARY
 from rewriter.rebuild import patch
 from rewriter.rebuild.patch import Built
 from test_diff_packages import patched

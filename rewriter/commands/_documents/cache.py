@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from msgspec import Meta, structs
 
 from rewriter.artifact.graph_kind import GraphKind
-from rewriter.cache.restore import Restored
-from rewriter.cache.select import Chosen
-from rewriter.cache.slots import BackupKind, Cache, Slot, SlotState
 from rewriter.core.documents import Count, Document, Entry, entry
 from rewriter.core.types import Language
 from rewriter.dump.names import NO_NAMES, Names
+from rewriter.hook.cache.restore import Restored
+from rewriter.hook.cache.select import Chosen
+from rewriter.hook.cache.slots import BackupKind, Cache, Slot, SlotState
 
 WrapperFile = Annotated[str, Meta(description="The wrapper's path in the cache")]
 Seconds = Annotated[float, Meta(description="Since 1970")]

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rewriter.artifact.locate_all import locate_all
-from rewriter.cache.slots import Cache, Slot
 from rewriter.core.errors import RewriterError
+from rewriter.hook.cache.slots import Cache, Slot
 from rewriter.instrumentation.matching import matches
 
 _PREFIX = 6  # characters of a hash that identify it

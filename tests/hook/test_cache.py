@@ -34,9 +34,9 @@ from caches import (
 )
 from examples import examples
 from rewriter import cli
-from rewriter.cache import location
-from rewriter.cache.slots import TEMPORARY, scan
 from rewriter.core import locks, markers
+from rewriter.hook.cache import location
+from rewriter.hook.cache.slots import TEMPORARY, scan
 
 pytestmark = pytest.mark.properties
 

@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.cache.slots import TEMPORARY, Cache, Slot, is_file
 from rewriter.core import locks, markers
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.files import backup_path
+from rewriter.hook.cache.slots import TEMPORARY, Cache, Slot, is_file
 
 _JOURNALS = ".rewriter-run.json*"  # of runs that died; those that live hold a lock
 _LOCKS = "locks"  # of Inductor, held while it builds

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rewriter.artifact.naming.known import Compilations
-from rewriter.artifact.naming.names import parts_of
 from rewriter.commands import _cache as text
 from rewriter.commands._documents import cache as documents
 from rewriter.commands._output import emit
@@ -15,6 +13,8 @@ from rewriter.core.text import counted
 from rewriter.hook.cache import location, restore
 from rewriter.hook.cache.select import choose
 from rewriter.hook.cache.slots import scan
+from rewriter.model_names.known import Compilations
+from rewriter.model_names.names import parts_of
 
 
 def list_wrappers(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rewriter.artifact.locate_all import locate_all
-from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import is_library
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -20,6 +19,7 @@ from rewriter.core.text import counted
 from rewriter.dump.names import Names, SourceLine, listed
 from rewriter.locate.races import find_races
 from rewriter.locate.types import Launch
+from rewriter.model_names.known import Compilations
 
 _SHOWN = 4  # names of parts and layers of a model
 
@@ -57,7 +57,7 @@ def act(arguments: Arguments) -> int:
     compilations = Compilations.of_artifact(artifact)
     names: dict[str, Names] = {}
     if any(map(compilations.knows, artifact.wrappers)):
-        from rewriter.artifact.naming.names import of_wrappers
+        from rewriter.model_names.names import of_wrappers
 
         names = of_wrappers(artifact.wrappers, compilations)
     if arguments.json:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rewriter.artifact.naming.graph import parse
 from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
@@ -14,6 +13,7 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.model_names.graph import parse
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
 from rewriter.verification.graph_types import tensor_type
 from rewriter.verification.text import values

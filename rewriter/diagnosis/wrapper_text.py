@@ -17,7 +17,6 @@ from typing import Any
 
 from rewriter.artifact.given_copies import given_copy, signatures
 from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
-from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import beginning
@@ -29,6 +28,7 @@ from rewriter.dump.names import SourceLine
 from rewriter.locate.operators import takes_shape
 from rewriter.locate.races import find_races, is_collective
 from rewriter.locate.types import Argument, Hazard, KernelSource, Launch
+from rewriter.model_names.graph import parse
 
 # `async_compile.multi_kernel('multi_kernel_0', [` and its kernels, a line each.
 _CHOICES = re.compile(rb"multi_kernel\([^\]]*\]")

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from rewriter.artifact.naming.names import of_artifact
-from rewriter.artifact.naming.trace import digest
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import files, json_text
@@ -30,6 +28,8 @@ from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.languages import language
+from rewriter.model_names.names import of_artifact
+from rewriter.model_names.trace import digest
 from rewriter.runtime.calls import Calls
 
 # The environment of a run whose probes print nothing; its dump has everything.

@@ -11,14 +11,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rewriter.artifact.naming import trace
-from rewriter.artifact.naming.known import Compilations
-from rewriter.artifact.naming.names import of_wrappers
 from rewriter.artifact.types import OpenWrapper
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
 from rewriter.hook import pieces
 from rewriter.hook.server import Process
+from rewriter.model_names import trace
+from rewriter.model_names.known import Compilations
+from rewriter.model_names.names import of_wrappers
 
 _VARIABLE = "TORCH_TRACE"
 

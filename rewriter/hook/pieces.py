@@ -11,16 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.artifact import saved_directory, saved_layers
+from rewriter.artifact import saved_directory
 from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.containers.aot_compile import layers_by_piece
 from rewriter.artifact.saved_directory import GRAPH, INDEX
-from rewriter.artifact.saved_layers import PieceNames
 from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.text import natural_order
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.hook.server import Process
+from rewriter.model_names import saved_layers
+from rewriter.model_names.saved_layers import PieceNames
 
 _MODELS = "torch_aot_compile"
 _CACHES = ("fxgraph", "aotautograd")  # entries in these are not pieces

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter.artifact.naming import trace
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
@@ -31,6 +30,7 @@ from rewriter.hook.server import Loaded, Process, Server
 from rewriter.hook.startup.sitecustomize import PLAIN, RAISED, SOCKET, STACK, STACKS
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
+from rewriter.model_names import trace
 from rewriter.runtime import cache_directory
 from rewriter.runtime.control import VARIABLE as CONTROL
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 
-from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import edit
 from rewriter.core.errors import RewriterError
@@ -21,6 +20,7 @@ from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.instrumentation.verify import verify
 from rewriter.locate.guards import read_guards
+from rewriter.model_names.known import Compilations
 
 
 def instrument(

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rewriter.artifact.naming.graph import FxNode
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
 from rewriter.locate.operators import is_torchs
 from rewriter.locate.types import Launch
+from rewriter.model_names.graph import FxNode
 from rewriter.verification.bounded import Bounded, UncheckedError
 from rewriter.verification.evaluate import Evaluator, UnregisteredError, operator_named, run
 from rewriter.verification.graph_types import Literals

@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 
 from rewriter.artifact.given_copies import given_copy
-from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.model_names.graph import FxGraph
 from rewriter.verification import functional, received, threads
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator

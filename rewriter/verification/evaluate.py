@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from rewriter.artifact.naming.graph import ATTRIBUTE, FxGraph, FxNode
 from rewriter.dump.rows import TensorRow
+from rewriter.model_names.graph import ATTRIBUTE, FxGraph, FxNode
 from rewriter.verification.bounded import Bounded, UncheckedError, exact, in_short
 from rewriter.verification.graph_types import Literals, TensorType, tensor_type
 from rewriter.verification.operators import random, rules

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import torch
 
-from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument
+from rewriter.model_names.graph import FxGraph, FxNode
 from rewriter.verification import received
 from rewriter.verification.bounded import NARROW, Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator, run

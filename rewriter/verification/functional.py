@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from rewriter.artifact.naming import graph as naming
-from rewriter.artifact.naming.graph import FxGraph, FxNode, parse_inlined
 from rewriter.dump.reading import RunDump
 from rewriter.locate.operators import NAMESPACES, mutating_operators
+from rewriter.model_names import graph as naming
+from rewriter.model_names.graph import FxGraph, FxNode, parse_inlined
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.evaluate import MEAN, THROUGH, operator_named
 from rewriter.verification.operators.operands import is_written

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.naming.graph import parse
-from rewriter.artifact.naming.known import GRAPHS
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump
+from rewriter.model_names.graph import parse
+from rewriter.model_names.known import GRAPHS
 
 _CODE = ("output_code.py", "output_code.cpp")
 _NEAR = 0.95  # of the lines of a wrapper

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.model_names.graph import FxGraph
 from rewriter.verification.bounded import Bounded, UncheckedError
 
 _DTYPES = {

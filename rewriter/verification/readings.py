@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from rewriter.artifact.naming.graph import FxGraph, FxNode
+from rewriter.model_names.graph import FxGraph, FxNode
 from rewriter.verification.bounded import HALVES, READING, Bounded
 from rewriter.verification.evaluate import MEAN, Evaluator
 from rewriter.verification.judge import value_of

@@ -10,9 +10,6 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
-from rewriter.artifact.naming.fragment import fragments
-from rewriter.artifact.naming.graph import FxGraph
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
@@ -20,6 +17,9 @@ from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
 from rewriter.locate.vocabulary import kind_of
+from rewriter.model_names.attribution import held_inside, held_values, inner_names
+from rewriter.model_names.fragment import fragments
+from rewriter.model_names.graph import FxGraph
 from rewriter.verification import calls, functional, threads
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.evaluate import UnregisteredError

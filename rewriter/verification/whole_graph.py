@@ -1,7 +1,7 @@
 """Checks launches against the graph that their wrapper was compiled from.
 
 A wrapper does not say which node of the graph a buffer holds. For some buffers, the data flow does:
-inputs, outputs, calls of operators and what is between them (`artifact/naming/attribution.py`). For
+inputs, outputs, calls of operators and what is between them (`model_names/attribution.py`). For
 the others, values decide: of the nodes that a launch can compute from what it received, those that
 agree with what it wrote. A buffer that matches no node is an intermediate value, such as half of a
 sum. A launch that reads it is then checked together with its producer, from what that received.
@@ -15,11 +15,11 @@ from itertools import chain
 
 import torch
 
-from rewriter.artifact.naming.attribution import called, is_fused
-from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch, by_item
+from rewriter.model_names.attribution import called, is_fused
+from rewriter.model_names.graph import FxGraph, FxNode
 from rewriter.verification import calls, functional, readings, received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator

@@ -16,10 +16,7 @@ import pytest
 
 from artifacts import get
 from rewriter.artifact import graph_kind
-from rewriter.artifact.entries.reading import innermost
 from rewriter.artifact.kernel_sources import find_kernels
-from rewriter.artifact.naming.attribution import attribute
-from rewriter.artifact.naming.graph import parse, subgraphs
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
 from rewriter.comparison.artifacts import accounting
@@ -33,6 +30,9 @@ from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.guards import read_guards
 from rewriter.locate.types import Argument, EntryPoint, InsertionPoint, Launch
+from rewriter.model_names.attribution import attribute
+from rewriter.model_names.entries.reading import innermost
+from rewriter.model_names.graph import parse, subgraphs
 from rewriter.rebuild import recipe
 from rewriter.report.page import isolated
 

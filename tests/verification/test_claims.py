@@ -15,13 +15,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rewriter.artifact.naming.fragment import fragments  # noqa: E402
-from rewriter.artifact.naming.graph import FxGraph  # noqa: E402
 from rewriter.artifact.opening import open_artifact  # noqa: E402
 from rewriter.dump.documents import RunFacts  # noqa: E402
 from rewriter.dump.reading import RunDump  # noqa: E402
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Argument, Launch  # noqa: E402
+from rewriter.model_names.fragment import fragments  # noqa: E402
+from rewriter.model_names.graph import FxGraph  # noqa: E402
 from rewriter.verification import calls, received  # noqa: E402
 from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.fragments import NoneAgreesError, check_fragment  # noqa: E402

@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rewriter.artifact.naming.fragment import fragments, parse_fragment  # noqa: E402
-from rewriter.artifact.naming.graph import FxGraph, FxNode  # noqa: E402
 from rewriter.artifact.opening import open_artifact  # noqa: E402
 from rewriter.dump.documents import RunFacts  # noqa: E402
 from rewriter.dump.reading import RunDump  # noqa: E402
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Argument, Launch  # noqa: E402
+from rewriter.model_names.fragment import fragments, parse_fragment  # noqa: E402
+from rewriter.model_names.graph import FxGraph, FxNode  # noqa: E402
 from rewriter.verification.bounded import Bounded, UncheckedError, exact  # noqa: E402
 from rewriter.verification.evaluate import Evaluator  # noqa: E402
 from rewriter.verification.fragments import _with_items, check_fragment  # noqa: E402

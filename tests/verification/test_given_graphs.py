@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.artifact.naming.graph import ATTRIBUTE, parse, parse_inlined
 from rewriter.core.errors import RewriterError
+from rewriter.model_names.graph import ATTRIBUTE, parse, parse_inlined
 from rewriter.verification.given_graphs import GivenGraphs
 
 # As torch 2.13 prints the graph of an exported program.

@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rewriter.artifact.naming.graph import FxGraph, parse  # noqa: E402
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Argument, Launch  # noqa: E402
+from rewriter.model_names.graph import FxGraph, parse  # noqa: E402
 from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.evaluate import Evaluator  # noqa: E402
 from rewriter.verification.operators.random import _philox  # noqa: E402

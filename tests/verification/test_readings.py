@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rewriter.artifact.naming.graph import parse  # noqa: E402
+from rewriter.model_names.graph import parse  # noqa: E402
 from rewriter.verification.bounded import READING, Bounded, exact  # noqa: E402
 from rewriter.verification.evaluate import Evaluator  # noqa: E402
 from rewriter.verification.judge import compare  # noqa: E402

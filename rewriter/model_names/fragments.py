@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rewriter.artifact.naming.known import FRAGMENT
 from rewriter.locate.types import Located
+from rewriter.model_names.known import FRAGMENT
 
 _KERNEL = re.compile(rb"(\w+) = async_compile\.")
 

@@ -12,10 +12,10 @@ from rewriter.core.errors import RewriterError
 
 if TYPE_CHECKING:
     from rewriter.artifact.containers.types import Container, Contents
-    from rewriter.artifact.entries.contained import ContainedEntries
-    from rewriter.artifact.entries.index import EntryIndex
-    from rewriter.artifact.entries.types import CacheEntry
-    from rewriter.artifact.naming.trace import CompilationTrace
+    from rewriter.model_names.entries.contained import ContainedEntries
+    from rewriter.model_names.entries.index import EntryIndex
+    from rewriter.model_names.entries.types import CacheEntry
+    from rewriter.model_names.trace import CompilationTrace
 
 # Files that TORCH_COMPILE_DEBUG writes beside a wrapper: torch/_inductor/debug.py. The first is the
 # graph as Inductor lowered it.
@@ -30,7 +30,7 @@ class Compilations:
     def __init__(self, logs: Iterable[Path] = (), container: Container | None = None) -> None:
         self._traces: dict[str, CompilationTrace] = {}
         for log in sorted(set(logs)):
-            from rewriter.artifact.naming import trace
+            from rewriter.model_names import trace
 
             try:
                 self._traces |= trace.read(log)
@@ -71,7 +71,7 @@ class Compilations:
         cache entry may be from another program with the same graph."""
         traced = None
         if self._traces:
-            from rewriter.artifact.naming import trace
+            from rewriter.model_names import trace
 
             traced = self._traces.get(trace.digest(wrapper.restored.source))
         if traced is not None and traced.lowered and traced.traced:
@@ -123,7 +123,7 @@ class Compilations:
         # By its name, as most files have one that no cache gives.
         if wrapper.inside is not None or wrapper.path.parent.name != wrapper.path.stem[1:3]:
             return None
-        from rewriter.artifact.entries.index import EntryIndex, cache_of
+        from rewriter.model_names.entries.index import EntryIndex, cache_of
 
         if (cache := cache_of(wrapper.path)) is None:
             return None
@@ -142,7 +142,7 @@ class Compilations:
             if pair is not None:
                 is_backward = pair.backward in (entry.fx_key, entry.cache_key)
                 traced = pair.backward_graph if is_backward else pair.forward_graph
-        from rewriter.artifact.naming.trace import CompilationTrace
+        from rewriter.model_names.trace import CompilationTrace
 
         return CompilationTrace(
             traced=traced, lowered=entry.lowered or traced, line_map=entry.line_map
@@ -150,7 +150,7 @@ class Compilations:
 
 
 def _entries(path: Path, contents: Contents) -> ContainedEntries:
-    from rewriter.artifact.entries.contained import ContainedEntries
+    from rewriter.model_names.entries.contained import ContainedEntries
 
     return ContainedEntries(path, [section.pickle for section in contents.sections])
 
@@ -193,7 +193,7 @@ def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
     text = next(filter(None, (_text(folder / name) for name in GRAPHS)), "")
     if not text:
         return None
-    from rewriter.artifact.naming import trace
+    from rewriter.model_names import trace
 
     return trace.CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
 
@@ -202,7 +202,7 @@ def _text(path: Path) -> str:
     try:
         if not path.is_file():
             return ""
-        from rewriter.artifact.naming.graph import MOST_BYTES
+        from rewriter.model_names.graph import MOST_BYTES
 
         if path.stat().st_size > MOST_BYTES:
             return ""

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from rewriter.artifact.entries.types import AutogradEntry, CacheEntry
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.model_names.entries.types import AutogradEntry, CacheEntry
 
 GRAPHS, AUTOGRAD = "fxgraph", "aotautograd"
 _KEPT = 16  # entries of AOTAutograd kept in memory: a forward and its backward share one
@@ -113,8 +113,8 @@ class EntryIndex:
     def _read(self, file: Path) -> CacheEntry | None:
         if (data := self._bytes(file)) is None:
             return None
-        from rewriter.artifact.entries.reading import read_graph
         from rewriter.core.pickle_values import PickleError
+        from rewriter.model_names.entries.reading import read_graph
 
         try:
             return read_graph(data)
@@ -125,8 +125,8 @@ class EntryIndex:
     def _autograd_entry(self, file: Path) -> AutogradEntry | None:
         if (data := self._bytes(file)) is None:
             return None
-        from rewriter.artifact.entries.reading import read_autograd
         from rewriter.core.pickle_values import PickleError
+        from rewriter.model_names.entries.reading import read_autograd
 
         try:
             return read_autograd(data)

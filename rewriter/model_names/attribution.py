@@ -13,10 +13,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, EntryPoint, Launch, by_item
 from rewriter.locate.vocabulary import kind_of
+from rewriter.model_names.graph import FxGraph, FxNode
 
 _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
 _OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two", "value"})

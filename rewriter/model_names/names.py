@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rewriter.artifact.naming import fragments
-from rewriter.artifact.naming.attribution import attribute, attribute_inside, left_over
-from rewriter.artifact.naming.graph import FxGraph, FxNode, ModelLine, first_place, parse, subgraphs
-from rewriter.artifact.naming.known import Compilations, grouped
-from rewriter.artifact.naming.lines import lines_of_map, lines_of_nodes
-from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.types import Json
 from rewriter.dump.names import Input, Names
 from rewriter.locate.types import Located
+from rewriter.model_names import fragments
+from rewriter.model_names.attribution import attribute, attribute_inside, left_over
+from rewriter.model_names.graph import FxGraph, FxNode, ModelLine, first_place, parse, subgraphs
+from rewriter.model_names.known import Compilations, grouped
+from rewriter.model_names.lines import lines_of_map, lines_of_nodes
+from rewriter.model_names.trace import CompilationTrace
 
 _PLAIN = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
 _TARGET = re.compile(r"(Param|Buffer)AOTInput\(target='([^']*)'\)")

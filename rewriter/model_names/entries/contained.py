@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter.artifact.entries.reading import autograd_in, graphs_in
-from rewriter.artifact.entries.types import AutogradEntry, CacheEntry
 from rewriter.core import pickle_values
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.pickle_values import PickleError
+from rewriter.model_names.entries.reading import autograd_in, graphs_in
+from rewriter.model_names.entries.types import AutogradEntry, CacheEntry
 
 
 class ContainedEntries:

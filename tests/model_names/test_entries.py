@@ -16,16 +16,16 @@ import pytest
 import rewriter
 from artifacts import get
 from entries import count
-from rewriter.artifact.entries.index import EntryIndex, cache_of
-from rewriter.artifact.entries.reading import innermost, read_autograd, read_graph
-from rewriter.artifact.entries.types import Frame
-from rewriter.artifact.naming.fragments import fragments
-from rewriter.artifact.naming.known import Compilations
-from rewriter.artifact.naming.names import of_artifact
 from rewriter.cli import main
 from rewriter.core.pickle_values import PickleError
 from rewriter.instrumentation import probe_check
 from rewriter.instrumentation.instrument import instrument_all
+from rewriter.model_names.entries.index import EntryIndex, cache_of
+from rewriter.model_names.entries.reading import innermost, read_autograd, read_graph
+from rewriter.model_names.entries.types import Frame
+from rewriter.model_names.fragments import fragments
+from rewriter.model_names.known import Compilations
+from rewriter.model_names.names import of_artifact
 
 ARCHIVES = Path(__file__).parents[2] / "fixtures" / "entries"
 PARTS = ("fxgraph", "aotautograd")

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from rewriter.artifact.entries.types import Frame
 from rewriter.artifact.graph_kind import graph_of
-from rewriter.artifact.naming.graph import MOST_BYTES
 from rewriter.artifact.trace.log import ENTRY
 from rewriter.core import edit, json_text
 from rewriter.core.types import Json
+from rewriter.model_names.entries.types import Frame
+from rewriter.model_names.graph import MOST_BYTES
 
 _GRAPHS = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
 _ARTIFACTS = ("inductor_post_grad_graph", "inductor_provenance_tracking_node_mappings")

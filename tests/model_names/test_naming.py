@@ -14,16 +14,16 @@ import pytest
 import dumps
 import rewriter
 from artifacts import get
-from rewriter.artifact.naming import trace
-from rewriter.artifact.naming.attribution import attribute, held_values
-from rewriter.artifact.naming.graph import parse
-from rewriter.artifact.naming.names import model_name, of_artifact, of_wrapper
 from rewriter.cli import main
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import names as dumped
 from rewriter.dump.reading import open_dump
 from rewriter.hook import naming
+from rewriter.model_names import trace
+from rewriter.model_names.attribution import attribute, held_values
+from rewriter.model_names.graph import parse
+from rewriter.model_names.names import model_name, of_artifact, of_wrapper
 
 TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 NAMED = TRACES / "log-names"

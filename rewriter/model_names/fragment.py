@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-from rewriter.artifact.naming.graph import MOST_BYTES, FxGraph, FxNode
+from rewriter.model_names.graph import MOST_BYTES, FxGraph, FxNode
 
 _HEAD = "# Graph fragment:"
 _LINE = re.compile(r"^#   %(\w+) : (?:Tensor (?:\"([^\"]*)\")? ?)?(?:\[num_users=\d+\])? = (.*)$")

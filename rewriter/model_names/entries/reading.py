@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rewriter.artifact.entries.types import AutogradEntry, CacheEntry, Frame
 from rewriter.core import pickle_values
 from rewriter.core.pickle_values import Made
+from rewriter.model_names.entries.types import AutogradEntry, CacheEntry, Frame
 
 _GRAPH = "CompiledFxGraph"
 _FRAME = re.compile(

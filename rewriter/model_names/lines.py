@@ -11,10 +11,10 @@ import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from rewriter.artifact.entries.types import Frame
-from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump.names import SourceLine
 from rewriter.locate.types import Launch, Located
+from rewriter.model_names.entries.types import Frame
+from rewriter.model_names.graph import FxGraph
 
 # `buf0 = empty_strided_cpu(`, `RAIIAtenTensorHandle buf0(buf0_handle);`, `auto buf1 = std::move(`.
 _ASSIGNED = re.compile(rb"[ \t]+(?:auto |RAIIAtenTensorHandle )?(\w+)(?: = |\(\w+_handle\);)")

@@ -1,5 +1,0 @@
-"""Names from the model: which of its lines a kernel computes, and what it calls the inputs.
-
-They are in Inductor's graphs, if torch wrote these to a debug directory beside the wrapper or to a
-log of `TORCH_TRACE`. Graphs are read as text; anything that does not match is left unnamed.
-"""

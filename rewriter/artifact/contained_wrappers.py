@@ -12,14 +12,13 @@ from rewriter.artifact.containers.safety import require_harmless
 from rewriter.artifact.containers.types import Container, Contents, Place, Section, Stored
 from rewriter.artifact.graph_kind import GraphKind, graph_of
 from rewriter.artifact.recognise import read, read_head
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import limits, pickle_reader
 from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import Pickle, Text
 from rewriter.core.source import check_text
 from rewriter.core.types import Language
 from rewriter.locate.languages import recognise
-from rewriter.locate.types import Wrapper
 
 _FORMS: tuple[Callable[[bytes], Contents | None], ...] = (
     standalone.read,
@@ -140,7 +139,7 @@ def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
     ]
 
 
-def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrapper]:
+def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[Wrapper]:
     """Yield the wrappers, named by graph; in folders if there are several graphs."""
     is_alone = len({found.folder for found, _ in stored}) == 1
     taken: Counter[str] = Counter()
@@ -149,10 +148,9 @@ def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrap
         taken[stem] += 1
         name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + _SUFFIX
         check_text(f"{path}: {name}", found.source)
-        wrapper = Wrapper(name, found.source, found.language)
         # Programs that run it print and record the last part of its path.
         place = path / name.replace("/", "-")
-        yield OpenWrapper(wrapper, place, inside=path, stored=where)
+        yield Wrapper(name, found.source, found.language, place, inside=path, stored=where)
 
 
 def _without_wrappers(path: Path, contents: Contents) -> RewriterError:

@@ -9,7 +9,7 @@ from rewriter.artifact import traced_wrappers
 from rewriter.artifact.gathered import Opened, gather
 from rewriter.artifact.recognise import SUFFIXES, other_form, read
 from rewriter.artifact.trace import log, page
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import is_scratch
@@ -52,7 +52,7 @@ def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
                 opened.append((name, error))
     traced = [*traced_wrappers.read_pages(pages), *traced_wrappers.read_logs(logs, pages)]
     # TORCH_COMPILE_DEBUG also writes a log, with the same sources as the files.
-    files = {wrapper.restored.source for wrapper in opened if isinstance(wrapper, OpenWrapper)}
+    files = {wrapper.restored.source for wrapper in opened if isinstance(wrapper, Wrapper)}
     opened += traced_wrappers.wrappers(
         path, [source for source in traced if source.text not in files]
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.errors import RewriterError
 
 # A wrapper, or its name and why it cannot be read.
-Opened = OpenWrapper | tuple[str, RewriterError]
+Opened = Wrapper | tuple[str, RewriterError]
 
 
 def gather(
@@ -20,8 +20,8 @@ def gather(
     Raises `RewriterError` if there is no wrapper, or none that can be read.
     """
     opened, unread = list(opened), tuple(unread)
-    wrappers = tuple(wrapper for wrapper in opened if isinstance(wrapper, OpenWrapper))
-    damaged = tuple(one for one in opened if not isinstance(one, OpenWrapper))
+    wrappers = tuple(wrapper for wrapper in opened if isinstance(wrapper, Wrapper))
+    damaged = tuple(one for one in opened if not isinstance(one, Wrapper))
     artifact = Artifact(path, wrappers, unread, damaged=damaged)
     if not wrappers:
         artifact.require_sound()

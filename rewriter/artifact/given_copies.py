@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from rewriter.artifact.kernel_sources import kernel_sources
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.locate import kernels
 from rewriter.locate.kernels import Parameter
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def given_copy(
-    wrapper: OpenWrapper, name: str, extra: Mapping[str, bytes] | None = None
+    wrapper: Wrapper, name: str, extra: Mapping[str, bytes] | None = None
 ) -> tuple[Launch, Argument] | None:
     """The last launch that may write to a copy of a tensor, and its argument that is the copy.
     `extra` is as in `kernel_sources`."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.locate.cpp.kernel_sources import functions
 from rewriter.locate.languages import language
 from rewriter.locate.types import KernelSource
 
 
-def kernel_sources(
-    wrapper: OpenWrapper, extra: Mapping[str, bytes] | None = None
-) -> dict[str, str]:
+def kernel_sources(wrapper: Wrapper, extra: Mapping[str, bytes] | None = None) -> dict[str, str]:
     """The source of each kernel, by the name under which it is launched.
 
     `extra` are further C++ files that belong to the wrapper, by name, as in a package. Raises
@@ -22,7 +20,7 @@ def kernel_sources(
 
 
 def find_kernels(
-    wrapper: OpenWrapper, extra: Mapping[str, bytes] | None = None
+    wrapper: Wrapper, extra: Mapping[str, bytes] | None = None
 ) -> tuple[KernelSource, ...]:
     """As `kernel_sources`, with places; each name once, those in the wrapper first.
 

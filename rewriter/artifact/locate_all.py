@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.locate.types import Located
 
 
-def locate_all(wrappers: Iterable[OpenWrapper]) -> None:
+def locate_all(wrappers: Iterable[Wrapper]) -> None:
     """Compute `located` of each wrapper.
 
     If that fails for a wrapper, its `located` raises the error later.
@@ -24,5 +24,5 @@ def locate_all(wrappers: Iterable[OpenWrapper]) -> None:
             wrapper.remember(located)
 
 
-def _located(wrapper: OpenWrapper) -> Located:
+def _located(wrapper: Wrapper) -> Located:
     return wrapper.located

@@ -8,12 +8,11 @@ from pathlib import Path
 from rewriter.artifact.package.container import is_folder
 from rewriter.artifact.package.model import open_package, select
 from rewriter.artifact.recognise import PACKAGE, read_head
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import limits
 from rewriter.core.source import check_text
 from rewriter.core.types import Json
 from rewriter.locate import proxy_operators
-from rewriter.locate.types import Wrapper
 
 
 def open_unpacked(path: Path, models: tuple[str, ...] | None) -> Artifact | None:
@@ -37,5 +36,5 @@ def _open(path: Path, models: tuple[str, ...] | None) -> Artifact:
         if model.operators is not None:
             data = package.container.read(model.operators, limits.JSON_BYTES)
             operators = proxy_operators.read(path / model.operators, data)
-        wrappers.append(OpenWrapper(Wrapper(model.wrapper, model.source, "cpp"), file, operators))
+        wrappers.append(Wrapper(model.wrapper, model.source, "cpp", file, operators))
     return Artifact(path, tuple(wrappers), package=package)

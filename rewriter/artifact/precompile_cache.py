@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rewriter.artifact.package import container
 from rewriter.artifact.recognise import PACKAGE, PAIRED, read, read_head
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.artifact.wrapper_files import open_wrapper_file
 from rewriter.core import limits, pickle_strings
 from rewriter.core.errors import RewriterError
@@ -77,7 +77,7 @@ def open_precompile_cache(path: Path) -> Artifact | None:
     return open_wrapper_file(code)
 
 
-def cache_of(wrapper: OpenWrapper) -> PrecompileCache | None:
+def cache_of(wrapper: Wrapper) -> PrecompileCache | None:
     """The cache beside the file of a wrapper, if there is one."""
     if wrapper.inside is not None or wrapper.path.suffix != ".py":
         return None

@@ -12,7 +12,7 @@ from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.directory import open_directory, read_directory
 from rewriter.artifact.gathered import Opened, gather
 from rewriter.artifact.saved_directory import INDEX, MODEL, STANDALONE, VLLM
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import natural_order
 from rewriter.core.transaction import is_scratch
@@ -72,12 +72,12 @@ def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> Artifact:
 
 
 def _name(opened: Opened) -> str:
-    return opened.name if isinstance(opened, OpenWrapper) else opened[0]
+    return opened.name if isinstance(opened, Wrapper) else opened[0]
 
 
 def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[str]) -> Opened:
     """Rename a wrapper to vLLM's title of its piece of the model, if there is one."""
-    if not isinstance(opened, OpenWrapper):
+    if not isinstance(opened, Wrapper):
         return opened
     place = next((upward for upward in _upwards(path, opened) if upward in titles), None)
     if place is None:
@@ -88,10 +88,10 @@ def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[s
     taken[stem] += 1
     number = f"_{taken[stem]}" if taken[stem] > 1 else ""
     name = f"{stem}{number}{opened.path.suffix}"
-    return replace(opened, wrapper=replace(opened.wrapper, name=name))
+    return replace(opened, name=name)
 
 
-def _upwards(path: Path, wrapper: OpenWrapper) -> Iterator[Path]:
+def _upwards(path: Path, wrapper: Wrapper) -> Iterator[Path]:
     yield wrapper.path
     for folder in wrapper.path.parents:
         if folder == path:

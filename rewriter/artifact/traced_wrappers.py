@@ -11,11 +11,10 @@ from rewriter.artifact.graph_kind import graph_of
 from rewriter.artifact.recognise import read
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.trace.types import TracedSource
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.locate.languages import recognise
-from rewriter.locate.types import Wrapper
 
 SUFFIXES = (*page.SUFFIXES, log.SUFFIX)
 
@@ -65,7 +64,7 @@ def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
                 ),
             )
             continue
-        yield OpenWrapper(Wrapper(name, source.text, language), path / name, inside=source.file)
+        yield Wrapper(name, source.text, language, path / name, inside=source.file)
 
 
 def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:

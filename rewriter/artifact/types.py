@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from rewriter.core.markers import ProbeHeader
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Language
 from rewriter.locate.languages import language
-from rewriter.locate.types import Launch, Located, Unrecognised, Wrapper
+from rewriter.locate.types import Launch, Located, Unrecognised
 from rewriter.locate.vocabulary import vocabulary
 
 if TYPE_CHECKING:
@@ -40,33 +40,24 @@ def _device() -> re.Pattern[bytes]:
 
 
 @dataclass(frozen=True)
-class OpenWrapper:
-    """A wrapper and what was found in it. `plain` is its source without probes.
+class Wrapper:
+    """One source inside an artifact, and what was found in it.
 
-    `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper, which describe its calls
-    of the proxy executor. If the source is inside another file (a log, a page or a container),
-    `inside` is that file, and no file exists at `path`. `stored` is what a container says about the
-    wrapper.
+    `name` is its path inside the artifact, `plain` the source without probes. `language` is that of
+    the launches; C++ may be inside a Python file: see `is_module`. `operators` are the nodes of the
+    `.wrapper.json` beside a C++ wrapper, which describe its calls of the proxy executor. If the
+    source is inside another file (a log, a page or a container), `inside` is that file, and no file
+    exists at `path`. `stored` is what a container says about the wrapper.
     """
 
-    wrapper: Wrapper
+    name: str
+    source: bytes
+    language: Language
     path: Path
     operators: tuple[Json, ...] = ()
     inside: Path | None = None
     stored: Stored | None = None
-
-    @property
-    def name(self) -> str:
-        return self.wrapper.name
-
-    @property
-    def source(self) -> bytes:
-        return self.wrapper.source
-
-    @property
-    def language(self) -> Language:
-        """The language of the launches; C++ may be inside a Python file: see `is_module`."""
-        return self.wrapper.language
+    _located: list[Located] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @cached_property
     def is_module(self) -> bool:
@@ -96,19 +87,21 @@ class OpenWrapper:
     def plain(self) -> Source:
         return Source(str(self.path), self.restored.source)
 
-    @cached_property
+    @property
     def located(self) -> Located:
         """The launches of the plain source; `launches` has the lines in the file as it is."""
-        return self.locate(self.plain)
+        if not self._located:
+            self.remember(self.locate(self.plain))
+        return self._located[0]
 
     @property
     def is_located(self) -> bool:
         """Whether `located` was computed already."""
-        return "located" in self.__dict__
+        return bool(self._located)
 
     def remember(self, located: Located) -> None:
-        """Set `located`, which was computed elsewhere for the same wrapper."""
-        self.__dict__["located"] = located
+        """Keep `located`, which may have been computed in another process."""
+        self._located[:] = [located]
 
     def locate(self, source: Source) -> Located:
         """Locate the launches of a source of this wrapper's language."""
@@ -149,14 +142,14 @@ class Artifact:
     """
 
     path: Path
-    wrappers: tuple[OpenWrapper, ...]
+    wrappers: tuple[Wrapper, ...]
     unread: tuple[tuple[str, str], ...] = ()
     package: Package | None = None
     damaged: tuple[tuple[str, RewriterError], ...] = ()
     directory: SavedDirectory | None = None
     contained: tuple[Artifact, ...] = ()
     container: Container | None = None
-    stored: tuple[OpenWrapper, ...] = ()
+    stored: tuple[Wrapper, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -168,7 +161,7 @@ class Artifact:
         return tuple(call for wrapper in self.wrappers for call in wrapper.unrecognised)
 
     @property
-    def only(self) -> OpenWrapper:
+    def only(self) -> Wrapper:
         """The wrapper of an artifact that has one. Raises an error that names them if it has
         several."""
         self.require_sound()
@@ -233,13 +226,13 @@ class Artifact:
             raise error
 
 
-def _label(wrapper: OpenWrapper) -> str:
+def _label(wrapper: Wrapper) -> str:
     """A wrapper in a list of several, with its graph if the name does not tell."""
     is_named = wrapper.graph == "inference" or wrapper.graph in wrapper.name
     return wrapper.name if is_named else f"{wrapper.name} ({wrapper.graph})"
 
 
-def _is_meant(pattern: str, wrapper: OpenWrapper) -> bool:
+def _is_meant(pattern: str, wrapper: Wrapper) -> bool:
     names = () if wrapper.stored is None else wrapper.stored.names
     return _matches(pattern, wrapper.name, wrapper.graph) or pattern in names
 

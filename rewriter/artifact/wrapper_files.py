@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rewriter.artifact.recognise import not_a_wrapper, read, require_text
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import limits
 from rewriter.core.source import check_text
 from rewriter.core.types import Json, Language
 from rewriter.locate import proxy_operators
 from rewriter.locate.languages import language, recognise
-from rewriter.locate.types import Wrapper
 
 
 def open_wrapper_file(path: Path) -> Artifact:
@@ -25,15 +24,15 @@ def open_wrapper_file(path: Path) -> Artifact:
     return Artifact(path, (wrapper,))
 
 
-def read_wrapper(path: Path, name: str, data: bytes) -> OpenWrapper | None:
+def read_wrapper(path: Path, name: str, data: bytes) -> Wrapper | None:
     """The wrapper in the text of a file, under a name; `None` if it is not one."""
     written_in = recognise(path.suffix, data)
     return None if written_in is None else open_known(path, name, data, written_in)
 
 
-def open_known(path: Path, name: str, data: bytes, written_in: Language) -> OpenWrapper:
+def open_known(path: Path, name: str, data: bytes, written_in: Language) -> Wrapper:
     """The wrapper that is known to be in a file, with the files beside it."""
-    return OpenWrapper(Wrapper(name, data, written_in), path, operators_beside(path, written_in))
+    return Wrapper(name, data, written_in, path, operators_beside(path, written_in))
 
 
 def operators_beside(path: Path, written_in: Language) -> tuple[Json, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands import _several
 from rewriter.commands._options import OutputOptions
 from rewriter.commands._output import (
@@ -69,7 +69,7 @@ def instrument(
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
-def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
+def _labels(wrappers: Sequence[Wrapper]) -> list[str]:
     """The name of each wrapper in prints: the part of the model that runs it, and the number of
     other parts."""
     names = labels([(wrapper.graph, wrapper.path.name) for wrapper in wrappers])
@@ -112,7 +112,7 @@ def strip(arguments: OutputOptions, artifact: Artifact) -> int:
 def _deliver(
     arguments: OutputOptions,
     artifact: Artifact,
-    changes: Sequence[tuple[OpenWrapper, bytes]],
+    changes: Sequence[tuple[Wrapper, bytes]],
     after: bytes,
     default: Path,
 ) -> Delivered:
@@ -166,7 +166,7 @@ def _description(artifact: Artifact) -> str:
     return artifact.container.form.description
 
 
-def _each(delivered: Delivered, wrapper: OpenWrapper, source: bytes) -> Delivered:
+def _each(delivered: Delivered, wrapper: Wrapper, source: bytes) -> Delivered:
     """The result for one wrapper of a container."""
     diff = None if delivered.diff is None else unified(wrapper.name, wrapper.source, source)
     return dataclasses.replace(delivered, changed=wrapper.source != source, diff=diff)
@@ -175,7 +175,7 @@ def _each(delivered: Delivered, wrapper: OpenWrapper, source: bytes) -> Delivere
 def _emit_instrumented(
     artifact: Artifact,
     selection: Selection,
-    pairs: Sequence[tuple[OpenWrapper, Instrumented]],
+    pairs: Sequence[tuple[Wrapper, Instrumented]],
     delivered: Delivered,
 ) -> None:
     from rewriter.commands._documents import instrument as documents
@@ -197,7 +197,7 @@ def _emit_instrumented(
 
 
 def _emit_stripped(
-    artifact: Artifact, results: Sequence[tuple[OpenWrapper, Stripped]], delivered: Delivered
+    artifact: Artifact, results: Sequence[tuple[Wrapper, Stripped]], delivered: Delivered
 ) -> None:
     from rewriter.commands._documents.strip import StripDirectoryDocument, StrippedWrapperEntry
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.artifact.recognise import PAIRED
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rewriter.core.files import Replacement
 
 
-def cache_with(wrapper: OpenWrapper) -> PrecompileCache | None:
+def cache_with(wrapper: Wrapper) -> PrecompileCache | None:
     """The cache that belongs to a wrapper, if any. Warns if the one beside it does not belong."""
     if not wrapper.path.with_suffix(PAIRED).is_file():
         return None

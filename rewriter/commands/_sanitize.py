@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.commands import _diagnosis_text, _program
 from rewriter.commands._options import only_artifact
 from rewriter.commands._probed_runs import (
@@ -161,7 +161,7 @@ def _sanitize(
     arguments: Arguments,
     checks: set[Check],
     runs: Runs,
-    wrappers: Sequence[OpenWrapper] = (),
+    wrappers: Sequence[Wrapper] = (),
 ) -> int:
     session = _Session(arguments, checks, runs)
     for number, why in enumerate(_reasons(checks)):
@@ -272,7 +272,7 @@ def _failure(session: _Session, plain: ProbedRun) -> Examined:
 
 
 def _texts(
-    wrappers: Sequence[tuple[OpenWrapper, str]], checks: set[Check], dumps: Sequence[Dump] = ()
+    wrappers: Sequence[tuple[Wrapper, str]], checks: set[Check], dumps: Sequence[Dump] = ()
 ) -> Iterator[Examined]:
     """What the texts of the wrappers show, each with that of its graph, if it is known."""
     empty = {name for dump in dumps for run in dump.runs for name in dataflow.empty_variables(run)}

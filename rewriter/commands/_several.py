@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.saved_directory import INDEX, VLLM
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands import _pairs
 from rewriter.commands._options import OutputOptions
 from rewriter.commands._output import Delivered, unified
@@ -26,7 +26,7 @@ _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, an
 class Result:
     """The new source of a wrapper; `plain` is the one without probes."""
 
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     after: bytes
     plain: bytes
 
@@ -197,7 +197,7 @@ def _name(artifact: Artifact, result: Result) -> str:
     return result.file.relative_to(artifact.path).as_posix()
 
 
-def _operators(wrapper: OpenWrapper, name: str) -> list[tuple[str, bytes]]:
+def _operators(wrapper: Wrapper, name: str) -> list[tuple[str, bytes]]:
     """The operators file of a wrapper, which has to be beside it."""
     beside = wrapper.path.with_suffix(".json")
     if not wrapper.operators or not beside.is_file():

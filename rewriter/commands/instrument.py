@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._click import Choice, argument, command
 from rewriter.commands._options import ARGS, ARTIFACT, PROBES, WHICH, output_option
 from rewriter.commands._output import deliver, emit, summary, warn_about
@@ -80,7 +80,7 @@ def act(arguments: Arguments) -> int:
     return _instrument_one(arguments, artifact.only, chosen)
 
 
-def _instrument_one(arguments: Arguments, wrapper: OpenWrapper, chosen: Selection) -> int:
+def _instrument_one(arguments: Arguments, wrapper: Wrapper, chosen: Selection) -> int:
     """Instrument one file."""
     result = instrument_wrapper(
         wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone

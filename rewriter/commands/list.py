@@ -9,7 +9,7 @@ from pathlib import Path
 from rewriter.artifact.locate_all import locate_all
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import is_library
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._click import argument, command
 from rewriter.commands._options import ARTIFACT, OUTPUT, WhichOptions
 from rewriter.commands._output import emit
@@ -101,7 +101,7 @@ def act(arguments: Arguments) -> int:
     return DIFFERS if arguments.strict and (unrecognised or has_races) else OK
 
 
-def _head(wrapper: OpenWrapper, names: Names) -> str:
+def _head(wrapper: Wrapper, names: Names) -> str:
     """What stands above the launches of one of several wrappers."""
     about: list[str] = []
     if wrapper.graph != "inference":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._click import argument, command
 from rewriter.commands._options import ARTIFACT, OUTPUT, OutputOptions, output_option, refuse_idle
 from rewriter.commands._output import Delivered, deliver, emit, took_out
@@ -48,7 +48,7 @@ def act(arguments: Arguments) -> int:
     return _strip_one(arguments, artifact.only)
 
 
-def _strip_one(arguments: Arguments, wrapper: OpenWrapper) -> int:
+def _strip_one(arguments: Arguments, wrapper: Wrapper) -> int:
     """Strip one file."""
     result = strip_wrapper(wrapper)
     path = result.path

@@ -17,7 +17,7 @@ from typing import Any
 
 from rewriter.artifact.given_copies import given_copy, signatures
 from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import beginning
 from rewriter.core.text import counted
@@ -48,7 +48,7 @@ _RETURNED: Mapping[FindingKind, str] = {
 
 
 def examine_lifetimes(
-    wrapper: OpenWrapper,
+    wrapper: Wrapper,
     *,
     run: str = "",
     empty: Collection[str] = (),
@@ -89,7 +89,7 @@ def examine_lifetimes(
 class _Text:
     """The text of a wrapper, and what else is known of it: see `examine_lifetimes`."""
 
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     run: str
     empty: frozenset[str]
     lines: Mapping[int, tuple[SourceLine, ...]] = field(repr=False)
@@ -270,9 +270,7 @@ def _reads_first(body: str, name: str) -> bool:
     return not re.search(stores, first[0]) and bool(re.search(loads, first[0]))
 
 
-def examine_kernels(
-    wrapper: OpenWrapper, *, run: str = "", readers: Sequence[int] = ()
-) -> Examined:
+def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] = ()) -> Examined:
     """Findings for the kernels of a wrapper that no launch runs. `readers` are launches that read
     unwritten memory: the missing launch belongs before the first of them."""
     try:
@@ -296,7 +294,7 @@ def examine_kernels(
 
 
 def _unlaunched(
-    wrapper: OpenWrapper,
+    wrapper: Wrapper,
     kernel: KernelSource,
     kernels: Sequence[KernelSource],
     run: str,
@@ -328,7 +326,7 @@ def _launched_before(
     return found[-1] if found else None
 
 
-def examine_races(wrapper: OpenWrapper, *, run: str = "") -> Examined:
+def examine_races(wrapper: Wrapper, *, run: str = "") -> Examined:
     """Findings for the races of a wrapper."""
     streams = {stream_action.stream for stream_action in wrapper.located.stream_actions}
     launches = wrapper.located.launches  # by lines of the wrapper without probes

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.scan import spans
 from rewriter.core.text import counted
 from rewriter.locate.python.imports import imported_from_torch
@@ -124,7 +124,7 @@ def _builds() -> Check:
     return Check("cache of builds", what, None)
 
 
-def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
+def _artifact(wrapper: Wrapper) -> Iterator[Check]:
     text = wrapper.plain.data.decode("utf-8")
     launches = wrapper.launches
     kinds = sorted({launch.kind for launch in launches})
@@ -158,7 +158,7 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
         )
 
 
-def _torch_interface(wrapper: OpenWrapper, text: str) -> Check:
+def _torch_interface(wrapper: Wrapper, text: str) -> Check:
     """Whether this torch has what the wrapper imports: wrappers do not name their release of torch.
 
     Functions of the wrapper's device are skipped: builds for other devices lack them.
@@ -193,7 +193,7 @@ def _resolves(dotted: str) -> bool:
     return value is not None
 
 
-def _devices(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
+def _devices(wrapper: Wrapper, text: str) -> Iterator[Check]:
     torch = import_module("torch")
     for device in wrapper.devices:
         module = getattr(torch, device, None)
@@ -225,7 +225,7 @@ def _triton() -> Check:
         return Check("triton", "not installed", False, "pip install triton")
 
 
-def _files(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
+def _files(wrapper: Wrapper, text: str) -> Iterator[Check]:
     """Files that a wrapper refers to by their path in the cache of the machine that compiled it:
     a header, up to torch 2.6, and the kernels of C++ wrappers for GPUs.
     """

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
@@ -41,13 +41,13 @@ def copy_of(run: RunDump) -> Path | None:
         return None
 
 
-def wrapper_of(run: RunDump) -> OpenWrapper | None:
+def wrapper_of(run: RunDump) -> Wrapper | None:
     """The wrapper that was called, `None` if the dump has no copy that can be read."""
     path = copy_of(run)
     return None if path is None else _open(path, path.stat().st_mtime_ns)
 
 
-def plain_wrapper_of(run: RunDump) -> OpenWrapper:
+def plain_wrapper_of(run: RunDump) -> Wrapper:
     """The wrapper that was called, without its probes.
 
     Raises `RewriterError` if the dump has no copy of it.
@@ -94,7 +94,7 @@ def selection_of(run: RunDump) -> Selection | None:
 
 
 @lru_cache(maxsize=_KEPT)
-def _open(path: Path, changed: int) -> OpenWrapper | None:
+def _open(path: Path, changed: int) -> Wrapper | None:
     try:
         return open_artifact(path).only
     except (RewriterError, OSError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import files, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
@@ -47,7 +47,7 @@ class RunRequest(HostRequest):
     tuned: Path | None = None
 
     @property
-    def wrapper(self) -> OpenWrapper:
+    def wrapper(self) -> Wrapper:
         return self.artifact.only
 
     @property

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
 from rewriter.hook import pieces
@@ -29,7 +29,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def write(
-    dump: Path, wrappers: Sequence[OpenWrapper], folder: Path, used: Mapping[int, Process]
+    dump: Path, wrappers: Sequence[Wrapper], folder: Path, used: Mapping[int, Process]
 ) -> None:
     """Add the names of wrappers to a dump, from the logs in a folder and from the cache; and for
     processes, their pieces of the model, by the files that they loaded. What is there of others,

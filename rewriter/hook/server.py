@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
@@ -31,7 +31,7 @@ class Loaded:
     """A wrapper that a program loaded. `result` has its probes, or `error` says why it has none;
     with neither it was not chosen."""
 
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     result: Instrumented | None = None
     error: RewriterError | None = None
 
@@ -134,13 +134,13 @@ class Server:
                 self._loaded[path] = Loaded(wrapper, error=error)
                 return {}
 
-    def _is_chosen(self, wrapper: OpenWrapper) -> bool:
+    def _is_chosen(self, wrapper: Wrapper) -> bool:
         if not is_named(wrapper.path, self.globs) and wrapper.graph not in self.globs:
             return False
         wanted = self.selection.kernels
         return wanted is None or any(matches(x.kernel, wanted) for x in wrapper.located.launches)
 
-    def _probed(self, wrapper: OpenWrapper) -> Json:
+    def _probed(self, wrapper: Wrapper) -> Json:
         known = next((x for x in self._loaded.values() if x.wrapper.source == wrapper.source), None)
         result = None if known is None else known.result
         if result is None:

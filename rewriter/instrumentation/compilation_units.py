@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import edit
 from rewriter.core.edit import Insertion
 from rewriter.instrumentation.dialect import dialect_of
@@ -49,7 +49,7 @@ class CompilationUnits:
     runtime: str
 
 
-def plan_everything(wrapper: OpenWrapper, selection: Selection) -> Plan | None:
+def plan_everything(wrapper: Wrapper, selection: Selection) -> Plan | None:
     """The plan with the lines of every selection of this format; `None` for memory probes."""
     if memory_actions(selection):
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rewriter.artifact.contained_wrappers import container_in
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.markers import find_header
 from rewriter.instrumentation.editable import original_key
@@ -41,7 +41,7 @@ class NewSource(Protocol):
     def original(self) -> bytes: ...
 
 
-def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]]) -> bytes:
+def probed(artifact: Artifact, results: Sequence[tuple[Wrapper, NewSource]]) -> bytes:
     """A container with instrumented wrappers in place of the originals.
 
     Raises `RewriterError` if stripping the result would not give the original container.
@@ -59,7 +59,7 @@ def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]])
     return data
 
 
-def stripped(artifact: Artifact, wrappers: Iterable[OpenWrapper]) -> StrippedContainer:
+def stripped(artifact: Artifact, wrappers: Iterable[Wrapper]) -> StrippedContainer:
     """A container without the probes of some of its wrappers."""
     chosen = tuple(wrappers)
     sources = {_place(wrapper): wrapper.restored.source for wrapper in chosen}
@@ -84,7 +84,7 @@ def remainder(artifact: Artifact) -> bytes:
     )
 
 
-def _place(wrapper: OpenWrapper) -> int:
+def _place(wrapper: Wrapper) -> int:
     """The offset of a wrapper in its container: unlike the name, it is unique."""
     assert wrapper.stored is not None
     return wrapper.stored.places[0].source

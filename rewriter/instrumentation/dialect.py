@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Language, Phase
 from rewriter.locate.types import Argument, MemoryEvent
@@ -101,7 +101,7 @@ def module_of(language: Language) -> DialectModule:
     return cast(DialectModule, import_module(f"rewriter.instrumentation.dialects.{language}"))
 
 
-def dialect_of(wrapper: OpenWrapper, *, standalone: bool = False) -> Dialect:
+def dialect_of(wrapper: Wrapper, *, standalone: bool = False) -> Dialect:
     """How probes are written in a wrapper; with `standalone`, with the recorder in it."""
     return module_of(wrapper.language).dialect(wrapper.plain, standalone=standalone)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.instrumentation import options_line
 
 
-def only_wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
+def only_wrapper(artifact: str | Path | Artifact) -> Wrapper:
     """The only wrapper of an artifact, which may be given as a path.
 
     Raises `RewriterError` if there are several wrappers, or if the artifact is a package.
@@ -26,7 +26,7 @@ def only_wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
     return artifact.only
 
 
-def require_plain(wrapper: OpenWrapper, *, replace: bool) -> None:
+def require_plain(wrapper: Wrapper, *, replace: bool) -> None:
     """Refuse a wrapper with probes, unless they can be taken out exactly and `replace` is given."""
     require_header(wrapper)
     if wrapper.probes is None:
@@ -44,7 +44,7 @@ def require_plain(wrapper: OpenWrapper, *, replace: bool) -> None:
         )
 
 
-def require_header(wrapper: OpenWrapper) -> None:
+def require_header(wrapper: Wrapper) -> None:
     """Refuse a file with probes whose first line, which is needed to remove them, was edited."""
     if wrapper.probes is None and (line := options_line.find(wrapper.source)):
         raise RewriterError(
@@ -56,7 +56,7 @@ def require_header(wrapper: OpenWrapper) -> None:
         )
 
 
-def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
+def already_instrumented(wrapper: Wrapper, hint: str) -> RewriterError:
     """The error if a plain wrapper is needed and this one has probes."""
     assert wrapper.probes is not None
     probed = ", ".join(wrapper.probes.probes)
@@ -65,7 +65,7 @@ def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
     )
 
 
-def original_key(wrapper: OpenWrapper) -> str:
+def original_key(wrapper: Wrapper) -> str:
     """The key under which torch stored a wrapper in a container; empty if it is not in one."""
     if wrapper.stored is None:
         return ""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import markers
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.dialect import module_of
 
 
-def probed_launches(wrapper: OpenWrapper) -> frozenset[int]:
+def probed_launches(wrapper: Wrapper) -> frozenset[int]:
     """The indices of the launches with a line before or after them."""
     calls = map(module_of(wrapper.language).AT_LAUNCH.match, _marked(wrapper))
     return frozenset(int(match[1]) for match in calls if match)
 
 
-def count_foreign(wrapper: OpenWrapper) -> int:
+def count_foreign(wrapper: Wrapper) -> int:
     """The number of marked lines that `instrument` does not write: somebody copied the mark.
 
     It is 0 for a wrapper whose marked lines hold the runtime, as these may be any lines.
@@ -26,5 +26,5 @@ def count_foreign(wrapper: OpenWrapper) -> int:
     return sum(not any(pattern.match(line) for pattern in known) for line in lines)
 
 
-def _marked(wrapper: OpenWrapper) -> list[bytes]:
+def _marked(wrapper: Wrapper) -> list[bytes]:
     return markers.marked_lines(wrapper.source, wrapper.probes.tag) if wrapper.probes else []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import edit
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
@@ -45,7 +45,7 @@ def instrument(
 
 
 def instrument_all(
-    wrappers: Sequence[OpenWrapper],
+    wrappers: Sequence[Wrapper],
     selection: Selection,
     labels: Sequence[str],
     *,
@@ -58,7 +58,7 @@ def instrument_all(
     """
     from rewriter.core import parallel
 
-    def work(one: tuple[OpenWrapper, str, str]) -> Instrumented:
+    def work(one: tuple[Wrapper, str, str]) -> Instrumented:
         wrapper, label, guards = one
         return instrument_wrapper(
             wrapper,
@@ -75,7 +75,7 @@ def instrument_all(
         yield partial(work, pair) if result is None else partial(_same, result)
 
 
-def _guards(wrappers: Sequence[OpenWrapper], selection: Selection) -> list[str]:
+def _guards(wrappers: Sequence[Wrapper], selection: Selection) -> list[str]:
     """The conditions on the inputs of wrappers, from the cache that each is in."""
     if not probes.checks_inputs(selection):
         return [""] * len(wrappers)
@@ -88,7 +88,7 @@ def _same(result: Instrumented) -> Instrumented:
 
 
 def instrument_wrapper(
-    wrapper: OpenWrapper,
+    wrapper: Wrapper,
     selection: Selection,
     *,
     replace: bool = False,
@@ -126,7 +126,7 @@ def instrument_wrapper(
     return Instrumented(wrapper.path, result, original.data, plan, selection)
 
 
-def _require_plain_probes(wrapper: OpenWrapper, selection: Selection) -> None:
+def _require_plain_probes(wrapper: Wrapper, selection: Selection) -> None:
     """Refuse what the recorder in plain Python does not have."""
     lacks = [name for name in selection.probes if name not in probes.PLAIN]
     lacks += [name for option, name in probes.NOT_PLAIN.items() if getattr(selection, option)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_files import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
@@ -20,7 +20,6 @@ from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.guards import Guards, is_row
-from rewriter.locate.types import Wrapper
 from rewriter.version import __version__
 
 CheckState = Literal["verified", "unverified", "changed"]
@@ -38,7 +37,7 @@ class ProbeCheck:
     line: int | None = None
 
 
-def check(wrapper: OpenWrapper) -> ProbeCheck | None:
+def check(wrapper: Wrapper) -> ProbeCheck | None:
     """Check the probes of a wrapper; `None` if it has none."""
     header = wrapper.probes
     if header is None:
@@ -80,7 +79,7 @@ def _without_header(source: bytes) -> ProbeCheck | None:
     )
 
 
-def _with_operators(wrapper: OpenWrapper, record: OptionsRecord) -> OpenWrapper | None:
+def _with_operators(wrapper: Wrapper, record: OptionsRecord) -> Wrapper | None:
     """The wrapper with the operators that it was instrumented with; `None` if they are gone."""
     if record.operators == options_line.operators_hash(wrapper.operators):
         return wrapper
@@ -95,7 +94,7 @@ def _with_operators(wrapper: OpenWrapper, record: OptionsRecord) -> OpenWrapper 
     return replace(wrapper, operators=operators)
 
 
-def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) -> ProbeCheck:
+def _compare(wrapper: Wrapper, record: OptionsRecord, selection: Selection) -> ProbeCheck:
     source = wrapper.source
     expected = _instrumented(wrapper, record, selection)
     if expected == source:
@@ -110,10 +109,10 @@ def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) 
     )
 
 
-def _instrumented(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) -> bytes:
+def _instrumented(wrapper: Wrapper, record: OptionsRecord, selection: Selection) -> bytes:
     plain = replace(
         wrapper,
-        wrapper=Wrapper(wrapper.name, wrapper.restored.source, wrapper.language),
+        source=wrapper.restored.source,
         path=wrapper.path.with_name(record.artifact),
     )
     guards = tuple(record.guards.split("; ")) if record.guards else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.instrumentation.editable import only_wrapper, require_header
 from rewriter.instrumentation.types import Stripped
 
@@ -14,7 +14,7 @@ def strip(artifact: str | Path | Artifact) -> Stripped:
     return strip_wrapper(only_wrapper(artifact))
 
 
-def strip_wrapper(wrapper: OpenWrapper) -> Stripped:
+def strip_wrapper(wrapper: Wrapper) -> Stripped:
     """As `strip`, for one wrapper of an artifact."""
     require_header(wrapper)
     if wrapper.probes is None:

@@ -5,14 +5,14 @@ A failure is a bug of this program, not of the input.
 
 from __future__ import annotations
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import edit, garbage, markers
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
 from rewriter.locate.languages import language
 
 
-def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
+def verify(wrapper: Wrapper, instrumented: bytes) -> None:
     """Check that the result parses, and that stripping it gives the original.
 
     A C++ wrapper does not parse without errors in the first place. There, the entries must parse
@@ -38,7 +38,7 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
         raise _failed(wrapper, "the instrumented file has other launches than the original")
 
 
-def _failed(wrapper: OpenWrapper, problem: str) -> RewriterError:
+def _failed(wrapper: Wrapper, problem: str) -> RewriterError:
     return RewriterError(
         "verification-failed",
         f"{wrapper.path}: {problem}",

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import edit
 from rewriter.hook import builds
 from rewriter.hook.startup.sitecustomize import Hook
@@ -84,7 +84,7 @@ class CppRecording:
             self.probed.record_into(None, quiet=True)
 
 
-def build(wrapper: OpenWrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:
+def build(wrapper: Wrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:
     """Compile and load the library with the probes of a plan. `entry_code` is the entry's own.
     Raises the errors of torch, and `OSError` if there is no recorder."""
     if (recorder := recorder_library.load()) is None:

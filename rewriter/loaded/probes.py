@@ -9,7 +9,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_files import open_wrapper_file
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.instrument import instrument_wrapper
@@ -46,7 +46,7 @@ class PythonProbes:
     """Makes the probes of a Python wrapper, which was loaded from `path`. `names` are those of its
     module, and `functions` its own, by qualified name."""
 
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     path: str
     names: dict[str, Any]
     functions: Mapping[str, FunctionType]
@@ -79,7 +79,7 @@ class CppProbes:
     The library has one recorder at a time: with nested blocks, the innermost one gets the calls.
     """
 
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     entry: FunctionType
     code: CodeType
 
@@ -117,7 +117,7 @@ def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppPr
     return PythonProbes(wrapper, str(path), namespace, functions)
 
 
-def plan_of(wrapper: OpenWrapper, block: Block) -> Plan | None:
+def plan_of(wrapper: Wrapper, block: Block) -> Plan | None:
     """The plan for a block's probes in a wrapper; `None` if it selects nothing there."""
     try:
         label = f"{wrapper.graph} {wrapper.name[:6]}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rewriter.core.types import Language, Role, Type
+from rewriter.core.types import Role, Type
 
 # What is wrong with memory that is read, judging by the text alone. `unwritten`: nothing has
 # written it; `taken`: nothing has since it was taken over from another buffer; `stale`: another
@@ -251,15 +251,6 @@ class Located:
     stream_actions: tuple[StreamAction, ...] = ()
     memory: tuple[MemoryEvent, ...] = ()
     other_uses: tuple[OtherUse, ...] = ()
-
-
-@dataclass(frozen=True)
-class Wrapper:
-    """One source inside an artifact, as bytes. `name` is its path inside the artifact."""
-
-    name: str
-    source: bytes
-    language: Language = "python"
 
 
 @dataclass(frozen=True)

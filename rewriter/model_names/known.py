@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 
@@ -66,7 +66,7 @@ class Compilations:
         for contained in self._contained.values():
             yield from contained.damaged.items() if contained is not None else ()
 
-    def of_wrapper(self, wrapper: OpenWrapper) -> CompilationTrace | None:
+    def of_wrapper(self, wrapper: Wrapper) -> CompilationTrace | None:
         """What is known about a wrapper. A log is about this very program, so it comes first; a
         cache entry may be from another program with the same graph."""
         traced = None
@@ -79,11 +79,11 @@ class Compilations:
         others = self._of_entry(wrapper) or _beside(wrapper)
         return others if traced is None else traced.completed(others)
 
-    def knows(self, wrapper: OpenWrapper) -> bool:
+    def knows(self, wrapper: Wrapper) -> bool:
         """Whether anything is known about a wrapper, also by the comments in it."""
         return FRAGMENT in wrapper.source or self.of_wrapper(wrapper) is not None
 
-    def partner(self, wrapper: OpenWrapper, groups: Mapping[str, Sequence[OpenWrapper]]) -> str:
+    def partner(self, wrapper: Wrapper, groups: Mapping[str, Sequence[Wrapper]]) -> str:
         """The file name of the other direction's wrapper, for a wrapper that a model is trained
         with; empty if not known. `groups` are those of `grouped`."""
         if wrapper.graph == "inference":
@@ -101,21 +101,19 @@ class Compilations:
             return ""
         return next(x.name for x in same if x.graph != wrapper.graph)
 
-    def graph_text(self, wrapper: OpenWrapper, partner: str) -> str:
+    def graph_text(self, wrapper: Wrapper, partner: str) -> str:
         """The graph of the forward of a wrapper's pair, from an entry of its cache."""
         if (found := self._entry(wrapper)) is None:
             return ""
         other = found[0].of_wrapper(Path(partner).stem)
         return other.lowered if other is not None else ""
 
-    def guards(self, wrapper: OpenWrapper) -> str:
+    def guards(self, wrapper: Wrapper) -> str:
         """The condition on its integers under which a wrapper is valid, from its entry."""
         found = self._entry(wrapper)
         return found[1].guards if found is not None else ""
 
-    def _entry(
-        self, wrapper: OpenWrapper
-    ) -> tuple[EntryIndex | ContainedEntries, CacheEntry] | None:
+    def _entry(self, wrapper: Wrapper) -> tuple[EntryIndex | ContainedEntries, CacheEntry] | None:
         if wrapper.stored is not None and wrapper.inside is not None:
             contained = self._in_container(wrapper.inside)
             entry = contained.of_wrapper(wrapper.stored.key) if contained is not None else None
@@ -131,7 +129,7 @@ class Compilations:
         entry = index.of_wrapper(wrapper.path.stem)
         return None if entry is None else (index, entry)
 
-    def _of_entry(self, wrapper: OpenWrapper) -> CompilationTrace | None:
+    def _of_entry(self, wrapper: Wrapper) -> CompilationTrace | None:
         if (found := self._entry(wrapper)) is None:
             return None
         index, entry = found
@@ -169,16 +167,16 @@ def logs_of(artifact: Artifact) -> Iterator[Path]:
         yield from filter(log.is_log, artifact.path.rglob(f"*{log.SUFFIX}"))
 
 
-def grouped(wrappers: Iterable[OpenWrapper]) -> dict[str, list[OpenWrapper]]:
+def grouped(wrappers: Iterable[Wrapper]) -> dict[str, list[Wrapper]]:
     """The forwards and backwards of some wrappers, grouped by compilation."""
-    groups: dict[str, list[OpenWrapper]] = {}
+    groups: dict[str, list[Wrapper]] = {}
     for wrapper in wrappers:
         if wrapper.graph != "inference" and (group := _group(wrapper)):
             groups.setdefault(group, []).append(wrapper)
     return groups
 
 
-def _group(wrapper: OpenWrapper) -> str:
+def _group(wrapper: Wrapper) -> str:
     """What the wrappers of one compilation have in common, in a log or a debug directory."""
     if wrapper.inside is not None:
         return f"{wrapper.inside}:{wrapper.name.rpartition('/')[0]}"
@@ -187,7 +185,7 @@ def _group(wrapper: OpenWrapper) -> str:
     return str(wrapper.path.parent.with_name(head)) if found and head else ""
 
 
-def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
+def _beside(wrapper: Wrapper) -> CompilationTrace | None:
     """What the files beside a wrapper in a debug directory say."""
     folder = wrapper.path.parent
     text = next(filter(None, (_text(folder / name) for name in GRAPHS)), "")

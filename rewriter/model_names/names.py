@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.types import Json
 from rewriter.dump.names import Input, Names
 from rewriter.locate.types import Located
@@ -34,13 +34,13 @@ def of_artifact(artifact: Artifact) -> dict[str, Names]:
     return of_wrappers(artifact.wrappers, Compilations.of_artifact(artifact))
 
 
-def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:
+def of_wrappers(wrappers: Sequence[Wrapper], compilations: Compilations) -> dict[str, Names]:
     """The names of some wrappers, by the wrapper's name.
 
     A forward and a backward of one compilation refer to each other. If both are given, the names
     also say which values the forward saves for the backward.
     """
-    known: dict[str, tuple[OpenWrapper, FxGraph | None]] = {}
+    known: dict[str, tuple[Wrapper, FxGraph | None]] = {}
     by_wrapper: dict[str, Names] = {}
     groups, by_name = grouped(wrappers), {wrapper.name: wrapper for wrapper in wrappers}
     for wrapper in wrappers:
@@ -71,7 +71,7 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
     return {name: names for name, names in by_wrapper.items() if names}
 
 
-def parts_of(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:
+def parts_of(wrappers: Sequence[Wrapper], compilations: Compilations) -> dict[str, Names]:
     """Which parts of the model some wrappers are, and which belong together, by the wrapper's name.
     Leaves out their launches, for lists of many wrappers."""
     groups = grouped(wrappers)
@@ -101,7 +101,7 @@ def _titled(place: ModelLine | None) -> str:
     return place.short if place.function in _COMMON else f"{place.function} ({place.short})"
 
 
-def _saved(wrapper: OpenWrapper, graph: FxGraph | None, backward: Names) -> dict[str, str]:
+def _saved(wrapper: Wrapper, graph: FxGraph | None, backward: Names) -> dict[str, str]:
     """The variables of a forward that its backward takes, by the names of its inputs."""
     if graph is None or not wrapper.located.entries:
         return {}

@@ -13,12 +13,11 @@ from typing import Any
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.members import member_hashes
 from rewriter.artifact.package.model import Package
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.probe_check import ProbeCheck
-from rewriter.locate.types import Wrapper
 
 # What hashes cannot prove.
 FORGEABLE = (
@@ -27,7 +26,7 @@ FORGEABLE = (
 )
 
 
-def check(package: Package, wrappers: Sequence[OpenWrapper]) -> ProbeCheck | None:
+def check(package: Package, wrappers: Sequence[Wrapper]) -> ProbeCheck | None:
     """Check the other contents of a patched package; `None` if there are none."""
     manifest = package.manifest
     if manifest is None or package.is_sources:
@@ -47,7 +46,7 @@ def _check(
     package: Package,
     manifest: dict[str, Any],
     written: dict[str, Any],
-    wrappers: Sequence[OpenWrapper],
+    wrappers: Sequence[Wrapper],
 ) -> ProbeCheck:
     hashes = {package.root + name: digest for name, digest in member_hashes(package).items()}
     models = manifest["models"]
@@ -73,7 +72,7 @@ def _check(
 
 
 def _says_what_is_there(
-    package: Package, manifest: dict[str, Any], wrappers: Sequence[OpenWrapper]
+    package: Package, manifest: dict[str, Any], wrappers: Sequence[Wrapper]
 ) -> bool:
     """Whether the manifest describes the probes in the sources."""
     from rewriter.rebuild import patch
@@ -87,8 +86,7 @@ def _says_what_is_there(
         recorded = options_line.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
         if recorded is None:
             return False
-        source = Wrapper(wrapper.name, wrapper.restored.source, wrapper.language)
-        plain = replace(wrapper, wrapper=source)
+        plain = replace(wrapper, source=wrapper.restored.source)
         probed.append(patch.Probed(model, instrument_wrapper(plain, recorded[1])))
     routes = [models[wrapper.model.name]["route"] for wrapper in probed]
     if not probed or not set(routes) <= set(ROUTES):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.types import Role
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import RunDump
@@ -42,7 +42,7 @@ class Recorded:
     the launch and of the call, as Python literals; `sources` are further C++ files of a package."""
 
     run: RunDump
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     launch: Launch
     node: FlowNode
     given: Mapping[str, Tensor]

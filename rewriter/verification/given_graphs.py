@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump
@@ -54,7 +54,7 @@ class GivenGraphs:
         return near[0].text if len(near) == 1 else ""
 
 
-def graph_text(run: RunDump, wrapper: OpenWrapper | None, given: GivenGraphs | None) -> str:
+def graph_text(run: RunDump, wrapper: Wrapper | None, given: GivenGraphs | None) -> str:
     """The text of the graph that a recorded wrapper was compiled from: the dump's own, or else the
     one that the user names; empty if neither is known."""
     if run.graph or given is None or wrapper is None:

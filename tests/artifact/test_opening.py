@@ -11,9 +11,8 @@ from artifacts import get
 from rewriter.artifact import opening, recognise
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import OtherForm
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.errors import RewriterError
-from rewriter.locate.types import Wrapper
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CACHE = next(FIXTURES.rglob("m.cache"))
@@ -59,7 +58,7 @@ def open_corp(path: Path, models: tuple[str, ...] | None) -> Artifact | None:
     if path.is_dir() or not path.read_bytes().startswith(MAGIC):
         return None
     source = path.read_bytes().removeprefix(MAGIC)
-    return Artifact(path, (OpenWrapper(Wrapper("inside.py", source), path / "inside.py"),))
+    return Artifact(path, (Wrapper("inside.py", source, "python", path / "inside.py"),))
 
 
 def test_a_further_form_is_one_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

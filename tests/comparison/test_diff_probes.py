@@ -12,7 +12,7 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_files import open_known
 from rewriter.cli import main
 from rewriter.comparison.artifacts.types import Difference
@@ -54,7 +54,7 @@ def probed(
     return plain, instrumented
 
 
-def inserted(wrapper: OpenWrapper) -> list[int]:
+def inserted(wrapper: Wrapper) -> list[int]:
     """The offsets of all bytes that instrument put in."""
     kept, offset, found = set(wrapper.restored.kept), 0, []
     for number, line in enumerate(markers.lines(wrapper.source), 1):

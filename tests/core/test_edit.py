@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import edit, markers
 from rewriter.core.edit import Insertion
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation import verify
-from rewriter.locate.types import Wrapper
 
 
 def test_insertions_keep_their_order() -> None:
@@ -80,7 +79,7 @@ void AOTInductorModel::run_impl(int x) {
 """
 
 
-def with_lines(data: bytes, number: int, line: str) -> tuple[OpenWrapper, bytes]:
+def with_lines(data: bytes, number: int, line: str) -> tuple[Wrapper, bytes]:
     """A wrapper, and what it is with a header and one more marked line."""
     language = "python" if data is PYTHON else "cpp"
     comment = "#" if language == "python" else "//"
@@ -90,7 +89,7 @@ def with_lines(data: bytes, number: int, line: str) -> tuple[OpenWrapper, bytes]
     lines = data.splitlines(keepends=True)
     lines.insert(number, mark.line(line, b"\n"))
     instrumented = mark.line(f"{comment} {header}", b"\n") + b"".join(lines)
-    return OpenWrapper(Wrapper(path.name, data, language), path), instrumented
+    return Wrapper(path.name, data, language, path), instrumented
 
 
 @pytest.mark.parametrize(

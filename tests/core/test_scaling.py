@@ -54,10 +54,9 @@ def _outline(data: bytes) -> object:
 
 
 def _kernels(data: bytes) -> object:
-    from rewriter.artifact.types import OpenWrapper
-    from rewriter.locate.types import Wrapper
+    from rewriter.artifact.types import Wrapper
 
-    return find_kernels(OpenWrapper(Wrapper("wrapper.cpp", data, "cpp"), Path("wrapper.cpp")))
+    return find_kernels(Wrapper("wrapper.cpp", data, "cpp", Path("wrapper.cpp")))
 
 
 def _page(data: bytes) -> object:

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 import rewriter
 from artifacts import CPP_FIXTURES, get
 from examples import examples
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.cli import main
 from rewriter.core import markers
 from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.core.source import Source
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.cpp import embedded
-from rewriter.locate.types import Wrapper
 from sampling import sampled
 
 pytestmark = pytest.mark.properties
@@ -55,7 +54,7 @@ Change = Callable[[bytes, st.DataObject], bytes]
 def opened(data: bytes) -> Artifact:
     """An artifact that is not in a file, located once."""
     path = Path("output_code.py" if b"cpp_wrapper_src" in data else "model.wrapper.cpp")
-    return Artifact(path, (OpenWrapper(Wrapper(path.name, data, "cpp"), path),))
+    return Artifact(path, (Wrapper(path.name, data, "cpp", path),))
 
 
 def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrumented:

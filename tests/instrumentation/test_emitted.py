@@ -8,7 +8,7 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import markers
 from rewriter.instrumentation import emitted
 from rewriter.instrumentation.probes import PLAIN, registry
@@ -16,7 +16,7 @@ from rewriter.instrumentation.probes import PLAIN, registry
 NAMES = ["cpu-torch2.13/mlp", "cpu-torch2.13/mlp aoti", "cpu-torch2.13/mlp cpp_wrapper"]
 
 
-def probed(name: str, *, standalone: bool = False) -> tuple[OpenWrapper, set[int]]:
+def probed(name: str, *, standalone: bool = False) -> tuple[Wrapper, set[int]]:
     """A wrapper with every probe around every launch, and the launches that have them."""
     wrapper = rewriter.open(get(name).path).only
     # What record writes has the same forms, and cannot be beside save.
@@ -24,7 +24,7 @@ def probed(name: str, *, standalone: bool = False) -> tuple[OpenWrapper, set[int
     names = PLAIN if is_plain else sorted({*registry()} - {"record"})
     selection = rewriter.select(names, when="both")
     result = rewriter.instrument(get(name).path, selection, standalone=standalone)
-    with_probes = replace(wrapper, wrapper=replace(wrapper.wrapper, source=result.source))
+    with_probes = replace(wrapper, source=result.source)
     return with_probes, {launch.index for launch in result.plan.probed}
 
 
@@ -44,7 +44,7 @@ def test_a_line_with_a_copied_mark_is_foreign(name: str) -> None:
     comment = "#" if wrapper.language == "python" else "//"
     copied = markers.Mark(wrapper.probes.tag, comment).line("x = 1", b"\n")
     source = wrapper.source + copied
-    wrapper = replace(wrapper, wrapper=replace(wrapper.wrapper, source=source))
+    wrapper = replace(wrapper, source=source)
     assert emitted.count_foreign(wrapper) == 1
 
 

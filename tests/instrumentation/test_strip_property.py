@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 import rewriter
 from artifacts import FIXTURES, Fixture, get
 from examples import examples
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.cli import main
 from rewriter.core import markers
 from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.instrumentation.probes import PLAIN
 from rewriter.instrumentation.types import Instrumented
-from rewriter.locate.types import Launch, Wrapper
+from rewriter.locate.types import Launch
 from sampling import one_in, sampled
 
 pytestmark = pytest.mark.properties
@@ -49,7 +49,7 @@ def opened(data: bytes) -> Artifact:
 
 def _opened(data: bytes) -> Artifact:
     path = Path("output_code.py")
-    return Artifact(path, (OpenWrapper(Wrapper(path.name, data), path),))
+    return Artifact(path, (Wrapper(path.name, data, "python", path),))
 
 
 RECORDED = frozenset(fixture.data for fixture in FIXTURES)

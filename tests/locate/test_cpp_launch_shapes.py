@@ -20,10 +20,10 @@ import pytest
 
 import rewriter
 import shapes
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
-from rewriter.locate.types import Argument, Launch, Wrapper
+from rewriter.locate.types import Argument, Launch
 
 # Wrappers without a body. What every body can use: inputs, a constant, a size, two buffers that
 # hold nothing.
@@ -47,8 +47,7 @@ _MARK = re.compile(r"^ *@(before|after)\b")
 
 def opened(text: str, *, jit: bool, operators: tuple[Json, ...] = OPERATORS) -> Artifact:
     path = Path("output_code.py" if jit else "model.wrapper.cpp")
-    wrapper = Wrapper(path.name, text.encode(), "cpp")
-    return Artifact(path, (OpenWrapper(wrapper, path, operators),))
+    return Artifact(path, (Wrapper(path.name, text.encode(), "cpp", path, operators),))
 
 
 @cache

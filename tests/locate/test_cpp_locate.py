@@ -18,14 +18,14 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.cli import main
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.cpp import embedded
-from rewriter.locate.types import Argument, Launch, Wrapper
+from rewriter.locate.types import Argument, Launch
 from rewriter.locate.vocabulary import vocabulary
 from sampling import one_in, sampled
 
@@ -473,8 +473,8 @@ def shown_argument(argument: Argument) -> str:
 def opened(fixture: Fixture, data: bytes) -> Artifact:
     """Other bytes in the place of a fixture."""
     operators = plain(fixture).only.operators
-    wrapper = Wrapper(fixture.path.name, data, "cpp")
-    return Artifact(fixture.path, (OpenWrapper(wrapper, fixture.path, operators),))
+    wrapper = Wrapper(fixture.path.name, data, "cpp", fixture.path, operators)
+    return Artifact(fixture.path, (wrapper,))
 
 
 def cpp(data: bytes) -> str:

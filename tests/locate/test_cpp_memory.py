@@ -11,9 +11,9 @@ import pytest
 import rewriter
 import shapes
 from artifacts import CPP_FIXTURES, Fixture, plain
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.edit import Restored, strip
-from rewriter.locate.types import Located, Wrapper
+from rewriter.locate.types import Located
 from sampling import one_in
 
 FRAME = shapes.text("cpp/frame_aoti.cpp").replace("@KERNELS@", shapes.text("cpp/kernels.cpp"))
@@ -122,7 +122,7 @@ CASES = {
 
 def located(text: str) -> tuple[Artifact, Located]:
     path = Path("model.wrapper.cpp")
-    artifact = Artifact(path, (OpenWrapper(Wrapper(path.name, text.encode(), "cpp"), path, ()),))
+    artifact = Artifact(path, (Wrapper(path.name, text.encode(), "cpp", path),))
     return artifact, artifact.wrappers[0].located
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.locate import vocabulary as module
 from rewriter.locate.declarations import folder
-from rewriter.locate.types import Wrapper
 from rewriter.locate.vocabulary import vocabulary
 
 NAMES = (folder() / "names.toml").read_text(encoding="utf-8")
@@ -72,5 +71,5 @@ def test_an_artifact_names_its_devices(device: str) -> None:
         f"    arg0_1 = rand_strided((8,), (1,), device='{device}:0', dtype=torch.float32)",
         f"    aoti_torch_empty_strided(2, s, t, f, cached_torch_device_type_{device}, 0, &h);",
     ):
-        wrapper = Wrapper("output_code.py", f"def call(args):\n{line}\n".encode())
-        assert OpenWrapper(wrapper, Path("output_code.py")).devices == (device,)
+        path, source = Path("output_code.py"), f"def call(args):\n{line}\n".encode()
+        assert Wrapper(path.name, source, "python", path).devices == (device,)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.locate.types import Launch
 from rewriter.reproduction import schemas
@@ -24,7 +24,7 @@ CUDA = ARTIFACTS.with_name("cuda-torch2.11")
 SIZES = {"s77": "4", "s40": "4", "s27": "8", "u0": "3", "u1": "3", "u3": "3", "zuf0": "0.5"}
 
 
-def recorded(wrapper: OpenWrapper, launch: Launch, *, carried: bool = False) -> Recorded:
+def recorded(wrapper: Wrapper, launch: Launch, *, carried: bool = False) -> Recorded:
     """As if the launch had been recorded; `carried` as if only what it views had been."""
     tensors = [x for x in launch.args if x.type == "tensor"]
     given = {
@@ -40,7 +40,7 @@ def recorded(wrapper: OpenWrapper, launch: Launch, *, carried: bool = False) -> 
     return Recorded(run, wrapper, launch, cast(Any, None), given, written, SIZES, sources=sources)
 
 
-def opened(name: str) -> OpenWrapper:
+def opened(name: str) -> Wrapper:
     return open_artifact(ARTIFACTS / name).only
 
 

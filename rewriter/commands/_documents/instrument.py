@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from rewriter.artifact.graph_kind import GraphKind
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
 from rewriter.commands._documents.list import UnrecognisedEntry
 from rewriter.commands._output import Delivered
@@ -112,7 +112,7 @@ def instrument_document(result: Instrumented, delivered: Delivered) -> Instrumen
 
 
 def instrumented_wrapper(
-    wrapper: OpenWrapper, result: Instrumented, delivered: Delivered
+    wrapper: Wrapper, result: Instrumented, delivered: Delivered
 ) -> InstrumentedWrapperEntry:
     """Of one of several wrappers."""
     plan = result.plan

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from rewriter.artifact.graph_kind import GraphKind
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._documents.fields import WrapperName
 from rewriter.commands._documents.verdicts import SourceLineEntry, source_lines
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
@@ -153,7 +153,7 @@ def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocumen
     )
 
 
-def _races(wrapper: OpenWrapper) -> Iterator[RaceEntry]:
+def _races(wrapper: Wrapper) -> Iterator[RaceEntry]:
     for race in find_races(wrapper.located, wrapper.launches):
         yield RaceEntry(
             wrapper=wrapper.name,
@@ -176,7 +176,7 @@ def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
     )
 
 
-def _wrapper_entry(wrapper: OpenWrapper, names: Names) -> WrapperEntry:
+def _wrapper_entry(wrapper: Wrapper, names: Names) -> WrapperEntry:
     return WrapperEntry(
         wrapper=wrapper.name,
         graph=wrapper.graph,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import Package
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.comparison.artifacts import files, packages, wrappers
 from rewriter.comparison.artifacts.types import (
     ArtifactVerdict,
@@ -124,8 +124,8 @@ _GENERATED = re.compile(r"(?:^|/)(?:c[a-z2-7]{51}\.py|[^/]*__\d+_[a-z]+_\d+\.\d+
 _AOT_ID = re.compile(rb"^# AOT ID: \['(\w+)'\]", re.MULTILINE)
 _AOT_ID_IN_NAME = re.compile(r"__(\d+_(?:forward|backward|inference))_\d+\.\d+/")
 
-WrapperPair = tuple[OpenWrapper, OpenWrapper]
-_Key = Callable[[OpenWrapper], Hashable]
+WrapperPair = tuple[Wrapper, Wrapper]
+_Key = Callable[[Wrapper], Hashable]
 
 
 def pair_wrappers(
@@ -140,7 +140,7 @@ def pair_wrappers(
     if len(a.wrappers) == len(b.wrappers) == 1:
         return [(a.only, b.only)], (), ()
     left, right = list(a.wrappers), list(b.wrappers)
-    partners: dict[str, OpenWrapper] = {}
+    partners: dict[str, Wrapper] = {}
     for key in (attrgetter("name"), _name_without_run, _generated_text, _generated_id):
         for wrapper, other in _by(key, left, right, in_order=key is _name_without_run):
             partners[wrapper.name] = other
@@ -155,7 +155,7 @@ def pair_wrappers(
 
 
 def _by(
-    key: _Key, a: list[OpenWrapper], b: list[OpenWrapper], *, in_order: bool = False
+    key: _Key, a: list[Wrapper], b: list[Wrapper], *, in_order: bool = False
 ) -> list[WrapperPair]:
     """The pairs with a key that no others have; with `in_order` also those that share a key."""
     groups_a, groups_b = _grouped(key, a), _grouped(key, b)
@@ -167,27 +167,27 @@ def _by(
     ]
 
 
-def _grouped(key: _Key, wrappers: list[OpenWrapper]) -> dict[Hashable, list[OpenWrapper]]:
-    groups: dict[Hashable, list[OpenWrapper]] = defaultdict(list)
+def _grouped(key: _Key, wrappers: list[Wrapper]) -> dict[Hashable, list[Wrapper]]:
+    groups: dict[Hashable, list[Wrapper]] = defaultdict(list)
     for wrapper in wrappers:
         if (value := key(wrapper)) is not None:
             groups[value].append(wrapper)
     return groups
 
 
-def _name_without_run(wrapper: OpenWrapper) -> str:
+def _name_without_run(wrapper: Wrapper) -> str:
     return _RUN.sub("run", wrapper.name)
 
 
-def _is_generated(wrapper: OpenWrapper) -> bool:
+def _is_generated(wrapper: Wrapper) -> bool:
     return wrapper.inside is not None or bool(_GENERATED.search(wrapper.name))
 
 
-def _generated_text(wrapper: OpenWrapper) -> bytes | None:
+def _generated_text(wrapper: Wrapper) -> bytes | None:
     return wrapper.plain.data if _is_generated(wrapper) else None
 
 
-def _generated_id(wrapper: OpenWrapper) -> str | None:
+def _generated_id(wrapper: Wrapper) -> str | None:
     """The graph in the program: the number of its compilation, and forward or backward."""
     if not _is_generated(wrapper):
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.artifact.recognise import read
-from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.instrumentation import containers
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.recognition import ENTRY
@@ -23,14 +23,14 @@ class PairWithKernels:
     `notes` say what only one side has, so that it was not compared.
     """
 
-    a: OpenWrapper
-    b: OpenWrapper
+    a: Wrapper
+    b: Wrapper
     kernels_a: KernelFiles
     kernels_b: KernelFiles
     notes: tuple[str, ...] = ()
 
 
-def read_beside(a: OpenWrapper, b: OpenWrapper) -> PairWithKernels:
+def read_beside(a: Wrapper, b: Wrapper) -> PairWithKernels:
     """Read the files beside two wrappers that belong to them."""
     if _operators_file(a) is None or _operators_file(b) is None:
         return PairWithKernels(a, b, {}, {})
@@ -71,14 +71,14 @@ def notes(a: Artifact, b: Artifact) -> tuple[str, ...]:
     )
 
 
-def _operators_file(wrapper: OpenWrapper) -> Path | None:
+def _operators_file(wrapper: Wrapper) -> Path | None:
     """The path for the operators of an AOTInductor wrapper, if it is one."""
     if wrapper.is_module or wrapper.inside is not None:
         return None
     return wrapper.path.with_suffix(".json")
 
 
-def _kernels(wrapper: OpenWrapper) -> KernelFiles:
+def _kernels(wrapper: Wrapper) -> KernelFiles:
     """The C++ files in a wrapper's folder that define functions which it names.
 
     In a cache, the folder also has kernels of other wrappers. If two files define the same

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rewriter.artifact.kernel_sources import find_kernels
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.buffer_facts import BufferFacts, read_buffer_facts
 from rewriter.comparison.artifacts.kernels import Kernels
@@ -25,7 +25,7 @@ Extra = Mapping[str, bytes]
 class WrapperView:
     """The parts of one valid wrapper that are compared."""
 
-    wrapper: OpenWrapper
+    wrapper: Wrapper
     extra: Extra
 
     @cached_property

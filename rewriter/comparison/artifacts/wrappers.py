@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.launches import Launches
 from rewriter.comparison.artifacts.types import (
@@ -23,8 +23,8 @@ from rewriter.locate.languages import language
 
 
 def compare(
-    a: OpenWrapper,
-    b: OpenWrapper,
+    a: Wrapper,
+    b: Wrapper,
     *,
     extra_a: Extra | None = None,
     extra_b: Extra | None = None,
@@ -38,7 +38,7 @@ def compare(
     return _compare(WrapperView(a, extra_a or {}), WrapperView(b, extra_b or {}))
 
 
-def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
+def _equal(a: Wrapper, b: Wrapper) -> WrapperDifference:
     """The result for wrappers that are equal, or equal without their probes."""
     count = len(a.located.launches)
     sides = describe_probing(a, count), describe_probing(b, count)
@@ -56,7 +56,7 @@ def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
     return WrapperDifference(*facts, (), (), (), (), (), notes, *plain)
 
 
-def describe_probing(wrapper: OpenWrapper, count: int) -> Probing | None:
+def describe_probing(wrapper: Wrapper, count: int) -> Probing | None:
     """The probes of a wrapper, and how many of its `count` launches have them; `None` if plain."""
     header = wrapper.probes
     if header is None:
@@ -67,7 +67,7 @@ def describe_probing(wrapper: OpenWrapper, count: int) -> Probing | None:
     return Probing(header.probes, probed, wrapper.restored.exact, checked)
 
 
-def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
+def _foreign(side: str, wrapper: Wrapper) -> Iterator[str]:
     """Yield a sentence about marked lines that belong to no probe, which are ignored as well."""
     if foreign := emitted.count_foreign(wrapper):
         lines = "a marked line" if foreign == 1 else f"{foreign} marked lines"
@@ -75,7 +75,7 @@ def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
 
 
 def _shown(
-    numbers: Sequence[int], side: SideName, lines: Sequence[bytes], wrapper: OpenWrapper
+    numbers: Sequence[int], side: SideName, lines: Sequence[bytes], wrapper: Wrapper
 ) -> Iterator[UnmatchedLine]:
     """Lines by their numbers in the file."""
     kept = wrapper.restored.kept

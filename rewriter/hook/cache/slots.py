@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rewriter.artifact.recognise import unreadable
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
@@ -43,7 +43,7 @@ class Slot:
     state: SlotState
     backup: BackupKind
     modified: float
-    wrapper: OpenWrapper = field(repr=False, compare=False)
+    wrapper: Wrapper = field(repr=False, compare=False)
 
     @property
     def short(self) -> str:

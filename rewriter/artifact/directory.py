@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rewriter.artifact import traced_wrappers
-from rewriter.artifact.gathered import Opened, gather
+from rewriter.artifact import traces
+from rewriter.artifact.gathered import Gathered, Opened, gather
 from rewriter.artifact.recognise import SUFFIXES, other_form, read
 from rewriter.artifact.trace import log, page
-from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.artifact.types import Wrapper
+from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import is_scratch
 
-_SEARCHED = (*SUFFIXES, *traced_wrappers.SUFFIXES)
+_SEARCHED = (*SUFFIXES, *traces.SUFFIXES)
 
 
-def open_directory(path: Path) -> Artifact | None:
-    """Open all wrappers in a directory tree; `None` if the path is not a directory.
+def open_directory(path: Path) -> Gathered:
+    """Open all wrappers in a directory tree.
 
     A wrapper that cannot be read is listed in the result. Raises `RewriterError` if there is no
     wrapper.
     """
-    return gather(path, *read_directory(path)) if path.is_dir() else None
+    return gather(path, *read_directory(path))
 
 
 def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
@@ -50,10 +50,8 @@ def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
                     opened.append(wrapper)
             except RewriterError as error:
                 opened.append((name, error))
-    traced = [*traced_wrappers.read_pages(pages), *traced_wrappers.read_logs(logs, pages)]
+    traced = [*traces.read_pages(pages), *traces.read_logs(logs, pages)]
     # TORCH_COMPILE_DEBUG also writes a log, with the same sources as the files.
     files = {wrapper.restored.source for wrapper in opened if isinstance(wrapper, Wrapper)}
-    opened += traced_wrappers.wrappers(
-        path, [source for source in traced if source.text not in files]
-    )
+    opened += traces.wrappers(path, [source for source in traced if source.text not in files])
     return opened, unread

@@ -1,97 +1,60 @@
 """Opens an artifact: asks each form in turn whether it can open the path. Executes nothing.
 
-To add a form, write a module with a function like those in `_FORMS`, and add a line there. If its
-files are not text, add a line to `OTHER_FORMS` of `recognise.py`, too: directories list such files
-without reading them.
+A form is a module or a folder here, with a function that opens a path and a subclass of `Artifact`,
+and a line in `_FORMS`. If its files are not text, it has a line in `OTHER_FORMS` of `recognise.py`,
+too: directories list such files without reading them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 
-from rewriter.artifact.recognise import PACKAGE, read_head, unreadable
+from rewriter.artifact.recognise import PACKAGE, PAIRED, read_head, unreadable
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 
 Models = tuple[str, ...] | None
+_Open = Callable[[Path, Models], Artifact | None]
 
 
-# The module of a form is imported only if the path may be of that form.
-
-
-def _unpacked(path: Path, models: Models) -> Artifact | None:
-    if not path.is_dir():
-        return None
-    from rewriter.artifact.packaged_wrappers import open_unpacked
-
-    return open_unpacked(path, models)
-
-
-def _saved_directory(path: Path, models: Models) -> Artifact | None:
-    if not path.is_dir():
-        return None
-    from rewriter.artifact.saved_wrappers import open_saved_directory
-
-    return open_saved_directory(path)
-
-
-def _directory(path: Path, models: Models) -> Artifact | None:
-    if not path.is_dir():
-        return None
-    from rewriter.artifact.directory import open_directory
-
-    return open_directory(path)
-
-
-def _precompile_cache(path: Path, models: Models) -> Artifact | None:
-    if path.suffix != ".cache":
-        return None
-    from rewriter.artifact.precompile_cache import open_precompile_cache
-
-    return open_precompile_cache(path)
-
-
-def _zip(path: Path, models: Models) -> Artifact | None:
-    if not read_head(path).startswith(PACKAGE.magic):
-        return None
-    from rewriter.artifact.packaged_wrappers import open_zip
-
-    return open_zip(path, models)
-
-
-def _container(path: Path, models: Models) -> Artifact | None:
+def _may_be_container(path: Path) -> bool:
     head = read_head(path)
-    if head.isascii() and b"\0" not in head and not head.startswith(b"PT2"):
-        return None  # text
-    from rewriter.artifact.contained_wrappers import open_container
-
-    return open_container(path)
+    return not head.isascii() or b"\0" in head or head.startswith(b"PT2")  # no text
 
 
-def _trace(path: Path, models: Models) -> Artifact | None:
-    from rewriter.artifact.traced_wrappers import open_trace
+def _form(
+    name: str, may_be: Callable[[Path], bool] = lambda path: True, *, has_models: bool = False
+) -> _Open:
+    """A form, given as `module:function`. The module is imported only if the path may be of it."""
 
-    return open_trace(path)
+    def opened(path: Path, models: Models) -> Artifact | None:
+        if not may_be(path):
+            return None
+        module, _, function = name.partition(":")
+        open_form = getattr(import_module(f"rewriter.artifact.{module}"), function)
+        artifact: Artifact | None = open_form(path, models) if has_models else open_form(path)
+        return artifact
 
-
-def _wrapper_file(path: Path, models: Models) -> Artifact | None:
-    from rewriter.artifact.wrapper_files import open_wrapper_file
-
-    return open_wrapper_file(path)
+    return opened
 
 
 # Each opens a path, or returns `None` if the path has another form. The last one raises an error
 # that says what is wrong with the file.
-_FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
-    _unpacked,
-    _saved_directory,
-    _directory,
-    _precompile_cache,
-    _zip,
-    _container,
-    _trace,
-    _wrapper_file,
+_FORMS: tuple[_Open, ...] = (
+    _form("package.model:open_unpacked", Path.is_dir, has_models=True),
+    _form("saved.opening:open_saved_directory", Path.is_dir),
+    _form("directory:open_directory", Path.is_dir),
+    _form("pairs:open_pair", lambda path: path.suffix == PAIRED),
+    _form(
+        "package.model:open_package",
+        lambda path: read_head(path).startswith(PACKAGE.magic),
+        has_models=True,
+    ),
+    _form("containers.opening:open_container", _may_be_container),
+    _form("traces:open_trace"),
+    _form("wrapper_file:open_wrapper_file"),
 )
 
 
@@ -111,7 +74,7 @@ def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Arti
         artifact = next(artifact for artifact in opened if artifact is not None)
     except OSError as error:
         raise unreadable(Path(error.filename or path), error) from error
-    if chosen and artifact.package is None:
+    if chosen and not artifact.is_rebuilt:
         why = f"--model given, but {path} is no package"
         raise RewriterError("idle-options", why, hint="Drop it.")
     return artifact

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from rewriter.artifact.package import container
 from rewriter.artifact.recognise import PACKAGE, PAIRED, read, read_head
-from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.artifact.wrapper_files import open_wrapper_file
+from rewriter.artifact.types import NewFile, Wrapper
 from rewriter.core import limits, pickle_strings
 from rewriter.core.errors import RewriterError
 
@@ -63,26 +62,21 @@ class PrecompileCache:
         return bytes(data)
 
 
-def open_precompile_cache(path: Path) -> Artifact | None:
-    """Open the code that a cache belongs to; `None` if a file is not such a cache."""
-    if path.suffix != PAIRED or read_cache(path) is None:
-        return None
-    code = path.with_suffix(".py")
-    if not code.is_file():
-        raise RewriterError(
-            "cache-alone",
-            f"{path} holds kernels for {code.name}, which is not beside it: the wrapper is there",
-            hint="Put the two files that torch.compiler.precompile wrote side by side.",
-        )
-    return open_wrapper_file(code)
-
-
-def cache_of(wrapper: Wrapper) -> PrecompileCache | None:
-    """The cache beside the file of a wrapper, if there is one."""
-    if wrapper.inside is not None or wrapper.path.suffix != ".py":
-        return None
+def cache_with(wrapper: Wrapper, source: bytes) -> tuple[tuple[NewFile, ...], str]:
+    """The cache beside the file of a wrapper, for a new source; none if it belongs to another file,
+    and then a warning."""
     path = wrapper.path.with_suffix(PAIRED)
-    return read_cache(path) if path.is_file() else None
+    if wrapper.path.suffix != ".py" or (cache := read_cache(path)) is None:
+        return (), ""
+    if not cache.belongs_to(wrapper.source):
+        return (), (
+            f"warning: {path} does not belong to {wrapper.path}, and stays as it is: its code_hash "
+            f"begins with {cache.code_hash[:12]}. torch.compiler.precompile.load refuses the two; "
+            "one of them was exchanged or edited"
+        )
+    after, plain = cache.for_code(source), cache.for_code(wrapper.restored.source)
+    name = Path(wrapper.name).with_suffix(PAIRED).as_posix()
+    return (NewFile(path, name, cache.data, after, plain, ()),), ""
 
 
 def read_cache(path: Path) -> PrecompileCache | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from rewriter.artifact.graph_kind import GraphKind, graph_in, graph_of
 from rewriter.core import edit, markers
@@ -22,10 +22,12 @@ from rewriter.locate.types import Launch, Located, Unrecognised
 from rewriter.locate.vocabulary import vocabulary
 
 if TYPE_CHECKING:
-    # Only needed for wrappers inside other files.
-    from rewriter.artifact.containers.types import Container, Stored
-    from rewriter.artifact.package.model import Package
-    from rewriter.artifact.saved_directory import SavedDirectory
+    from rewriter.core.pickle_reader import Pickle
+    from rewriter.core.transaction import Transaction
+
+# How torch loads what it saved: `CompiledArtifact.load` with a format, or `load_compiled_function`,
+# as `rewriter/runtime/host/saved.py` calls them.
+Loader = Literal["binary", "unpacked", "function"]
 
 
 @cache
@@ -37,6 +39,38 @@ def _device() -> re.Pattern[bytes]:
         rf"|\bcached_torch_device_type_{named}\b"
     )
     return re.compile(text.encode(), re.MULTILINE)
+
+
+class Place(NamedTuple):
+    """A place of a wrapper in a container: the offsets of its key and of its source."""
+
+    key: int
+    source: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a container says about a wrapper in it; empty for a wrapper that is in none.
+
+    Unless the file exists, torch writes the source to `<key>.py` in its cache; then it runs that
+    file (torch/_inductor/output_code.py). The same wrapper may be at several places. `submodules`
+    are the parts of a model that run it, such as `submod_2 (1, 8192)`, and `layers` those whose
+    weights they take, such as `layers.3`.
+    """
+
+    key: str = ""
+    places: tuple[Place, ...] = ()
+    submodules: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Other names for the wrapper: its submodules, with or without sizes, and layers."""
+        return (
+            *self.submodules,
+            *(submodule.split(" ")[0] for submodule in self.submodules),
+            *self.layers,
+        )
 
 
 @dataclass(frozen=True)
@@ -56,8 +90,18 @@ class Wrapper:
     path: Path
     operators: tuple[Json, ...] = ()
     inside: Path | None = None
-    stored: Stored | None = None
+    stored: Stored = Stored()
     _located: list[Located] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def file(self) -> Path:
+        """The file that the source is in."""
+        return self.inside or self.path
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the source is a file of its own."""
+        return self.inside is None
 
     @cached_property
     def is_module(self) -> bool:
@@ -73,6 +117,15 @@ class Wrapper:
     def probes(self) -> ProbeHeader | None:
         """The content of the header, if the wrapper is instrumented."""
         return markers.find_header(self.source)
+
+    @property
+    def original_key(self) -> str:
+        """The key under which torch stored the wrapper without probes in a container."""
+        if not self.stored.key or self.probes is None:
+            return self.stored.key
+        # Without a recorded key, the cached file had probes when torch saved the container.
+        recorded = markers.options(self.source, self.probes.tag) or {}
+        return str(recorded.get("key", "")) or self.stored.key
 
     @cached_property
     def restored(self) -> Restored:
@@ -130,26 +183,122 @@ class Wrapper:
 
 
 @dataclass(frozen=True)
+class NewFile:
+    """A file of an artifact with new sources in it: its bytes before, after, and without probes.
+
+    `wrappers` are the names of those with new sources. In a directory for results it is called
+    `name`. The files `paired` with it differ from it in their suffix, and are written with it;
+    those `beside` it stay as they are, and go with it to another directory. `warning` says why a
+    file that looks like one of a pair is none.
+    """
+
+    path: Path
+    name: str
+    before: bytes = field(repr=False)
+    after: bytes = field(repr=False)
+    plain: bytes = field(repr=False)
+    wrappers: tuple[str, ...]
+    paired: tuple[NewFile, ...] = ()
+    beside: tuple[Path, ...] = ()
+    warning: str = ""
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    def put(self, changes: Transaction, path: Path, *, overwrite: bool) -> None:
+        """Write it elsewhere."""
+        from rewriter.core import files
+
+        files.put(changes, path, self.after, overwrite=overwrite)
+
+    def put_in_place(self, changes: Transaction, *, overwrite: bool) -> Path | None:
+        """Write it where it was, and keep what it is without probes beside it; returns the path of
+        that, if there is one then."""
+        from rewriter.core import files
+
+        return files.put_in_place(changes, self.path, self.after, self.plain, overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a file or directory is that is no text: its name for scripts, and for people.
+
+    `loader` is how torch loads it by itself; without one only the program can that it was made for.
+    `note` is said where a copy of it is written.
+    """
+
+    name: str = ""
+    description: str = ""
+    loader: Loader | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Artifact:
-    """A file or a directory, and the wrappers in it.
+    """A file or a directory, and the wrappers in it. Each form is a subclass, which has the answers
+    that are not those of one text file.
 
     `unread` are files of a directory that were not read, and what they are. `damaged` are the names
-    of wrappers that cannot be read, and why. `package` has the content of a `.pt2` besides its
-    wrappers, which are in the order of its models. `container` is a file of torch that contains the
-    wrappers among other data, and `stored` are all wrappers in it, including those that were not
-    chosen. `directory` is one that is loaded as a whole, and `contained` are the containers in it,
-    whose wrappers are among those of the directory.
+    of wrappers that cannot be read, and why. New sources go into what `is_text`, and into files
+    with other data, by `rewritten`; what `is_rebuilt` is built again.
     """
 
     path: Path
     wrappers: tuple[Wrapper, ...]
     unread: tuple[tuple[str, str], ...] = ()
-    package: Package | None = None
     damaged: tuple[tuple[str, RewriterError], ...] = ()
-    directory: SavedDirectory | None = None
-    contained: tuple[Artifact, ...] = ()
-    container: Container | None = None
-    stored: tuple[Wrapper, ...] = ()
+    form: Form = Form()
+
+    is_text: ClassVar[bool] = True
+    is_rebuilt: ClassVar[bool] = False
+    is_copied_whole: ClassVar[bool] = False
+
+    def rewritten(self, sources: Mapping[str, bytes]) -> tuple[NewFile, ...]:
+        """The files that change if wrappers get new sources; `sources` has these by name."""
+        raise NotImplementedError
+
+    def makes_one(self, output: str | None) -> bool:
+        """Whether the result is one file, rather than several or a directory."""
+        return True
+
+    def require_target(
+        self, output: str | None, *, in_place: bool, shown: bool, probing: bool
+    ) -> None:
+        """Raise `RewriterError` if results cannot go where options say, or a wrapper is damaged.
+
+        They are only `shown`, or go to `output`, or where the artifact is. They have probes if they
+        are made by `probing`.
+        """
+        self.require_sound()
+        if output == "-" and not self.is_text:
+            raise RewriterError(
+                "not-text",
+                f"{self.path} is {self.form.description}, and -o - is for text",
+                hint="Name a file with -o. --diff prints what changes in the wrappers.",
+            )
+
+    def labels(self) -> list[str]:
+        """The names of the wrappers in prints; empty if there is only one."""
+        from rewriter.core.labels import labels
+
+        return labels([(wrapper.graph, wrapper.name) for wrapper in self.wrappers])
+
+    def title(self, wrapper: Wrapper) -> str:
+        """What a diff calls a wrapper."""
+        return wrapper.path.name
+
+    def logs(self) -> Iterator[Path]:
+        """The logs of `TORCH_TRACE` with facts about the wrappers."""
+        return iter(())
+
+    def pickles(self) -> Mapping[Path, Sequence[Pickle]]:
+        """The pickles with entries of torch's caches that were read with the wrappers, by file."""
+        return {}
+
+    def remainder(self) -> bytes:
+        """What a file holds besides its wrappers, their keys and all probes."""
+        return b""
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -173,11 +322,7 @@ class Artifact:
 
     def several(self, hint: str) -> RewriterError:
         """The error if one wrapper was requested, but there are several."""
-        names = [_label(wrapper) for wrapper in self.wrappers]
-        if self.package is not None:
-            names = [model.name for model in self.package.models]
-            hint = "Pass --model with one of these names."
-        listed = "\n    ".join(names)
+        listed = "\n    ".join(_label(wrapper) for wrapper in self.wrappers)
         return RewriterError(
             "several-wrappers",
             f"{self.path} holds {len(self.wrappers)} wrappers:\n    {listed}",
@@ -191,12 +336,6 @@ class Artifact:
         """
         if not patterns:
             return self
-        if self.package is not None:
-            raise RewriterError(
-                "idle-options",
-                f"--wrapper given, but {self.path} is a package, which has models",
-                hint="Pass --model with the name of one.",
-            )
         chosen = [
             {wrapper.name for wrapper in self.wrappers if _is_meant(pattern, wrapper)}
             | {name for name, _ in self.damaged if _matches(pattern, name, graph_in(name))}
@@ -233,8 +372,7 @@ def _label(wrapper: Wrapper) -> str:
 
 
 def _is_meant(pattern: str, wrapper: Wrapper) -> bool:
-    names = () if wrapper.stored is None else wrapper.stored.names
-    return _matches(pattern, wrapper.name, wrapper.graph) or pattern in names
+    return _matches(pattern, wrapper.name, wrapper.graph) or pattern in wrapper.stored.names
 
 
 def _matches(pattern: str, name: str, graph: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
 from rewriter.commands._output import progress_bar
 from rewriter.commands._probed_runs import ProbedRun
@@ -214,8 +215,7 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
     """Examine the texts of the wrappers that were called, or else of the artifact's wrappers."""
     runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
     known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
-    package = None if artifact is None else artifact.package
-    extra = package.models[0].kernels if package is not None and package.models else {}
+    extra = artifact.models[0].kernels if isinstance(artifact, Package) and artifact.models else {}
     if not known and artifact is not None:
         for wrapper in artifact.wrappers:
             yield (lifetimes := examine_lifetimes(wrapper, extra=extra))

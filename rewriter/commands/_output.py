@@ -6,17 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter.commands._options import OutputOptions
-from rewriter.core.errors import RewriterError
-from rewriter.core.terminal import Line, level_style, message, say, say_text
-from rewriter.core.text import counted
+from rewriter.core.terminal import Line, level_style, message, say
 
 if TYPE_CHECKING:
-    from rewriter.artifact.precompile_cache import PrecompileCache
     from rewriter.core.documents import Entry
     from rewriter.diagnosis.verdict import Verdict
     from rewriter.instrumentation.types import Instrumented, Plan
@@ -114,86 +109,6 @@ def summary(result: Instrumented) -> str:
     if not total:
         return "0 launches, so no probes"
     return f"{names} around {len(plan.probed)} of {total} launches"
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """Where a result went. `output` is a path, `-`, or `None` if nothing was written.
-
-    `cache` is the cache of `torch.compiler.precompile` that was written with it.
-    """
-
-    changed: bool
-    output: str | None = None
-    backup: str | None = None
-    diff: str | None = None
-    cache: str | None = None
-
-    def tell(self, path: Path) -> str:
-        """The end of a message about the result."""
-        if self.output is None:
-            return f"would change {path}" if self.changed else f"{path} would stay as it is"
-        where = "standard output" if self.output == "-" else self.output
-        where = f"{where}, with {self.cache}" if self.cache else where
-        return f"{where}, original kept in {self.backup}" if self.backup else where
-
-
-def took_out(arguments: OutputOptions, lines: int) -> str:
-    """The beginning of the message about the lines of probes; `--check` takes none out."""
-    return f"{'would take' if arguments.check else 'took'} out {counted(lines, 'line')}"
-
-
-def only_shows(arguments: OutputOptions) -> bool:
-    """Whether the options ask to see what would change, and nothing is to be written."""
-    placed = arguments.output or arguments.in_place
-    return bool(arguments.check or (arguments.diff and not placed))
-
-
-def deliver(
-    arguments: OutputOptions,
-    path: Path,
-    before: bytes,
-    after: bytes,
-    *,
-    default: Path,
-    plain: bytes,
-    cache: PrecompileCache | None = None,
-) -> Delivered:
-    """Write a result where the options say.
-
-    `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
-    the difference, and writes nothing unless an output is named; `--check` never writes. If there
-    is a `cache`, an updated one replaces it, or is written beside the result.
-    """
-    from rewriter.commands import _pairs
-    from rewriter.core import files, text_diff
-
-    to_stdout = arguments.output == "-"
-    if to_stdout and (arguments.json or arguments.diff):
-        raise RewriterError(
-            "two-outputs",
-            f"-o - and {'--json' if arguments.json else '--diff'} both print to standard output",
-            hint="Name a file with -o.",
-        )
-    changed = before != after
-    diff = unified(path.name, before, after) if arguments.diff else None
-    if diff is not None and not arguments.json:
-        say_text(diff, text_diff.style)
-    if only_shows(arguments):
-        return Delivered(changed, diff=diff)
-    if arguments.in_place:
-        replaced = _pairs.replacements(cache, after, plain)
-        backup = files.replace(path, after, plain, overwrite=arguments.overwrite, beside=replaced)
-        kept = None if backup is None else str(backup)
-        return Delivered(changed, str(path), kept, diff, _pairs.path_beside(cache, path))
-    if to_stdout:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(after)
-        return Delivered(changed, "-")
-    target = Path(arguments.output) if arguments.output else default
-    beside = _pairs.files_beside(cache, target, after)
-    files.write(target, after, overwrite=arguments.overwrite, beside=beside)
-    return Delivered(changed, str(target), diff=diff, cache=_pairs.path_beside(cache, target))
 
 
 def unified(name: str, before: bytes, after: bytes) -> str:

@@ -1,240 +1,186 @@
-"""`instrument` and `strip` of packages."""
+"""What `instrument` and `strip` do to packages, which are built where they are written."""
 
 from __future__ import annotations
 
 import filecmp
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rewriter.artifact.package.model import Package
-from rewriter.artifact.types import Artifact
-from rewriter.commands._options import OutputOptions
-from rewriter.commands._output import (
-    Delivered,
-    emit,
-    only_shows,
-    steps,
-    summary,
-    took_out,
-    unified,
-    warn_about,
-)
+from rewriter.artifact.types import Artifact, NewFile
+from rewriter.commands._deliver import Delivered, deliver, only_shows, require_target
+from rewriter.commands._output import emit, steps, summary, warn_about
 from rewriter.commands._package_options import PackageOptions, refuse_options
-from rewriter.core import files, text_diff
+from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
-from rewriter.core.terminal import message, say_text
+from rewriter.core.terminal import message
 from rewriter.core.transaction import Transaction
-from rewriter.instrumentation.types import Selection
-from rewriter.rebuild import patch, script
+from rewriter.instrumentation.probe_check import ProbeCheck
+from rewriter.instrumentation.types import Selection, Stripped
+from rewriter.rebuild import built, patch, script
 from rewriter.rebuild.patch import Built, Probed
 
 
-def instrument(
-    arguments: PackageOptions, artifact: Artifact, selection: Selection, *, may_replace: bool
-) -> int:
-    """Patch a package as the options say, and report it."""
-    _refuse_output(arguments, artifact)
-    if arguments.no_rebuild:
-        refuse_options(
-            arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
-        )
-    started = time.perf_counter()
-    built = None
-    with patch.plain(artifact, may_replace=may_replace) as original:
-        if only_shows(arguments):
-            probed, delivered = _plan_and_show(arguments, artifact, original, selection)
-        elif arguments.no_rebuild:
-            probed, delivered = _write_sources(arguments, artifact, original, selection)
-        else:
-            probed, delivered, built = _build(arguments, artifact, original, selection)
-    seconds = time.perf_counter() - started
-    if arguments.json:
-        from rewriter.commands._documents.instrument import package_document
+@dataclass
+class BuiltPackage:
+    """A package, or a directory of sources, that `write` makes where it gets a path.
 
-        path = str(artifact.path)
-        emit(package_document(path, selection, probed, delivered, built, seconds))
-    elif arguments.check or delivered.output:
-        _tell(arguments, artifact, probed, delivered, built, seconds)
-    return DIFFERS if arguments.check and delivered.changed else OK
+    `write` returns whether the result is exact. `original` is the file without probes, or `None` if
+    the result is that.
+    """
 
+    path: Path
+    changed: bool
+    wrappers: Sequence[str]
+    write: Callable[[Path], bool]
+    original: Path | None = None
+    is_folder: bool = False
+    exact: bool = True
+    paired: Sequence[NewFile] = ()
 
-def _plan_and_show(
-    arguments: PackageOptions,
-    artifact: Artifact,
-    original: Artifact,
-    selection: Selection,
-    *,
-    verified: bool = True,
-) -> tuple[tuple[Probed, ...], Delivered]:
-    """Put probes into the wrappers, warn about them, and print their diff if that is asked for.
-    If they are not `verified` here, `patch.rebuild` does that."""
-    probed = patch.instrument(original, selection)
-    if verified:
-        patch.verify_all(original, probed)
-    for one in probed:
-        warn_about(one.result.plan)
-    before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
-    diff = _diff(
-        arguments, artifact, {wrapper.model.wrapper: wrapper.result.source for wrapper in probed}
-    )
-    changed = any(before[wrapper.model.wrapper] != wrapper.result.source for wrapper in probed)
-    return probed, Delivered(changed, diff=diff)
+    def put(self, changes: Transaction, path: Path, *, overwrite: bool) -> None:
+        self._write(files.stage(changes, path, overwrite=overwrite, directory=self.is_folder))
 
-
-def _write_sources(
-    arguments: PackageOptions, artifact: Artifact, original: Artifact, selection: Selection
-) -> tuple[tuple[Probed, ...], Delivered]:
-    """Write the sources with probes, and a build script."""
-    probed, shown = _plan_and_show(arguments, artifact, original, selection)
-    output = _output(arguments, artifact.path)
-    with files.atomic_output(output, overwrite=arguments.overwrite, directory=True) as temporary:
-        script.write(original, probed, temporary)
-    return probed, replace(shown, changed=True, output=str(output))
-
-
-def _build(
-    arguments: PackageOptions, artifact: Artifact, original: Artifact, selection: Selection
-) -> tuple[tuple[Probed, ...], Delivered, Built]:
-    """Build the package with probes."""
-    output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
-    overwrite = arguments.overwrite or arguments.in_place
-    if arguments.in_place:
-        _require_backup(artifact.path, original.path, overwrite=arguments.overwrite)
-    backup = None
-    beginning = patch.begin(original, check=not arguments.no_check, imports=arguments.imports)
-    with Transaction(output) as changes, beginning as begun:
-        probed, shown = _plan_and_show(arguments, artifact, original, selection, verified=False)
-        if arguments.in_place:
+    def put_in_place(self, changes: Transaction, *, overwrite: bool) -> Path | None:
+        backup = files.backup_path(self.path.resolve())
+        if self.original is not None:
+            if backup.exists() and not (overwrite or _is_copy(backup, self.original)):
+                raise RewriterError(
+                    "exists",
+                    f"{backup} exists already, and is not the original of {self.path}",
+                    hint="Pass --overwrite, or move it away.",
+                )
             # Staged before the package: if this is interrupted in between, the backup exists.
-            backup = files.backup_path(output.resolve())
-            mode = output.stat().st_mode
-            shutil.copyfile(original.path, changes.stage(backup, mode=mode))
-        folder = artifact.path.is_dir()
-        temporary = files.stage(changes, output, overwrite=overwrite, directory=folder)
-        built = patch.rebuild(
-            original, probed, temporary, begun, route=arguments.route, report=steps()
-        )
-    kept = None if backup is None else str(backup)
-    return probed, replace(shown, changed=True, output=str(output), backup=kept), built
+            shutil.copyfile(self.original, changes.stage(backup, mode=self.path.stat().st_mode))
+            self.put(changes, self.path, overwrite=True)
+            return backup
+        plain = changes.about(self.path.resolve())
+        if self.changed:
+            plain = files.stage(changes, self.path, overwrite=True)
+            self._write(plain)
+        if _is_copy(backup, plain):
+            changes.remove(backup)
+        return None
 
+    def default(self, path: Path) -> Path:
+        """Where `strip` writes without `-o`. A directory of sources becomes a package."""
+        if path.is_dir() and not self.is_folder:
+            return path.with_name(f"{path.name.replace('.instrumented', '')}.pt2")
+        return files.restored_path(path)
 
-def strip(arguments: OutputOptions, artifact: Artifact) -> int:
-    """Write a package without its probes."""
-    _refuse_output(arguments, artifact)
-    package = artifact.package
-    assert package is not None
-    removed = sum(wrapper.removed for wrapper in artifact.wrappers)
-    probed = package.manifest is not None or bool(removed)
-    after = {wrapper.name: wrapper.restored.source for wrapper in artifact.wrappers}
-    diff = _diff(arguments, artifact, after)
-    delivered, exact = Delivered(probed, diff=diff), True
-    wanted = arguments.output or arguments.in_place
-    if not arguments.check and (probed or wanted) and (wanted or not arguments.diff):
-        output = artifact.path if arguments.in_place else _plain_output(arguments, package)
-        overwrite = arguments.overwrite or arguments.in_place
-        with Transaction(output) as changes:
-            plain = changes.about(output.resolve())
-            if probed or arguments.output:
-                folder = package.is_folder
-                plain = files.stage(changes, output, overwrite=overwrite, directory=folder)
-                exact = _write_plain(artifact, plain, probed=probed)
-                delivered = Delivered(probed, str(output), diff=diff)
-            backup = files.backup_path(output.resolve())
-            if arguments.in_place and _is_copy(backup, plain):
-                changes.remove(backup)
-    if not exact:
-        message(
-            f"warning: {artifact.path} was changed or packed again after it was instrumented: "
-            "the probes are gone, the changes stay"
-        )
-    if arguments.json:
-        from rewriter.commands._documents.strip import StripDocument
-
-        path = str(artifact.path)
-        emit(StripDocument(artifact=path, removed=removed, exact=exact, **vars(delivered)))
-    elif not probed:
-        message(
-            f"{artifact.path} has no probes" + (f": {delivered.output}" if delivered.output else "")
-        )
-    elif arguments.check or delivered.output:
-        message(f"{took_out(arguments, removed)}: {delivered.tell(artifact.path)}")
-    return DIFFERS if arguments.check and probed else OK
-
-
-def _write_plain(artifact: Artifact, output: Path, *, probed: bool) -> bool:
-    assert artifact.package is not None
-    if probed:
-        return patch.strip(artifact.package, output)
-    if artifact.package.is_folder:
-        shutil.copytree(artifact.path, output)
-    else:
-        shutil.copyfile(artifact.path, output)
-    return True
-
-
-def _refuse_output(arguments: OutputOptions, artifact: Artifact) -> None:
-    if arguments.output == "-":
-        raise RewriterError(
-            "not-text",
-            f"{artifact.path} is a package, and -o - is for text",
-            hint="Name a file with -o. --diff prints what changes in the sources.",
-        )
-    if arguments.in_place and artifact.path.is_dir():
-        raise RewriterError(
-            "in-place-directory",
-            f"{artifact.path} is a directory, which is not replaced in place",
-            hint="Name a new directory with -o.",
-        )
-
-
-def _output(arguments: PackageOptions, path: Path) -> Path:
-    """Where `instrument` writes: a package, or a directory of sources."""
-    if arguments.output:
-        return Path(arguments.output)
-    return (
-        path.with_name(f"{path.stem}.instrumented")
-        if arguments.no_rebuild
-        else (files.output_path(path))
-    )
-
-
-def _plain_output(arguments: OutputOptions, package: Package) -> Path:
-    """Where `strip` writes. A directory of sources becomes a package."""
-    if arguments.output:
-        return Path(arguments.output)
-    if package.is_sources:
-        return package.path.with_name(f"{package.path.name.replace('.instrumented', '')}.pt2")
-    return files.restored_path(package.path)
-
-
-def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:
-    """Check, before any work, that the original can be kept beside the package."""
-    backup = files.backup_path(path.resolve())
-    if backup.exists() and not (overwrite or _is_copy(backup, original)):
-        raise RewriterError(
-            "exists",
-            f"{backup} exists already, and is not the original of {path}",
-            hint="Pass --overwrite, or move it away.",
-        )
+    def _write(self, path: Path) -> None:
+        self.exact = self.write(path)
+        if not self.exact:
+            message(
+                f"warning: {self.path} was changed or packed again after it was instrumented: "
+                "the probes are gone, the changes stay"
+            )
 
 
 def _is_copy(backup: Path, original: Path) -> bool:
     return backup.is_file() and filecmp.cmp(backup, original, shallow=False)
 
 
-def _diff(arguments: OutputOptions, artifact: Artifact, after: dict[str, bytes]) -> str | None:
-    if not arguments.diff:
-        return None
-    text = "".join(
-        unified(wrapper.path.name, wrapper.source, after.get(wrapper.name, wrapper.source))
+def instrument(
+    arguments: PackageOptions, artifact: Artifact, selection: Selection, *, may_replace: bool
+) -> int:
+    """Patch a package as the options say, and report it."""
+    assert isinstance(artifact, Package)
+    require_target(arguments, artifact)
+    if arguments.no_rebuild:
+        refuse_options(
+            arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
+        )
+    started = time.perf_counter()
+    done: list[Built] = []
+    shows, builds = only_shows(arguments), not (arguments.no_rebuild or only_shows(arguments))
+    with ExitStack() as running:
+        original = running.enter_context(patch.plain(artifact, may_replace=may_replace))
+        if builds:
+            beginning = patch.begin(
+                original, check=not arguments.no_check, imports=arguments.imports
+            )
+            begun = running.enter_context(beginning)
+        probed = patch.instrument(original, selection)
+        if not builds:
+            patch.verify_all(original, probed)
+        for one in probed:
+            warn_about(one.result.plan)
+        sources = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
+        sources |= {one.model.wrapper: one.result.source for one in probed}
+
+        def write(path: Path) -> bool:
+            if builds:
+                route = arguments.route
+                done.append(
+                    patch.rebuild(original, probed, path, begun, route=route, report=steps())
+                )
+            else:
+                script.write(original, probed, path)
+            return True
+
+        is_changed = any(wrapper.source != sources[wrapper.name] for wrapper in artifact.wrappers)
+        made = BuiltPackage(
+            artifact.path,
+            is_changed or not shows,
+            tuple(sources),
+            write,
+            original.path,
+            is_folder=artifact.path.is_dir() or arguments.no_rebuild,
+        )
+        default = _sources_path if arguments.no_rebuild else files.output_path
+        delivered = deliver(arguments, artifact, sources, default, made)
+    result = done[0] if done else None
+    seconds = time.perf_counter() - started
+    if arguments.json:
+        from rewriter.commands._documents.instrument import package_document
+
+        path = str(artifact.path)
+        emit(package_document(path, selection, probed, delivered, result, seconds))
+    elif arguments.check or delivered.is_written:
+        _tell(arguments, artifact, probed, delivered, result, seconds)
+    return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _sources_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.instrumented")
+
+
+def stripped(artifact: Artifact) -> tuple[list[Stripped], BuiltPackage]:
+    """The wrappers of a package without probes, and the package without them."""
+    assert isinstance(artifact, Package)
+    results = [
+        Stripped(wrapper.path, wrapper.restored.source, wrapper.source, wrapper.removed, True)
         for wrapper in artifact.wrappers
+    ]
+    has_probes = artifact.manifest is not None or any(result.removed for result in results)
+    return results, BuiltPackage(
+        artifact.path,
+        has_probes,
+        tuple(wrapper.name for wrapper in artifact.wrappers),
+        partial(patch.strip if has_probes else _copy, artifact),
+        is_folder=artifact.is_folder,
     )
-    if not arguments.json:
-        say_text(text, text_diff.style)
-    return text
+
+
+def _copy(package: Package, output: Path) -> bool:
+    if package.is_folder:
+        shutil.copytree(package.path, output)
+    else:
+        shutil.copyfile(package.path, output)
+    return True
+
+
+def check(artifact: Artifact) -> list[tuple[str, ProbeCheck | None]]:
+    """Whether a patched package is what `instrument` packs, under its name."""
+    assert isinstance(artifact, Package)
+    is_patched = artifact.manifest is not None
+    return [(artifact.path.name, built.check(artifact))] if is_patched else []
 
 
 def _tell(

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._click import Choice, argument, command
+from rewriter.commands._deliver import among_others, deliver, require_target
 from rewriter.commands._options import ARGS, ARTIFACT, PROBES, WHICH, output_option
-from rewriter.commands._output import deliver, emit, summary, warn_about
+from rewriter.commands._output import emit, summary, warn_about
 from rewriter.commands._package_options import PackageOptions, refuse_package_options
-from rewriter.commands._pairs import cache_with
-from rewriter.commands._routes import makes_several
 from rewriter.commands._selection import ProbeOptions, selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
-from rewriter.core.labels import labels
 from rewriter.core.terminal import message
+from rewriter.core.text import counted
 from rewriter.core.types import ArgsMode
-from rewriter.instrumentation.instrument import instrument_all, instrument_wrapper
+from rewriter.instrumentation.instrument import instrument_all
+from rewriter.instrumentation.matching import with_launches
 from rewriter.instrumentation.select import no_probes
-from rewriter.instrumentation.types import Selection
 
 
 class Arguments(PackageOptions, ProbeOptions):
@@ -64,89 +62,47 @@ def act(arguments: Arguments) -> int:
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise no_probes()
-    if artifact.package is not None:
+    if artifact.is_rebuilt:
         from rewriter.commands import _package
 
         return _package.instrument(arguments, artifact, chosen, may_replace=arguments.replace)
     refuse_package_options(arguments, artifact.path)
-    if artifact.container is not None:
-        from rewriter.commands import _containers
-
-        return _containers.instrument(
-            arguments, artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
-        )
-    if makes_several(arguments, artifact):
-        return _instrument_all(arguments, artifact, chosen)
-    return _instrument_one(arguments, artifact.only, chosen)
-
-
-def _instrument_one(arguments: Arguments, wrapper: Wrapper, chosen: Selection) -> int:
-    """Instrument one file."""
-    result = instrument_wrapper(
-        wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
-    )
-    warn_about(result.plan)
-    delivered = deliver(
-        arguments,
-        wrapper.path,
-        wrapper.source,
-        result.source,
-        default=files.output_path(wrapper.path),
-        plain=result.original,
-        cache=cache_with(wrapper),
-    )
-    if arguments.json:
-        from rewriter.commands._documents import instrument as documents
-
-        emit(documents.instrument_document(result, delivered))
-    elif arguments.check or delivered.output:
-        message(f"{summary(result)}: {delivered.tell(wrapper.path)}")
-    return DIFFERS if arguments.check and delivered.changed else OK
-
-
-def _instrument_all(arguments: Arguments, artifact: Artifact, chosen: Selection) -> int:
-    """Instrument the wrappers of a directory or a log."""
-    from rewriter.commands import _several
-
-    _several.require_target(arguments, artifact)
-    with _several.among_others():
-        among = labels([(wrapper.graph, wrapper.name) for wrapper in artifact.wrappers])
+    require_target(arguments, artifact, probing=True)
+    is_one = artifact.makes_one(arguments.output)
+    with among_others(artifact):
         making = instrument_all(
             artifact.wrappers,
             chosen,
-            among,
+            artifact.labels(),
             replace=arguments.replace,
             standalone=arguments.standalone,
         )
-        results = [made() for made in making]
-    pairs = list(zip(artifact.wrappers, results, strict=True))
-    for one, made in pairs:
-        warn_about(made.plan, f"{one.name}: ")
-    for name, what in artifact.unread:
-        message(f"not read: {name}: {what}")
-    delivered = _several.deliver(
-        arguments,
-        artifact,
-        [_several.Result(wrapper, made.source, made.original) for wrapper, made in pairs],
-    )
-    changed = any(delivery.changed for delivery in delivered)
+        if is_one:
+            pairs = with_launches(artifact.wrappers, making)
+        else:
+            pairs = [(x, made()) for x, made in zip(artifact.wrappers, making, strict=True)]
+    for wrapper, made in pairs:
+        warn_about(made.plan, "" if len(artifact.wrappers) == 1 else f"{wrapper.name}: ")
+    if not is_one:
+        for name, what in artifact.unread:
+            message(f"not read: {name}: {what}")
+    sources = {wrapper.name: made.source for wrapper, made in pairs}
+    delivered = deliver(arguments, artifact, sources, files.output_path)
     if arguments.json:
         from rewriter.commands._documents import instrument as documents
 
-        emit(
-            documents.InstrumentDirectoryDocument(
-                artifact=str(artifact.path),
-                probes=chosen.probes,
-                wrappers=tuple(
-                    documents.instrumented_wrapper(wrapper, made, where)
-                    for (wrapper, made), where in zip(pairs, delivered, strict=True)
-                ),
-                changed=changed,
-                output=arguments.output,
-            )
-        )
-    elif arguments.check or delivered[0].output:
-        for wrapper, made in pairs:
-            message(f"{wrapper.name}: {summary(made)}")
-        message(_several.where(arguments, delivered))
-    return DIFFERS if arguments.check and changed else OK
+        if is_one and artifact.is_text:
+            emit(documents.instrument_document(pairs[0][1], delivered))
+        else:
+            emit(documents.directory_document(artifact.path, chosen, pairs, delivered))
+    elif arguments.check or delivered.is_written:
+        if is_one and artifact.is_text:
+            wrapper, made = pairs[0]
+            message(f"{summary(made)}: {delivered.tell(wrapper.path)}")
+        else:
+            for wrapper, made in pairs:
+                message(f"{wrapper.name}: {summary(made)}")
+            if without := len(artifact.wrappers) - len(pairs):
+                message(f"{counted(without, 'wrapper')} without such a launch stay as they are")
+            message(delivered.tell(artifact.path))
+    return DIFFERS if arguments.check and delivered.changed else OK

@@ -75,7 +75,7 @@ def act(arguments: Arguments) -> int:
         has_races = bool(races)
         for wrapper in artifact.wrappers:
             known = names.get(wrapper.name, Names())
-            is_one_of_several = (wrapper.stored and wrapper.stored.submodules) or known.partner
+            is_one_of_several = wrapper.stored.submodules or known.partner
             if len(artifact.wrappers) > 1 or is_one_of_several:
                 say(_head(wrapper, known), style="bold")
             if wrapper.launches and arguments.sources:
@@ -108,10 +108,9 @@ def _head(wrapper: Wrapper, names: Names) -> str:
         about.append(names.part or wrapper.graph)
     elif names.graph:
         about.append(f"inference of {names.graph}")
-    if wrapper.stored is not None:
-        about += _some(wrapper.stored.submodules)
-        if wrapper.stored.layers:
-            about.append(f"of {', '.join(_some(wrapper.stored.layers))}")
+    about += _some(wrapper.stored.submodules)
+    if wrapper.stored.layers:
+        about.append(f"of {', '.join(_some(wrapper.stored.layers))}")
     return f"{wrapper.name}: {', '.join(about)}".rstrip()
 
 

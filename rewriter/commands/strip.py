@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, Wrapper
+from rewriter.artifact.types import Artifact
 from rewriter.commands._click import argument, command
+from rewriter.commands._deliver import Delivered, among_others, deliver, require_target
 from rewriter.commands._options import ARTIFACT, OUTPUT, OutputOptions, output_option, refuse_idle
-from rewriter.commands._output import Delivered, deliver, emit, took_out
-from rewriter.commands._pairs import cache_with
-from rewriter.commands._routes import makes_several
+from rewriter.commands._output import emit
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message
+from rewriter.core.text import counted
 from rewriter.instrumentation.strip import strip_wrapper
-from rewriter.instrumentation.types import Stripped
 
 
 class Arguments(OutputOptions):
@@ -35,55 +36,60 @@ def act(arguments: Arguments) -> int:
     artifact = open_artifact(arguments.artifact).choose(arguments.wrappers)
     if arguments.check_probes:
         return _check_probes(arguments, artifact)
-    if artifact.package is not None:
+    require_target(arguments, artifact)
+    built = None
+    if artifact.is_rebuilt:
         from rewriter.commands import _package
 
-        return _package.strip(arguments, artifact)
-    if artifact.container is not None:
-        from rewriter.commands import _containers
-
-        return _containers.strip(arguments, artifact)
-    if makes_several(arguments, artifact):
-        return _strip_all(arguments, artifact)
-    return _strip_one(arguments, artifact.only)
-
-
-def _strip_one(arguments: Arguments, wrapper: Wrapper) -> int:
-    """Strip one file."""
-    result = strip_wrapper(wrapper)
-    path = result.path
-    _warn(result)
-    delivered = Delivered(changed=False)
+        results, built = _package.stripped(artifact)
+    else:
+        with among_others(artifact):
+            results = [strip_wrapper(wrapper) for wrapper in artifact.wrappers]
+    is_one = artifact.makes_one(arguments.output)
+    path = artifact.wrappers[0].path if is_one and artifact.is_text else artifact.path
+    inexact = [result.path for result in results if not result.exact]
+    for edited in inexact if artifact.is_text else [path] * bool(inexact):
+        message(
+            f"warning: {edited} was edited after it was instrumented: "
+            "the probes are gone, the edits stay"
+        )
+    removed = sum(result.removed for result in results)
+    has_probes = bool(removed) if built is None else built.changed
     backup = files.backup_path(path.resolve())
     had_backup = arguments.in_place and backup.is_file()
-    if result.removed or arguments.output or arguments.in_place:
-        delivered = deliver(
-            arguments,
-            path,
-            result.instrumented,
-            result.source,
-            default=files.restored_path(path),
-            plain=result.source,
-            cache=cache_with(wrapper),
-        )
-    if not result.removed and arguments.in_place:
-        delivered = Delivered(changed=False)
+    names = [wrapper.name for wrapper in artifact.wrappers]
+    sources = {name: result.source for name, result in zip(names, results, strict=True)}
+    delivered = Delivered(changed=False)
+    if has_probes or arguments.output or arguments.in_place or not is_one:
+        default = files.restored_path if built is None else built.default
+        delivered = deliver(arguments, artifact, sources, default, built)
+    if is_one and arguments.in_place and not has_probes:
+        delivered = replace(delivered, changed=False, output=None, cache=None)
+    exact = not inexact and (built is None or built.exact)
     if arguments.json:
-        from rewriter.commands._documents.strip import StripDocument
+        from rewriter.commands._documents import strip as documents
 
-        emit(
-            StripDocument(
-                artifact=str(path), removed=result.removed, exact=result.exact, **vars(delivered)
-            )
-        )
-    elif not result.removed:
-        removed = had_backup and not backup.exists()
-        about_backup = f"; {backup}, which is the same, is removed" if removed else ""
+        if is_one and (artifact.is_text or artifact.is_rebuilt):
+            emit(documents.strip_document(path, removed, delivered, exact=exact))
+        else:
+            emit(documents.directory_document(artifact, results, delivered))
+    elif not is_one:
+        took = _took_out(arguments, removed) if removed else f"{artifact.path} has no probes"
+        if arguments.check or delivered.is_written:
+            message(f"{took}: {delivered.tell(artifact.path)}")
+    elif not has_probes:
+        is_gone = had_backup and not backup.exists()
+        about_backup = f"; {backup}, which is the same, is removed" if is_gone else ""
         output = f": {delivered.output}" if delivered.output else ""
         message(f"{path} has no probes{about_backup}{output}")
-    elif arguments.check or delivered.output:
-        message(f"{took_out(arguments, result.removed)}: {delivered.tell(path)}")
+    elif arguments.check or delivered.is_written:
+        message(f"{_took_out(arguments, removed)}: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _took_out(arguments: Arguments, lines: int) -> str:
+    """The beginning of the message about the lines of probes; `--check` takes none out."""
+    return f"{'would take' if arguments.check else 'took'} out {counted(lines, 'line')}"
 
 
 def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
@@ -101,10 +107,10 @@ def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
 
     artifact.require_sound()
     checks = [(wrapper.name, probe_check.check(wrapper)) for wrapper in artifact.wrappers]
-    if artifact.package is not None and artifact.package.manifest is not None:
-        from rewriter.rebuild import built
+    if artifact.is_rebuilt:
+        from rewriter.commands import _package
 
-        checks.append((artifact.path.name, built.check(artifact.package, artifact.wrappers)))
+        checks += _package.check(artifact)
     worst = OK
     for name, result in checks:
         if result is None:
@@ -130,52 +136,3 @@ def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
         )
         emit(StripCheckDocument(artifact=str(artifact.path), wrappers=wrappers))
     return worst
-
-
-def _strip_all(arguments: Arguments, artifact: Artifact) -> int:
-    """Strip the wrappers of a directory."""
-    from rewriter.commands import _several
-
-    _several.require_target(arguments, artifact)
-    with _several.among_others():
-        results = [strip_wrapper(wrapper) for wrapper in artifact.wrappers]
-    for result in results:
-        _warn(result)
-    pairs = list(zip(artifact.wrappers, results, strict=True))
-    delivered = _several.deliver(
-        arguments,
-        artifact,
-        [_several.Result(wrapper, made.source, made.source) for wrapper, made in pairs],
-    )
-    removed = sum(result.removed for result in results)
-    changed = any(delivery.changed for delivery in delivered)
-    if arguments.json:
-        from rewriter.commands._documents.strip import StripDirectoryDocument, StrippedWrapperEntry
-
-        emit(
-            StripDirectoryDocument(
-                artifact=str(artifact.path),
-                removed=removed,
-                exact=all(result.exact for result in results),
-                wrappers=tuple(
-                    StrippedWrapperEntry(
-                        wrapper=wrapper.name, removed=made.removed, exact=made.exact, **vars(where)
-                    )
-                    for (wrapper, made), where in zip(pairs, delivered, strict=True)
-                ),
-                changed=changed,
-                output=arguments.output,
-            )
-        )
-    elif arguments.check or delivered[0].output:
-        took = took_out(arguments, removed) if removed else f"{artifact.path} has no probes"
-        message(f"{took}: {_several.where(arguments, delivered)}")
-    return DIFFERS if arguments.check and changed else OK
-
-
-def _warn(result: Stripped) -> None:
-    if not result.exact:
-        message(
-            f"warning: {result.path} was edited after it was instrumented: "
-            "the probes are gone, the edits stay"
-        )

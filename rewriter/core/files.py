@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core.errors import RewriterError
@@ -51,21 +50,13 @@ def backup_path(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def write(
-    path: Path,
-    data: bytes,
-    *,
-    overwrite: bool = False,
-    beside: Sequence[tuple[Path, bytes]] = (),
-) -> None:
+def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
     """Write a file atomically. Raises `RewriterError` if it exists or cannot be written.
 
-    A file that already has the content `data` is left alone. Either this file and those `beside` it
-    are written, or none.
+    A file that already has the content `data` is left alone.
     """
     with Transaction(path) as changes:
-        for file, contents in [(path, data), *beside]:
-            put(changes, file, contents, overwrite=overwrite)
+        put(changes, path, data, overwrite=overwrite)
 
 
 def put(
@@ -160,42 +151,15 @@ def _require_regular(path: Path) -> None:
         raise RewriterError("unwritable", f"{path} is {kind}", hint="Name a file to write with -o.")
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """A file to replace, its present and its future content, and its source without probes."""
-
-    path: Path
-    before: bytes
-    after: bytes
-    plain: bytes
-
-
-def replace(
-    path: Path,
-    data: bytes,
-    original: bytes,
-    *,
-    overwrite: bool = False,
-    beside: Sequence[Replacement] = (),
-) -> Path | None:
-    """Replace a file in place, keeping the original beside it.
-
-    Returns the path of the backup. It keeps `original` whatever happens to `path` later. Once
-    `path` is the original again, the backup is removed, and `None` is returned. An existing backup
-    of something else is an error unless `overwrite` is set. Either this file and those `beside` it
-    are replaced, or none.
-    """
-    with Transaction(path) as changes:
-        backup = put_in_place(changes, path, data, original, overwrite=overwrite)
-        for file in beside:
-            put_in_place(changes, file.path, file.after, file.plain, overwrite=overwrite)
-    return backup
-
-
 def put_in_place(
     changes: Transaction, path: Path, data: bytes, original: bytes, *, overwrite: bool = False
 ) -> Path | None:
-    """As `replace`, but as one of the changes of a transaction."""
+    """Replace a file, keeping the original beside it, as one of the changes of a transaction.
+
+    Returns the path of the backup. It keeps `original` whatever happens to `path` later. Once
+    `path` is the original again, the backup is removed, and `None` is returned. An existing backup
+    of something else is an error unless `overwrite` is set.
+    """
     path = _resolved(path)
     _require_regular(path)
     backup = backup_path(path)
@@ -208,32 +172,6 @@ def put_in_place(
     if backup.is_file() and backup.read_bytes() == original:
         changes.remove(backup)
     return None
-
-
-def replace_all(files: Sequence[Replacement], *, overwrite: bool) -> list[Path | None]:
-    """Replace files as `replace` does; returns their backups.
-
-    If one cannot be replaced, none is.
-    """
-    with Transaction(files[0].path) as changes:
-        return [
-            put_in_place(changes, file.path, file.after, file.plain, overwrite=overwrite)
-            if file.before != file.after or file.after == file.plain
-            else None
-            for file in files
-        ]
-
-
-def write_folder(folder: Path, files: Sequence[tuple[str, bytes]], *, overwrite: bool) -> None:
-    """Make a folder and write files in it. If one cannot be written, none is.
-
-    Raises `RewriterError` before writing if one exists with other contents and `overwrite` is not
-    set.
-    """
-    with Transaction(folder) as changes:
-        for name, data in files:
-            changes.make_folder((folder / name).parent)
-            put(changes, folder / name, data, overwrite=overwrite)
 
 
 def write_copy(root: Path, folder: Path, files: Sequence[tuple[str, bytes]]) -> None:

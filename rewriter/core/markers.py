@@ -12,6 +12,10 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
+
+from rewriter.core import json_text
+from rewriter.core.types import Json
 
 # In every header: searching for these words first takes a hundredth of the time of the pattern.
 _IN_HEADER = b" Instrumented by inductor-rewriter "
@@ -22,6 +26,8 @@ _HEADER = re.compile(
     rb"original sha256 (?P<sha256>[0-9a-f]{64})  "
     rb"(?:#|//) rewriter:(?P<tag>[0-9a-f]{8})[ \t]*(?=[\r\n]|\Z)"
 )
+# The second inserted line, which says how to instrument the file again.
+OPTIONS = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
 # Marks a line that was inserted after a last line without a newline, which was added, too.
 _ADDED_NEWLINE = b" +newline"
 # For the first and the last line of a block.
@@ -55,6 +61,17 @@ def find_header(data: bytes) -> ProbeHeader | None:
         match["sha256"].decode(),
         match["tag"].decode(),
     )
+
+
+def options(data: bytes, tag: str) -> Json | None:
+    """The JSON object of the line "Options:"; `None` if there is none, or it is damaged."""
+    for match in OPTIONS.finditer(data):
+        if data.startswith(tag.encode(), match.end()):
+            try:
+                return json_text.parse_object(unquote(match[1].decode()).encode())
+            except ValueError:
+                return None
+    return None
 
 
 def header_line(version: str, probes: tuple[str, ...], sha256: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Wrapper
 from rewriter.core.scan import spans
 from rewriter.core.text import counted
@@ -36,7 +37,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
     """Check this machine, and an artifact if one is given."""
     artifact = open_artifact(path) if path is not None else None
     checks = list(_machine())
-    if artifact is not None and artifact.package is not None:
+    if isinstance(artifact, Package):
         from rewriter.rebuild.examine import examine
 
         checks += examine(artifact)

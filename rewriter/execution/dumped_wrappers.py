@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Wrapper
-from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
 from rewriter.dump.document_files import MANIFEST

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact, Wrapper
+from rewriter.artifact.package.model import Package, open_package
+from rewriter.artifact.types import Artifact, Loader, Wrapper
 from rewriter.core import files, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
@@ -23,7 +24,7 @@ from rewriter.execution.collecting import collect, kept_dump
 from rewriter.execution.host_process import HostOutput, HostRequest, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
-from rewriter.execution.saved_artifact import Loader, loader_of
+from rewriter.execution.saved_artifact import loader_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.types import Selection
@@ -49,6 +50,10 @@ class RunRequest(HostRequest):
     @property
     def wrapper(self) -> Wrapper:
         return self.artifact.only
+
+    @property
+    def package(self) -> Package | None:
+        return self.artifact if isinstance(self.artifact, Package) else None
 
     @property
     def loader(self) -> Loader | None:
@@ -144,7 +149,7 @@ def blocking_environment() -> dict[str, str]:
 def _check(request: RunRequest) -> None:
     """Refuse requests that cannot be run, before anything is done."""
     artifact, wrapper, selection = request.artifact, request.wrapper, request.selection
-    if artifact.package is None and not wrapper.is_module:
+    if not (artifact.is_rebuilt or wrapper.is_module):
         raise RewriterError(
             "not-runnable",
             f"{wrapper.path} is the source of a model compiled ahead of time: it runs only as part "
@@ -154,7 +159,7 @@ def _check(request: RunRequest) -> None:
     for path in (request.args, request.constants):
         if path is not None:
             files.require_file(path, hint="Make it with torch.save([input, …], FILE).")
-    if artifact.package is not None:
+    if artifact.is_rebuilt:
         _check_package(request)
     if request.loader is not None and request.constants is not None:
         raise RewriterError(
@@ -205,7 +210,7 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
     if not request.is_probed:
         return _Prepared(file, None)
     wrapper = request.wrapper
-    is_whole = request.artifact.package is not None or request.loader is not None
+    is_whole = request.artifact.is_rebuilt or request.loader is not None
     name = request.artifact.path if is_whole else wrapper.path
     dump = dump_directory(name, request.dump, overwrite=request.overwrite)
     (dump / wrapper.path.name).write_bytes(source)
@@ -216,7 +221,7 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
 
 def _write_sources(request: RunRequest, dump: Path) -> None:
     """Copy the kernels and operators that the wrapper of a package refers to into the dump."""
-    package, wrapper = request.artifact.package, request.wrapper
+    package, wrapper = request.package, request.wrapper
     if package is None:
         return
     model = next((x for x in package.models if x.wrapper == wrapper.name), None)
@@ -230,7 +235,7 @@ def _write_sources(request: RunRequest, dump: Path) -> None:
 
 def _write_names(request: RunRequest, dump: Path) -> None:
     """Add to a dump the names in the model of what the wrapper computes, if they are known."""
-    if request.artifact.package is not None:
+    if request.artifact.is_rebuilt:
         return
     if request.recorded is not None:
         run = request.recorded.run
@@ -245,7 +250,7 @@ def _write_names(request: RunRequest, dump: Path) -> None:
 def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     """The file to run, and the source of its wrapper."""
     artifact, wrapper, selection = request.artifact, request.wrapper, request.selection
-    package = artifact.package
+    package = request.package
     if request.loader is not None:
         return saved_artifact.write_copy(artifact, selection, scratch)
     if package is None:
@@ -266,20 +271,20 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     if package.is_folder:
         file = scratch / "package.pt2"
         script.copy_zip(package, file)
-        artifact = open_artifact(file, models=[package.models[0].name])
+        package = open_package(file, (package.models[0].name,))
     if selection is None:
-        return artifact.path, wrapper.source
+        return package.path, wrapper.source
     built = scratch / "probed.pt2"
     # No check: it is run next.
-    with patch.begin(artifact, check=False, runs_here=True) as begun:
-        probed = patch.instrument(artifact, selection)
-        patch.rebuild(artifact, probed, built, begun, report=request.report)
+    with patch.begin(package, check=False, runs_here=True) as begun:
+        probed = patch.instrument(package, selection)
+        patch.rebuild(package, probed, built, begun, report=request.report)
     return built, probed[0].result.source
 
 
 def _specification(request: RunRequest, file: Path) -> Json:
     """The specification for the host; `rewriter/runtime/host/wrapper.py` explains it."""
-    wrapper, package, recorded = request.wrapper, request.artifact.package, request.recorded
+    wrapper, package, recorded = request.wrapper, request.package, request.recorded
     entries = wrapper.located.entries
     return {
         "wrapper": str(file),

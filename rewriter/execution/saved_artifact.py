@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Literal
 
-from rewriter.artifact.saved_directory import STANDALONE
-from rewriter.artifact.types import Artifact
+from rewriter.artifact.types import Artifact, Loader
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation import containers
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
-
-# What `rewriter/runtime/host/saved.py` calls: `CompiledArtifact.load` with a format, or
-# `load_compiled_function`.
-Loader = Literal["binary", "unpacked", "function"]
-_LOADERS: dict[str, Loader] = {
-    "standalone": "binary",
-    "standalone-aot": "binary",
-    "aot-compile": "function",
-}
 
 
 def loader_of(artifact: Artifact) -> Loader | None:
@@ -28,16 +16,17 @@ def loader_of(artifact: Artifact) -> Loader | None:
 
     Raises `RewriterError` for a file that only a program can load.
     """
-    if artifact.directory is not None:
-        if artifact.directory is STANDALONE:
-            return "unpacked"
-        raise _not_runnable(artifact, artifact.directory.description)
-    if artifact.container is None:
-        return None
-    form = artifact.container.form
-    if form.name not in _LOADERS:
-        raise _not_runnable(artifact, form.description)
-    return _LOADERS[form.name]
+    form = artifact.form
+    if form.loader is None and form.description and not artifact.is_rebuilt:
+        raise RewriterError(
+            "not-runnable",
+            f"{artifact.path} is {form.description}, which only the program that it was made for "
+            "can call",
+            hint="Run that program: rewriter run -- COMMAND. Or put probes into the file with "
+            "`rewriter instrument`, and run the program as it is. Without --args the wrapper is "
+            "called alone, on random inputs.",
+        )
+    return form.loader
 
 
 def write_copy(
@@ -51,21 +40,10 @@ def write_copy(
     copy = scratch / "artifact"
     result = None if selection is None else instrument_wrapper(wrapper, selection)
     source = wrapper.source if result is None else result.source
-    if artifact.directory is not None:
+    (file,) = artifact.rewritten({wrapper.name: source})
+    if artifact.path.is_dir():
         shutil.copytree(artifact.path, copy, symlinks=True)
-        (copy / wrapper.path.relative_to(artifact.path)).write_bytes(source)
-        return copy, source
-    assert artifact.container is not None
-    data = artifact.container.contents.data
-    copy.write_bytes(data if result is None else containers.probed(artifact, [(wrapper, result)]))
+        (copy / file.name).write_bytes(file.after)
+    else:
+        copy.write_bytes(file.after)
     return copy, source
-
-
-def _not_runnable(artifact: Artifact, what: str) -> RewriterError:
-    return RewriterError(
-        "not-runnable",
-        f"{artifact.path} is {what}, which only the program that it was made for can call",
-        hint="Run that program: rewriter run -- COMMAND. Or put probes into the file with "
-        "`rewriter instrument`, and run the program as it is. Without --args the wrapper is called "
-        "alone, on random inputs.",
-    )

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.artifact import saved_directory
-from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.containers.aot_compile import layers_by_piece
-from rewriter.artifact.saved_directory import GRAPH, INDEX
+from rewriter.artifact.containers.opening import open_container
+from rewriter.artifact.saved.index import GRAPH, INDEX, pieces
 from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.text import natural_order
@@ -103,25 +102,23 @@ class _Reader:
                     yield from ((wrapper.stem, self._piece(path, name)) for name in names)
             return
         artifact = open_container(path) if path.is_file() else None
-        if artifact is None or artifact.container is None:
+        if artifact is None:
             return
-        root = artifact.container.contents.root
+        root = artifact.contents.root
         layers = layers_by_piece(root) if isinstance(root, Pickle) else {}
-        for one in artifact.wrappers:
-            if one.stored is not None:
-                submodules = one.stored.submodules
-                for name in submodules or names or (path.name,):
-                    piece = self._piece(path, name, is_model=bool(submodules))
-                    known = piece.layers or layers.get(piece.name, ())
-                    yield one.stored.key, replace(piece, layers=known)
+        for stored in (wrapper.stored for wrapper in artifact.wrappers):
+            for name in stored.submodules or names or (path.name,):
+                piece = self._piece(path, name, is_model=bool(stored.submodules))
+                known = piece.layers or layers.get(piece.name, ())
+                yield stored.key, replace(piece, layers=known)
 
     def _named(self, path: Path) -> tuple[str, ...]:
         """The names that an index beside a file has for the pieces that it is for."""
-        index = path.parent / INDEX
-        if index not in self._indexes:
-            known = saved_directory.pieces(index) if index.is_file() else []
-            self._indexes[index] = {piece.path: piece.names for piece in known}
-        return self._indexes[index].get(path, ())
+        place = path.parent / INDEX
+        if place not in self._indexes:
+            known = pieces(place) if place.is_file() else []
+            self._indexes[place] = {piece.path: piece.names for piece in known}
+        return self._indexes[place].get(path, ())
 
     def _piece(self, path: Path, name: str, *, is_model: bool = False) -> PieceOfModel:
         name, _, sizes = name.partition(" ")

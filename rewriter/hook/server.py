@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
-from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short

@@ -17,7 +17,7 @@ def only_wrapper(artifact: str | Path | Artifact) -> Wrapper:
     Raises `RewriterError` if there are several wrappers, or if the artifact is a package.
     """
     artifact = artifact if isinstance(artifact, Artifact) else open_artifact(artifact)
-    if artifact.package is not None:
+    if artifact.is_rebuilt:
         raise RewriterError(
             "not-text",
             f"{artifact.path} is a package, which is built again and not edited",
@@ -63,14 +63,3 @@ def already_instrumented(wrapper: Wrapper, hint: str) -> RewriterError:
     return RewriterError(
         "already-instrumented", f"{wrapper.path} is instrumented already (with {probed})", hint=hint
     )
-
-
-def original_key(wrapper: Wrapper) -> str:
-    """The key under which torch stored a wrapper in a container; empty if it is not in one."""
-    if wrapper.stored is None:
-        return ""
-    if (header := wrapper.probes) is None:
-        return wrapper.stored.key
-    recorded = options_line.read(wrapper.source, header.tag, header.probes)
-    # Without a recorded key, the cached file already had probes when torch saved the container.
-    return (recorded[0].key if recorded else "") or wrapper.stored.key

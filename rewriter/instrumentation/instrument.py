@@ -14,7 +14,7 @@ from rewriter.core import edit
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.dialect import dialect_of
-from rewriter.instrumentation.editable import only_wrapper, original_key, require_plain
+from rewriter.instrumentation.editable import only_wrapper, require_plain
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
@@ -56,7 +56,6 @@ def instrument_all(
 
     For each wrapper, yields a function that returns its result, or raises its error.
     """
-    from rewriter.core import parallel
 
     def work(one: tuple[Wrapper, str, str]) -> Instrumented:
         wrapper, label, guards = one
@@ -70,6 +69,11 @@ def instrument_all(
         )
 
     pairs = list(zip(wrappers, labels, _guards(wrappers, selection), strict=True))
+    if len(pairs) == 1:
+        yield partial(work, pairs[0])
+        return
+    from rewriter.core import parallel
+
     sizes = [len(wrapper.source) for wrapper in wrappers]
     for pair, result in zip(pairs, parallel.results(work, pairs, sizes), strict=True):
         yield partial(work, pair) if result is None else partial(_same, result)
@@ -117,7 +121,7 @@ def instrument_wrapper(
         dialect,
         wrapper.operators,
         label=label,
-        key=original_key(wrapper),
+        key=wrapper.original_key,
         guards=read_guards(guards, specs),
     )
     result = edit.apply(original.data, plan.insertions)

@@ -11,15 +11,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from rewriter.core import json_text, markers
 from rewriter.core.types import Json
 from rewriter.instrumentation.types import Selection
 
 _BEGIN = b" Options: {"
-_LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
-_WHOLE = re.compile(rb"(?:\A|(?<=[\r\n]))" + _LINE.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)")
+_WHOLE = re.compile(
+    rb"(?:\A|(?<=[\r\n]))" + markers.OPTIONS.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)"
+)
 # How the line begins.
 OWN_LINE = re.compile(rb"\s*(?:#|//) Options: ")
 _ESCAPED = re.compile(r"\\u(dc[89a-f][0-9a-f])")
@@ -57,21 +58,19 @@ def line(record: OptionsRecord, selection: Selection) -> str:
 
 def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[OptionsRecord, Selection] | None:
     """The record and the selection in a file's line; `None` if it has no such line."""
-    for match in _LINE.finditer(data):
-        if not data.startswith(tag.encode(), match.end()):
-            continue
-        try:
-            options = json_text.parse_object(unquote(match[1].decode()).encode())
-            record = {
-                name: _as_path(str(options.pop(name)))
-                for name in vars(OptionsRecord(""))
-                if name in options
-            }
-            selected = {name: _value(value) for name, value in options.items()}
-            return OptionsRecord(**record), Selection(probes=tuple(probes), **selected)
-        except (ValueError, TypeError):
-            return None
-    return None
+    options = markers.options(data, tag)
+    if options is None:
+        return None
+    try:
+        record = {
+            name: _as_path(str(options.pop(name)))
+            for name in vars(OptionsRecord(""))
+            if name in options
+        }
+        selected = {name: _value(value) for name, value in options.items()}
+        return OptionsRecord(**record), Selection(probes=tuple(probes), **selected)
+    except (ValueError, TypeError):
+        return None
 
 
 def find(data: bytes) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rewriter.artifact.types import Wrapper
-from rewriter.artifact.wrapper_files import operators_beside
+from rewriter.artifact.wrapper_file import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line, probes

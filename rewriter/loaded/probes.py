@@ -10,7 +10,7 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 from rewriter.artifact.types import Wrapper
-from rewriter.artifact.wrapper_files import open_wrapper_file
+from rewriter.artifact.wrapper_file import open_wrapper_file
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Plan

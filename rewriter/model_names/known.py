@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 
 if TYPE_CHECKING:
-    from rewriter.artifact.containers.types import Container, Contents
+    from rewriter.core.pickle_reader import Pickle
     from rewriter.model_names.entries.contained import ContainedEntries
     from rewriter.model_names.entries.index import EntryIndex
     from rewriter.model_names.entries.types import CacheEntry
@@ -27,7 +26,9 @@ _MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 class Compilations:
     """What is known about the compilations of some wrappers; every source is read once."""
 
-    def __init__(self, logs: Iterable[Path] = (), container: Container | None = None) -> None:
+    def __init__(
+        self, logs: Iterable[Path] = (), pickles: Mapping[Path, Sequence[Pickle]] = {}
+    ) -> None:
         self._traces: dict[str, CompilationTrace] = {}
         for log in sorted(set(logs)):
             from rewriter.model_names import trace
@@ -37,25 +38,26 @@ class Compilations:
             except OSError:
                 continue  # the wrappers could be read, but have no names
         self._indexes: dict[Path, EntryIndex] = {}
-        self._contained: dict[Path, ContainedEntries | None] = {}
-        if container is not None:
-            self._contained[container.path] = _entries(container.path, container.contents)
+        self._contained: dict[Path, ContainedEntries] = {
+            path: _entries(path, read) for path, read in pickles.items()
+        }
 
     @classmethod
     def of_artifact(cls, artifact: Artifact) -> Compilations:
         """What is known about the wrappers of an artifact."""
-        return cls(logs_of(artifact), artifact.container)
+        return cls(artifact.logs(), artifact.pickles())
 
-    def _in_container(self, path: Path) -> ContainedEntries | None:
+    def _in_container(self, path: Path) -> ContainedEntries:
         """The entries of a container, which is read at the first call."""
         if path not in self._contained:
-            from rewriter.artifact.contained_wrappers import read_contents
+            from rewriter.artifact.containers.opening import open_container
 
             try:
-                contents = read_contents(limits.read(path, limits.PICKLE_BYTES))
-            except (OSError, RewriterError):
-                contents = None  # it was valid before: a program is replacing it
-            self._contained[path] = None if contents is None else _entries(path, contents)
+                artifact = open_container(path)
+            except RewriterError:
+                artifact = None  # it was valid before: a program is replacing it
+            read = {} if artifact is None else artifact.pickles()
+            self._contained[path] = _entries(path, read.get(path, ()))
         return self._contained[path]
 
     @property
@@ -64,7 +66,7 @@ class Compilations:
         for index in self._indexes.values():
             yield from index.damaged.items()
         for contained in self._contained.values():
-            yield from contained.damaged.items() if contained is not None else ()
+            yield from contained.damaged.items()
 
     def of_wrapper(self, wrapper: Wrapper) -> CompilationTrace | None:
         """What is known about a wrapper. A log is about this very program, so it comes first; a
@@ -89,7 +91,7 @@ class Compilations:
         if wrapper.graph == "inference":
             return ""
         # In a container wrappers have other names.
-        if wrapper.stored is None and (found := self._entry(wrapper)) is not None:
+        if not wrapper.stored.places and (found := self._entry(wrapper)) is not None:
             index, entry = found
             if (pair := index.autograd(entry)) is not None:
                 keys = [index.wrapper_of(key) for key in (pair.forward, pair.backward)]
@@ -114,12 +116,12 @@ class Compilations:
         return found[1].guards if found is not None else ""
 
     def _entry(self, wrapper: Wrapper) -> tuple[EntryIndex | ContainedEntries, CacheEntry] | None:
-        if wrapper.stored is not None and wrapper.inside is not None:
-            contained = self._in_container(wrapper.inside)
-            entry = contained.of_wrapper(wrapper.stored.key) if contained is not None else None
-            return None if contained is None or entry is None else (contained, entry)
+        if wrapper.stored.places:
+            contained = self._in_container(wrapper.file)
+            entry = contained.of_wrapper(wrapper.stored.key)
+            return None if entry is None else (contained, entry)
         # By its name, as most files have one that no cache gives.
-        if wrapper.inside is not None or wrapper.path.parent.name != wrapper.path.stem[1:3]:
+        if not wrapper.has_file or wrapper.path.parent.name != wrapper.path.stem[1:3]:
             return None
         from rewriter.model_names.entries.index import EntryIndex, cache_of
 
@@ -147,24 +149,10 @@ class Compilations:
         )
 
 
-def _entries(path: Path, contents: Contents) -> ContainedEntries:
+def _entries(path: Path, pickles: Iterable[Pickle]) -> ContainedEntries:
     from rewriter.model_names.entries.contained import ContainedEntries
 
-    return ContainedEntries(path, [section.pickle for section in contents.sections])
-
-
-def logs_of(artifact: Artifact) -> Iterator[Path]:
-    """The logs with facts about the wrappers of an artifact."""
-    is_folder = artifact.path.is_dir() and artifact.package is None
-    if not is_folder and all(wrapper.inside is None for wrapper in artifact.wrappers):
-        return
-    from rewriter.artifact.trace import log
-
-    for wrapper in artifact.wrappers:
-        if wrapper.inside is not None and log.is_log(wrapper.inside):
-            yield wrapper.inside
-    if is_folder:
-        yield from filter(log.is_log, artifact.path.rglob(f"*{log.SUFFIX}"))
+    return ContainedEntries(path, pickles)
 
 
 def grouped(wrappers: Iterable[Wrapper]) -> dict[str, list[Wrapper]]:
@@ -178,8 +166,8 @@ def grouped(wrappers: Iterable[Wrapper]) -> dict[str, list[Wrapper]]:
 
 def _group(wrapper: Wrapper) -> str:
     """What the wrappers of one compilation have in common, in a log or a debug directory."""
-    if wrapper.inside is not None:
-        return f"{wrapper.inside}:{wrapper.name.rpartition('/')[0]}"
+    if not wrapper.has_file:
+        return f"{wrapper.file}:{wrapper.name.rpartition('/')[0]}"
     # `model__0_forward_1.0` and `model__0_backward_3.1`: torch/_inductor/debug.py.
     head, found, _ = wrapper.path.parent.name.rpartition(f"_{wrapper.graph}_")
     return str(wrapper.path.parent.with_name(head)) if found and head else ""

@@ -57,7 +57,7 @@ def of_wrappers(wrappers: Sequence[Wrapper], compilations: Compilations) -> dict
             direction=wrapper.graph,
             partner=partner,
         )
-        known[wrapper.path.name if wrapper.inside is None else wrapper.name] = wrapper, lowered
+        known[wrapper.path.name if wrapper.has_file else wrapper.name] = wrapper, lowered
         by_wrapper[wrapper.name] = names
     for name, names in by_wrapper.items():
         wrapper = by_name[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.members import member_hashes
 from rewriter.artifact.package.model import Package
-from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.instrument import instrument_wrapper
@@ -26,7 +24,7 @@ FORGEABLE = (
 )
 
 
-def check(package: Package, wrappers: Sequence[Wrapper]) -> ProbeCheck | None:
+def check(package: Package) -> ProbeCheck | None:
     """Check the other contents of a patched package; `None` if there are none."""
     manifest = package.manifest
     if manifest is None or package.is_sources:
@@ -35,19 +33,14 @@ def check(package: Package, wrappers: Sequence[Wrapper]) -> ProbeCheck | None:
     if not isinstance(written, dict):
         return ProbeCheck("unverified", "its manifest has no hashes of what was built")
     try:
-        return _check(package, manifest, written, wrappers)
+        return _check(package, manifest, written)
     except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
         return ProbeCheck("changed", f"its manifest is none that instrument writes: {error!r}")
     except (zipfile.BadZipFile, zlib.error, EOFError, RewriterError) as error:
         return ProbeCheck("changed", f"it cannot be read as it was packed: {error}")
 
 
-def _check(
-    package: Package,
-    manifest: dict[str, Any],
-    written: dict[str, Any],
-    wrappers: Sequence[Wrapper],
-) -> ProbeCheck:
+def _check(package: Package, manifest: dict[str, Any], written: dict[str, Any]) -> ProbeCheck:
     hashes = {package.root + name: digest for name, digest in member_hashes(package).items()}
     models = manifest["models"]
     built = {about[key] for about in models.values() for key in ("wrapper", "library")} - {None}
@@ -56,7 +49,7 @@ def _check(
     for name, digest in written.items():
         if hashes.get(name) != digest:
             return ProbeCheck("changed", f"{name} is not the one that was packed")
-    if not _says_what_is_there(package, manifest, wrappers):
+    if not _says_what_is_there(package, manifest):
         return ProbeCheck("changed", "its manifest does not say what is in its sources")
     if package.is_folder:
         moved = {about["library"]: about["original_library"] for about in models.values()}
@@ -71,16 +64,14 @@ def _check(
     return ProbeCheck("verified")
 
 
-def _says_what_is_there(
-    package: Package, manifest: dict[str, Any], wrappers: Sequence[Wrapper]
-) -> bool:
+def _says_what_is_there(package: Package, manifest: dict[str, Any]) -> bool:
     """Whether the manifest describes the probes in the sources."""
     from rewriter.rebuild import patch
     from rewriter.rebuild.types import ROUTES
 
     models = manifest["models"]
     probed = []
-    for model, wrapper in zip(package.models, wrappers, strict=True):
+    for model, wrapper in zip(package.models, package.wrappers, strict=True):
         if model.name not in models or wrapper.probes is None:
             continue
         recorded = options_line.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)

@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rewriter.artifact.package.library import Library
-from rewriter.artifact.package.model import Model
-from rewriter.artifact.types import Artifact
+from rewriter.artifact.package.model import Model, Package
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import patch, preflight, recipe, unpack
 from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.types import Check
 
 
-def examine(artifact: Artifact) -> Iterator[Check]:
+def examine(package: Package) -> Iterator[Check]:
     """Look at each model. Nothing is compiled or loaded; what stands in the way is a check."""
-    package = artifact.package
-    assert package is not None
     machine = Machine.detect()
     if package.manifest is not None:
         probes = ", ".join(package.manifest.get("probes", ()))
         yield Check(
             "probes", f"{probes}; below is the original", None, "`rewriter strip` takes them out"
         )
-    with patch.plain(artifact, may_replace=True) as original:
-        assert original.package is not None
-        for model, wrapper in zip(original.package.models, original.wrappers, strict=True):
+    with patch.plain(package, may_replace=True) as original:
+        for model, wrapper in zip(original.models, original.wrappers, strict=True):
             launches = wrapper.launches
             kinds = ", ".join(sorted({launch.kind for launch in launches})) or "none"
             yield Check(
@@ -42,7 +38,7 @@ def examine(artifact: Artifact) -> Iterator[Check]:
                 hint = "the program that loads it registers them; --import MODULE does so here"
                 yield Check("custom operators", names, None, hint)
             try:
-                library = unpack.library_of(original.package, model, check=True)
+                library = unpack.library_of(original, model, check=True)
             except RewriterError as error:
                 yield Check("library", error.message, False, error.hint, error.slug)
                 continue

@@ -17,7 +17,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import library, pack
 from rewriter.artifact.package.container import Overlay
 from rewriter.artifact.package.library import Library
-from rewriter.artifact.package.model import Model, Package
+from rewriter.artifact.package.model import Model, Package, open_package
 from rewriter.artifact.package.pack import Changes
 from rewriter.artifact.types import Artifact
 from rewriter.core import edit, files, limits, parallel
@@ -102,9 +102,8 @@ def patch(
 
     Raises `RewriterError`, before anything is compiled, where this machine cannot build it.
     """
-    artifact = package if isinstance(package, Artifact) else open_artifact(package)
-    with plain(artifact, may_replace=replace) as original:
-        folder = _package(original).is_folder
+    with plain(_package(package), may_replace=replace) as original:
+        folder = original.is_folder
         with (
             files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary,
             begin(original, check=check, imports=imports) as begun,
@@ -122,21 +121,19 @@ def patch(
 
 def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
     """Write a package without its probes to `output`; whether it is exactly the original."""
-    artifact = open_artifact(package)
-    folder = _package(artifact).is_folder
-    with files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary:
-        return strip(_package(artifact), temporary)
+    opened, path = _package(package), Path(output)
+    with files.atomic_output(path, overwrite=overwrite, directory=opened.is_folder) as temporary:
+        return strip(opened, temporary)
 
 
-def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
+def instrument(package: Package, selection: Selection) -> tuple[Probed, ...]:
     """Put probes into the wrappers of a package. Nothing is built, written or verified: `rebuild`
     verifies, or `verify_all`.
 
     The launches that a selection asks for may be in some of the models only; those without any
     stay as they are.
     """
-    package = _package(artifact)
-    both = list(zip(package.models, artifact.wrappers, strict=True))
+    both = list(zip(package.models, package.wrappers, strict=True))
     among = labels([(wrapper.graph, model.name) for model, wrapper in both])
     making = (
         # A package of sources is compiled where it is loaded, maybe without us.
@@ -156,39 +153,38 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     )
 
 
-def verify_all(artifact: Artifact, probed: Sequence[Probed], stopped: Event | None = None) -> None:
+def verify_all(package: Package, probed: Sequence[Probed], stopped: Event | None = None) -> None:
     """Verify the wrappers of a package, until it is stopped. Raises `RewriterError`."""
-    wrappers = {wrapper.name: wrapper for wrapper in artifact.wrappers}
+    wrappers = {wrapper.name: wrapper for wrapper in package.wrappers}
     for one in probed:
         if stopped is None or not stopped.is_set():
             verify(wrappers[one.model.wrapper], one.result.source)
 
 
 @contextmanager
-def plain(artifact: Artifact, *, may_replace: bool) -> Iterator[Artifact]:
-    """The artifact without probes: itself, or for the time being what it was patched from."""
-    package = _package(artifact)
-    probed = [wrapper for wrapper in artifact.wrappers if wrapper.probes is not None]
+def plain(package: Package, *, may_replace: bool) -> Iterator[Package]:
+    """The package without probes: itself, or for the time being what it was patched from."""
+    probed = [wrapper for wrapper in package.wrappers if wrapper.probes is not None]
     if package.manifest is None and not probed:
-        yield artifact
+        yield package
         return
     if not may_replace:
         names = ", ".join((package.manifest or {}).get("probes", ())) or "probes"
         raise RewriterError(
             "already-instrumented",
-            f"{artifact.path} is instrumented already (with {names})",
+            f"{package.path} is instrumented already (with {names})",
             hint="Pass --replace to exchange its probes, or `rewriter strip` it first.",
         )
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        original = Path(scratch) / artifact.path.name
+        original = Path(scratch) / package.path.name
         if not strip(package, original):
             raise RewriterError(
                 "edited-since",
-                f"{artifact.path} was changed after it was instrumented: "
+                f"{package.path} was changed after it was instrumented: "
                 "without its probes it is not the package that it was made from",
                 hint="`rewriter strip` it, look at the result, and instrument that.",
             )
-        yield open_artifact(original, tuple(model.name for model in package.models))
+        yield open_package(original, tuple(model.name for model in package.models))
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,7 @@ class Begun:
 
 @contextmanager
 def begin(
-    artifact: Artifact,
+    package: Package,
     *,
     check: bool = True,
     runs_here: bool | None = None,
@@ -226,7 +222,7 @@ def begin(
     is checked) refuses what this processor could not run. Nothing is refused here: only `rebuild`
     knows which models get probes.
     """
-    package, machine = _package(artifact), Machine.detect()
+    machine = Machine.detect()
     version = _version(package.path)
     runs_here = check if runs_here is None else runs_here
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder, ExitStack() as running:
@@ -273,7 +269,7 @@ def _require_buildable(
 
 
 def rebuild(
-    artifact: Artifact,
+    package: Package,
     probed: Sequence[Probed],
     output: Path,
     begun: Begun,
@@ -287,9 +283,9 @@ def rebuild(
     Raises `RewriterError` before anything is compiled where this machine cannot build it. What
     `output` holds after an error is of no use.
     """
-    package, reading = _package(artifact), begun.reading
+    reading = begun.reading
     with (
-        parallel.beside(partial(verify_all, artifact, probed)) as verified,
+        parallel.beside(partial(verify_all, package, probed)) as verified,
         ThreadPoolExecutor() as pool,
         ExitStack() as running,
     ):
@@ -581,11 +577,12 @@ def _strip_members(package: Package, output: Path) -> None:
             pack.write(output, members)
 
 
-def _package(artifact: Artifact) -> Package:
-    if artifact.package is None:
+def _package(path: str | Path | Artifact) -> Package:
+    artifact = path if isinstance(path, Artifact) else open_artifact(path)
+    if not isinstance(artifact, Package):
         raise RewriterError(
             "not-a-package",
             f"{artifact.path} is no package",
             hint="rewriter.instrument and rewriter.strip are for wrappers in files of their own.",
         )
-    return artifact.package
+    return artifact

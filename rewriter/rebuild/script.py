@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Model, Package
-from rewriter.artifact.types import Artifact
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import build, patch, recipe, unpack
@@ -58,15 +57,13 @@ echo "$output"
 """
 
 
-def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
+def write(package: Package, probed: Sequence[Probed], folder: Path) -> None:
     """Write the directory. It has the package in it, so that `strip` gives that back."""
-    package = artifact.package
-    assert package is not None
     folder.mkdir()
     copy_zip(package, folder / pack.ORIGINAL)
     packer = Path(pack.__file__)
     shutil.copyfile(packer, folder / packer.name)
-    name = shlex.quote(f"{artifact.path.stem}.instrumented.pt2")
+    name = shlex.quote(f"{package.path.stem}.instrumented.pt2")
     text = _HEAD.format(version=__version__, name=NAME, package=name)
     sources, libraries = {}, {}
     for wrapper in probed:

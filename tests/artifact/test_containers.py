@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from container_files import CHECKED, CONTAINERS, FORMS, data_of, hostile, with_checksum
-from rewriter.artifact.contained_wrappers import container_in, read_contents
+from rewriter.artifact.containers.opening import container_in, read_contents
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
@@ -28,15 +28,13 @@ def opened(data: bytes) -> Artifact:
 def test_forms_and_their_wrappers(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data_of(name))
     artifact = open_artifact(tmp_path / name)
-    assert artifact.container is not None
     form, names = FORMS[name]
-    assert artifact.container.form.name == form
+    assert artifact.form.name == form
     assert [wrapper.name for wrapper in artifact.wrappers] == names
     for wrapper in artifact.wrappers:
         assert wrapper.launches
         assert not wrapper.unrecognised
         assert wrapper.inside == tmp_path / name
-        assert wrapper.stored is not None
         assert wrapper.stored.key[0] == "c"
 
 
@@ -48,7 +46,6 @@ def test_the_same_texts_give_the_same_file(name: str) -> None:
     assert contents.splice({}) == data
     texts: dict[int, str | bytes] = {}
     for wrapper in opened(data).wrappers:
-        assert wrapper.stored is not None
         texts |= {place.source: wrapper.source for place in wrapper.stored.places}
     assert contents.splice(texts) == data
     longer = contents.splice(
@@ -64,7 +61,6 @@ def _plain(texts: dict[int, str | bytes]) -> list[tuple[int, str]]:
 
 def test_pieces_of_a_model_that_are_the_same_are_one_wrapper() -> None:
     artifact = opened(data_of("vllm-model"))
-    assert artifact.only.stored is not None
     assert artifact.only.stored.submodules == ("submod_0 (1, 8192)", "submod_2 (1, 8192)")
     assert artifact.only.stored.layers == ("layers.0", "layers.1")
     for name in ("submod_2", "submod_2 (1, 8192)", "layers.1", "inference", "submod_0/*"):
@@ -76,7 +72,6 @@ def test_pieces_of_a_model_that_are_the_same_are_one_wrapper() -> None:
 def test_a_wrapper_in_several_places_is_one() -> None:
     entry = data_of("fx-graph.entry")
     artifact = opened(pickle.dumps([entry, entry[:], bytes(bytearray(entry))]))
-    assert artifact.only.stored is not None
     assert len(artifact.only.stored.places) == 2  # the first two are one object, kept once
 
 
@@ -108,7 +103,6 @@ def _mega_cache(entries: dict[str, dict[str, bytes]]) -> bytes:
 def test_graphs_of_a_mega_cache_are_those_of_autograd() -> None:
     entry = data_of("fx-graph.entry")
     (wrapper,) = opened(entry).wrappers
-    assert wrapper.stored is not None
     at = wrapper.stored.places[0].source
     others = [splice(entry, {at: b"# %d\n" % number + wrapper.source}) for number in range(3)]
     data = _mega_cache(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -11,7 +14,8 @@ from artifacts import get
 from rewriter.artifact import opening, recognise
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import OtherForm
-from rewriter.artifact.types import Artifact, Wrapper
+from rewriter.artifact.types import Artifact, Form, NewFile, Wrapper
+from rewriter.cli import main
 from rewriter.core.errors import RewriterError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -46,31 +50,61 @@ def saved(tmp_path: Path) -> Path:
 def test_the_first_form_that_knows_a_path_opens_it(unpacked: Path, saved: Path) -> None:
     paths = [unpacked, saved, WRAPPER.parent, CACHE, PACKAGE, CONTAINER, LOG, WRAPPER]
     assert [form_of(path) for path in paths] == list(range(len(opening._FORMS)))
-    assert open_artifact(unpacked).package is not None
-    assert open_artifact(WRAPPER.parent).package is None
+    assert open_artifact(unpacked).is_rebuilt
+    assert not open_artifact(WRAPPER.parent).is_rebuilt
 
 
 MAGIC = b"\x93CORP"
 
 
-def open_corp(path: Path, models: tuple[str, ...] | None) -> Artifact | None:
+@dataclass(frozen=True)
+class Bundle(Artifact):
     """A form of somebody's own: a wrapper behind five bytes."""
+
+    is_text: ClassVar[bool] = False
+
+    def rewritten(self, sources: Mapping[str, bytes]) -> tuple[NewFile, ...]:
+        (wrapper,) = self.wrappers
+        versions = (wrapper.source, sources[wrapper.name], wrapper.restored.source)
+        before, after, plain = (MAGIC + source for source in versions)
+        return (NewFile(self.path, self.path.name, before, after, plain, (wrapper.name,)),)
+
+
+def open_bundle(path: Path, models: tuple[str, ...] | None) -> Bundle | None:
     if path.is_dir() or not path.read_bytes().startswith(MAGIC):
         return None
-    source = path.read_bytes().removeprefix(MAGIC)
-    return Artifact(path, (Wrapper("inside.py", source, "python", path / "inside.py"),))
+    name, source = "inside.py", path.read_bytes().removeprefix(MAGIC)
+    form = Form("bundle", "a bundle of Corp's")
+    wrapper = Wrapper(name, source, "python", path / name, inside=path)
+    return Bundle(path, (wrapper,), form=form)
 
 
-def test_a_further_form_is_one_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "model.py"
-    path.write_bytes(MAGIC + WRAPPER.read_bytes())
-    with pytest.raises(RewriterError, match="UTF-8"):
+def test_a_further_form_is_one_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, data = tmp_path / "model.corp", MAGIC + WRAPPER.read_bytes()
+    path.write_bytes(data)
+    with pytest.raises(RewriterError):
         open_artifact(path)
-    monkeypatch.setattr(opening, "_FORMS", (open_corp, *opening._FORMS))
-    launches = open_artifact(path).launches
-    assert [one.kernel for one in launches] == [
-        one.kernel for one in open_artifact(WRAPPER).launches
+    monkeypatch.setattr(opening, "_FORMS", (open_bundle, *opening._FORMS))
+    assert [launch.kernel for launch in open_artifact(path).launches] == [
+        launch.kernel for launch in open_artifact(WRAPPER).launches
     ]
+    assert main(["list", str(path)]) == 0
+    assert main(["instrument", str(path), "-o", "-"]) == 2
+    assert "is a bundle of Corp's, and -o - is for text" in capsys.readouterr().err
+    assert main(["instrument", str(path), "--probe", "names", "--check"]) == 1
+    assert main(["instrument", str(path), "--probe", "names"]) == 0
+    probed, back = tmp_path / "model.instrumented.corp", tmp_path / "back.corp"
+    assert open_artifact(probed).only.probes
+    assert main(["diff", str(path), str(probed)]) == 0
+    assert main(["strip", str(probed), "-o", str(back)]) == 0
+    assert back.read_bytes() == data
+    assert main(["instrument", str(path), "--in-place", "--json"]) == 0
+    assert path.with_name("model.corp.orig").read_bytes() == data
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert path.read_bytes() == data
+    assert not path.with_name("model.corp.orig").exists()
 
 
 def test_a_form_that_is_no_text_is_one_line(

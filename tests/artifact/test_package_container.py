@@ -20,6 +20,7 @@ import pytest
 from artifacts import ARTIFACTS, get
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import pack
+from rewriter.artifact.package.model import Package
 from rewriter.cli import main
 from rewriter.instrumentation.select import select
 from rewriter.rebuild import build, patch
@@ -407,7 +408,7 @@ def _patched(original: bytes) -> bytes:
 
 def _patch(original: Path, output: Path) -> None:
     artifact = open_artifact(original)
-    assert artifact.package is not None
+    assert isinstance(artifact, Package)
     results = patch.instrument(artifact, select("names"))
     scratch = output.with_suffix(".files")
     scratch.mkdir()
@@ -420,7 +421,7 @@ def _patch(original: Path, output: Path) -> None:
     changes = patch.changes(results, sources, libraries)
     write = pack.patch_folder if original.is_dir() else pack.patch
     about = patch.manifest(results, ["link" for _ in results])
-    write(original, output, artifact.package.root, changes, about)
+    write(original, output, artifact.root, changes, about)
     shutil.rmtree(scratch)
 
 

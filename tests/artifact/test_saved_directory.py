@@ -12,7 +12,8 @@ import pytest
 
 from artifacts import get
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.saved_directory import pieces
+from rewriter.artifact.saved.index import pieces
+from rewriter.artifact.saved.opening import SavedDirectory
 from rewriter.cli import main
 
 CONTAINERS = Path(__file__).parents[2] / "fixtures" / "containers"
@@ -120,7 +121,7 @@ def test_in_place_nothing_is_put_beside_the_entry(artifact: Path) -> None:
 
 def test_a_cache_of_many_is_no_artifact(artifact: Path) -> None:
     (artifact / "aotautograd" / "a2").mkdir()
-    assert open_artifact(artifact).directory is None
+    assert not isinstance(open_artifact(artifact), SavedDirectory)
 
 
 def test_wrappers_of_vllm_have_the_names_of_pieces(cache: Path) -> None:

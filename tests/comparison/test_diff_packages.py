@@ -15,6 +15,7 @@ import rewriter
 from artifacts import ARTIFACTS
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import pack
+from rewriter.artifact.package.model import Package
 from rewriter.cli import main
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
 from rewriter.instrumentation.select import select
@@ -33,7 +34,7 @@ BOTH = pytest.mark.parametrize("original", [MLP, CUSTOMOP], ids=["mlp", "customo
 def patched(original: Path, output: Path, probe: str = "names") -> Path:
     """A package with probes as `instrument` packs it, around a library that is none."""
     artifact = open_artifact(original)
-    assert artifact.package is not None
+    assert isinstance(artifact, Package)
     (one,) = patch.instrument(artifact, select(probe))
     source, library = output.with_suffix(".cpp"), output.with_suffix(".so")
     source.write_bytes(one.result.source)
@@ -41,7 +42,7 @@ def patched(original: Path, output: Path, probe: str = "names") -> Path:
     changes = patch.changes([one], {one.model.name: source}, {one.model.name: library})
     write = pack.patch_folder if original.is_dir() else pack.patch
     about = patch.manifest([one], ["link"])
-    write(original, output, artifact.package.root, changes, about)
+    write(original, output, artifact.root, changes, about)
     return output
 
 

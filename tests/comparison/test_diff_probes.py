@@ -13,7 +13,7 @@ import pytest
 import rewriter
 from artifacts import get
 from rewriter.artifact.types import Wrapper
-from rewriter.artifact.wrapper_files import open_known
+from rewriter.artifact.wrapper_file import open_known
 from rewriter.cli import main
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import markers

@@ -8,11 +8,11 @@ import pytest
 
 from artifacts import get
 from container_files import FORMS, data_of
+from rewriter.artifact.containers.opening import Container
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
 from rewriter.core.errors import RewriterError
 from rewriter.execution.saved_artifact import loader_of, write_copy
-from rewriter.instrumentation.containers import plain
 from rewriter.instrumentation.select import select
 
 CALLED = {"standalone": "binary", "standalone-aot": "binary", "aot-compile": "function"}
@@ -76,4 +76,6 @@ def test_the_copy_of_a_file(name: str, tmp_path: Path) -> None:
     assert source == artifact.only.source
     copy, source = write_copy(artifact, select(["names"]), tmp_path)
     assert open_artifact(copy).only.source == source != artifact.only.source
-    assert plain(open_artifact(copy)) == data_of(name)
+    probed = open_artifact(copy)
+    assert isinstance(probed, Container)
+    assert probed.plain() == data_of(name)

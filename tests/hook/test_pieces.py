@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from container_files import data_of
-from rewriter.artifact.contained_wrappers import container_in
+from rewriter.artifact.containers.opening import container_in
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.hook import pieces
 from rewriter.hook.server import Process

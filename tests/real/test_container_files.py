@@ -12,7 +12,7 @@ import pytest
 
 from container_files import FORMS
 from container_programs import LOAD, MAKE
-from rewriter.artifact.contained_wrappers import read_contents
+from rewriter.artifact.containers.opening import read_contents
 from rewriter.cli import main
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -17,7 +17,7 @@ import pytest
 import rewriter
 from capture import Packaged
 from rewriter import cli
-from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package.model import open_package
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation import instrument
 from rewriter.instrumentation.types import Instrumented
@@ -39,8 +39,7 @@ print(sum(file.endswith(".py") for file in files))
 
 def test_a_package_is_loaded(packaged: Callable[..., Packaged], tmp_path: Path) -> None:
     path = packaged("mlp").path
-    package = open_artifact(path).package
-    assert package is not None
+    package = open_package(path)
     models = {x.name: ExpectedModel(x.device, Path(x.library or "").name) for x in package.models}
     loading = Loading.start_for(tmp_path, {"cpu"}, ())
     assert not loading.full_torch
@@ -167,7 +166,7 @@ def test_nothing_is_written_of_a_wrapper_that_fails_its_verification(
 def test_no_script_is_written_for_a_damaged_library(
     packaged: Callable[..., Packaged], tmp_path: Path
 ) -> None:
-    artifact = open_artifact(damaged(packaged("mlp").path, tmp_path / "damaged.pt2"))
+    artifact = open_package(damaged(packaged("mlp").path, tmp_path / "damaged.pt2"))
     probed = patch.instrument(artifact, rewriter.select("names"))
     with pytest.raises(RewriterError) as caught:
         script.write(artifact, probed, tmp_path / "sources")

@@ -35,6 +35,7 @@ from imports import COMMAND_LINE, HEAVY, imported
 from models import MODELS
 from packages import Ran, run_package, run_packages
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package.model import open_package
 from rewriter.cli import main
 from rewriter.core.types import Json
 from rewriter.rebuild import patch
@@ -340,10 +341,8 @@ def test_of_several_compile_commands_the_last_counts(
     packaged: Callable[..., Packaged],
 ) -> None:
     """Sources of the same model in one cache: each export adds its commands to the file."""
-    plain = open_artifact(packaged("mlp").path).package
-    later = open_artifact(packaged("mlp", "appended").path).package
-    assert plain is not None
-    assert later is not None
+    plain = open_package(packaged("mlp").path)
+    later = open_package(packaged("mlp", "appended").path)
     assert later.models[0].source.count(b"// Compile cmd\n") > 1
     assert "-DUSE_MMAP_SELF" in " ".join(later.models[0].command("Compile")).replace("-D ", "-D")
     assert later.models[0].weights == "behind the library"

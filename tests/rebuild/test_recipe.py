@@ -631,7 +631,10 @@ PASSED: dict[str, tuple[Model, Library | None, Machine, bool]] = {
 
 
 def package(of: Model) -> Package:
-    return Package(Zip(Path("a.pt2"), of.members), "m/", (of,), None)
+    path = Path("a.pt2")
+    return Package(
+        path, (), container=Zip(path, of.members), root="m/", models=(of,), manifest=None
+    )
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from rewriter.artifact.containers.types import Contents, Form, Section
+from rewriter.artifact.containers.types import Contents, Section
+from rewriter.artifact.types import Form
 from rewriter.core import limits, pickle_reader
 from rewriter.core.pickle_reader import Blob, Dictionary, Pickle, Text
 
-FORM = Form("aot-compile", "a function saved by aot_compile")
+FORM = Form("aot-compile", "a function saved by aot_compile", "function")
 VLLM_FORM = Form("vllm-model", "a model compiled by vLLM")
 
 MAGIC = b"PT2AOT"

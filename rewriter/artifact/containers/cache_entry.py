@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from rewriter.artifact.containers.types import Contents, Form, Section
+from rewriter.artifact.containers.types import Contents, Section
+from rewriter.artifact.types import Form
 from rewriter.core import pickle_reader
 from rewriter.core.pickle_reader import Pickle
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from rewriter.artifact.containers import mega_cache
 from rewriter.artifact.containers.byte_items import Item, ItemList, Reader, begins_with, damaged
 from rewriter.artifact.containers.mega_cache import Entry
-from rewriter.artifact.containers.types import Contents, Form, Section
+from rewriter.artifact.containers.types import Contents, Section
+from rewriter.artifact.types import Form
 from rewriter.core import pickle_reader
 
-FORM = Form("standalone", "an artifact of standalone_compile")
-AOT_FORM = Form("standalone-aot", "an artifact of standalone_compile(aot=True)")
+FORM = Form("standalone", "an artifact of standalone_compile", "binary")
+AOT_FORM = Form("standalone-aot", "an artifact of standalone_compile(aot=True)", "binary")
 
 _HEADER = b"CacheCompiledArtifact"
 _AOT_HEADER = b"AOTCompiledArtifact"

@@ -1,4 +1,4 @@
-"""The parts of a container, and the wrappers in it. Nothing is unpickled.
+"""The parts of a container. Nothing is unpickled.
 
 Each form is a module with `FORM` and a function `read`, which returns `None` for a file of another
 form; `opening.py` asks each in turn.
@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rewriter.artifact.containers.byte_items import ItemList, rebuild
+from rewriter.artifact.types import Form
 from rewriter.core import pickle_strings
 from rewriter.core.pickle_reader import Pickle
-
-
-@dataclass(frozen=True)
-class Form:
-    """A form of containers: its name for scripts, and its name for people."""
-
-    name: str
-    description: str
 
 
 @dataclass(frozen=True)
@@ -61,48 +53,3 @@ class Contents:
         if isinstance(self.root, Pickle):
             return prefix + pickle_strings.splice(self.root, texts)
         return prefix + rebuild(self.data, self.root, texts)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A place of a wrapper in a container: the offsets of its key and of its source."""
-
-    key: int
-    source: int
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a container says about a wrapper in it.
-
-    Unless the file exists, torch writes the source to `<key>.py` in its cache; then it runs that
-    file (torch/_inductor/output_code.py). The same wrapper may be at several places. `submodules`
-    are the parts of a model that run it, such as `submod_2 (1, 8192)`, and `layers` those whose
-    weights they take, such as `layers.3`.
-    """
-
-    key: str
-    places: tuple[Place, ...]
-    submodules: tuple[str, ...] = ()
-    layers: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Other names for the wrapper: its submodules, with or without sizes, and layers."""
-        return (
-            *self.submodules,
-            *(submodule.split(" ")[0] for submodule in self.submodules),
-            *self.layers,
-        )
-
-
-@dataclass(frozen=True)
-class Container:
-    """A file of torch that contains wrappers as text."""
-
-    path: Path
-    contents: Contents = field(repr=False)
-
-    @property
-    def form(self) -> Form:
-        return self.contents.form

@@ -1,14 +1,15 @@
-"""The models in a package: which member is the wrapper, the kernels, the library, the weights."""
+"""A package of AOTInductor, as a `.pt2` file or unpacked, and its models: which member is the
+wrapper, the kernels, the library, the weights."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.container import (
@@ -17,12 +18,16 @@ from rewriter.artifact.package.container import (
     Container,
     Folder,
     Overlay,
+    is_folder,
     open_zip,
     root_of,
 )
+from rewriter.artifact.types import Artifact, Form, Wrapper
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.source import check_text
 from rewriter.core.types import Json
+from rewriter.locate import proxy_operators
 from rewriter.locate.cpp.recognition import ENTRY
 
 Weights = Literal[
@@ -31,7 +36,7 @@ Weights = Literal[
 
 BuildStep = Literal["Compile", "Link"]
 
-# What no other C++ of a package defines.
+_FORM = Form("package", "a package")
 
 _COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+)$", re.MULTILINE)
 
@@ -107,18 +112,19 @@ def recorded(text: str, step: BuildStep, name: object = "a source") -> tuple[str
         return ()
 
 
-@dataclass(frozen=True)
-class Package:
-    """A package, its models by name, and, where it is patched, what its manifest says."""
+@dataclass(frozen=True, kw_only=True)
+class Package(Artifact):
+    """A package, its models, whose wrappers are in the same order, and, where it is patched, what
+    its manifest says."""
 
     container: Container
     root: str
     models: tuple[Model, ...]
     manifest: Json | None
+    form: Form = _FORM
 
-    @property
-    def path(self) -> Path:
-        return self.container.path
+    is_text: ClassVar[bool] = False
+    is_rebuilt: ClassVar[bool] = True
 
     @property
     def is_folder(self) -> bool:
@@ -130,31 +136,96 @@ class Package:
         """Whether it is a directory with sources and a build script."""
         return isinstance(self.container, Overlay)
 
+    def require_target(
+        self, output: str | None, *, in_place: bool, shown: bool, probing: bool
+    ) -> None:
+        super().require_target(output, in_place=in_place, shown=shown, probing=probing)
+        if in_place and self.path.is_dir():
+            raise RewriterError(
+                "in-place-directory",
+                f"{self.path} is a directory, which is not replaced in place",
+                hint="Name a new directory with -o.",
+            )
 
-def open_package(path: Path) -> Package:
-    """Open a `.pt2` file or an unpacked one. Raises `RewriterError` saying what it is instead."""
+    def several(self, hint: str) -> RewriterError:
+        listed = "\n    ".join(model.name for model in self.models)
+        return RewriterError(
+            "several-wrappers",
+            f"{self.path} holds {len(self.models)} wrappers:\n    {listed}",
+            hint="Pass --model with one of these names.",
+        )
+
+    def choose(self, patterns: Sequence[str]) -> Package:
+        if patterns:
+            raise RewriterError(
+                "idle-options",
+                f"--wrapper given, but {self.path} is a package, which has models",
+                hint="Pass --model with the name of one.",
+            )
+        return self
+
+
+def open_unpacked(path: Path, models: tuple[str, ...] | None) -> Package | None:
+    """Open a directory that contains a package; `None` if a path is not one."""
+    return open_package(path, models) if is_folder(path) else None
+
+
+def open_package(path: Path, names: tuple[str, ...] | None = None) -> Package:
+    """Open a `.pt2` file or an unpacked one; `names` choose models. Raises `RewriterError` saying
+    what it is instead."""
     container = _container(path)
     root = root_of(container.names)
-    models: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for name in container.names:
         head, inside = name[: len(root) + len(MODELS)], name[len(root) + len(MODELS) :]
         if head == root + MODELS and "/" in inside:
-            models.setdefault(inside.partition("/")[0], []).append(name)
-    if not models:
+            members.setdefault(inside.partition("/")[0], []).append(name)
+    if not members:
         raise RewriterError(
             "not-a-package",
             f"{path} is no package of AOTInductor's: {_what(container.names)}",
             hint="Expected what torch._inductor.aoti_compile_and_package writes.",
         )
-    if len(models) > limits.MODELS:
-        raise limits.too_large(path, f"{len(models):,} models", f"{limits.MODELS:,}")
+    if len(members) > limits.MODELS:
+        raise limits.too_large(path, f"{len(members):,} models", f"{limits.MODELS:,}")
     pickled = any(name.startswith(root + WEIGHTS) for name in container.names)
+    models = {
+        name: _model(container, name, tuple(inside), pickled) for name, inside in members.items()
+    }
+    manifest = _manifest(container, root)
+    chosen = tuple(_select(path, models, names))
     return Package(
-        container,
-        root,
-        tuple(_model(container, name, tuple(members), pickled) for name, members in models.items()),
-        _manifest(container, root),
+        path,
+        tuple(_wrapper(container, model) for model in chosen),
+        container=container,
+        root=root,
+        models=chosen,
+        manifest=manifest,
     )
+
+
+def _select(
+    path: Path, models: Mapping[str, Model], names: Iterable[str] | None
+) -> Iterator[Model]:
+    """The models of these names, or all. Raises on a name that there is not."""
+    for name in models if names is None else dict.fromkeys(names):
+        if name not in models:
+            raise RewriterError(
+                "unknown-model",
+                f"{path} has no model {name!r}",
+                hint=f"Models: {', '.join(models)}.",
+            )
+        yield models[name]
+
+
+def _wrapper(container: Container, model: Model) -> Wrapper:
+    file = container.path / model.wrapper
+    check_text(str(file), model.source)
+    operators: tuple[Json, ...] = ()
+    if model.operators is not None:
+        data = container.read(model.operators, limits.JSON_BYTES)
+        operators = proxy_operators.read(container.path / model.operators, data)
+    return Wrapper(model.wrapper, model.source, "cpp", file, operators)
 
 
 def _container(path: Path) -> Container:
@@ -304,18 +375,3 @@ def _what(names: tuple[str, ...]) -> str:
     if "data.pkl" in parts:
         return "it is a file of torch.save"
     return f"it has no {MODELS} directory"
-
-
-def select(package: Package, names: tuple[str, ...] | None) -> tuple[Model, ...]:
-    """The models of these names, or all. Raises on a name that there is not."""
-    if names is None:
-        return package.models
-    known = {model.name: model for model in package.models}
-    for name in names:
-        if name not in known:
-            raise RewriterError(
-                "unknown-model",
-                f"{package.path} has no model {name!r}",
-                hint=f"Models: {', '.join(known)}.",
-            )
-    return tuple(known[name] for name in dict.fromkeys(names))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
 from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import Wrapper
+from rewriter.commands._deliver import Delivered
 from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
 from rewriter.commands._documents.list import UnrecognisedEntry
-from rewriter.commands._output import Delivered
 from rewriter.core.documents import Count, Document, Entry, entry
-from rewriter.instrumentation.types import Instrumented, Plan, Selection
+from rewriter.core.types import Json
+from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.rebuild.patch import Built, Probed
 from rewriter.rebuild.types import Checked, Route
 
@@ -100,30 +102,31 @@ class InstrumentPackageDocument(Document, frozen=True, kw_only=True, tag="rewrit
 
 def instrument_document(result: Instrumented, delivered: Delivered) -> InstrumentDocument:
     """Of one wrapper."""
-    plan = result.plan
-    return InstrumentDocument(
-        artifact=str(result.path),
-        probes=result.selection.probes,
-        launches=_indices(plan),
-        skipped=skipped_entries(plan),
-        unrecognised=_unrecognised(plan),
-        **vars(delivered),
-    )
+    return entry(InstrumentDocument, delivered, artifact=str(result.path), **_made(result))
 
 
-def instrumented_wrapper(
-    wrapper: Wrapper, result: Instrumented, delivered: Delivered
-) -> InstrumentedWrapperEntry:
-    """Of one of several wrappers."""
-    plan = result.plan
-    return InstrumentedWrapperEntry(
-        wrapper=wrapper.name,
-        graph=wrapper.graph,
-        probes=result.selection.probes,
-        launches=_indices(plan),
-        skipped=skipped_entries(plan),
-        unrecognised=_unrecognised(plan),
-        **vars(delivered),
+def directory_document(
+    path: Path,
+    selection: Selection,
+    pairs: Sequence[tuple[Wrapper, Instrumented]],
+    delivered: Delivered,
+) -> InstrumentDirectoryDocument:
+    """Of several wrappers, or those in a file with other data."""
+    return entry(
+        InstrumentDirectoryDocument,
+        delivered,
+        artifact=str(path),
+        probes=selection.probes,
+        wrappers=tuple(
+            entry(
+                InstrumentedWrapperEntry,
+                delivered.each[wrapper.name],
+                wrapper=wrapper.name,
+                graph=wrapper.graph,
+                **_made(result),
+            )
+            for wrapper, result in pairs
+        ),
     )
 
 
@@ -136,41 +139,39 @@ def package_document(
     seconds: float,
 ) -> InstrumentPackageDocument:
     """Of a package, which was `built` if that was asked for."""
-    return InstrumentPackageDocument(
+    return entry(
+        InstrumentPackageDocument,
+        delivered,
         artifact=path,
         probes=selection.probes,
         models=tuple(_model(wrapper, built, number) for number, wrapper in enumerate(probed)),
         check=built.check if built else "skipped",
         note=built.note if built else "",
         seconds=round(seconds, 3),
-        **vars(delivered),
     )
 
 
-def _model(one: Probed, built: Built | None, number: int) -> ModelEntry:
-    plan = one.result.plan
+def _model(probed: Probed, built: Built | None, number: int) -> ModelEntry:
     recipe = built.recipes[number] if built else None
-    return ModelEntry(
-        model=one.model.name,
-        wrapper=one.model.wrapper,
+    return entry(
+        ModelEntry,
+        probed.model,
+        model=probed.model.name,
         route=recipe.route if recipe else None,
         why=recipe.why if recipe else None,
         changes=recipe.notes if recipe else (),
-        launches=_indices(plan),
-        skipped=skipped_entries(plan),
-        unrecognised=_unrecognised(plan),
+        **{name: value for name, value in _made(probed.result).items() if name != "probes"},
     )
 
 
-def _indices(plan: Plan) -> tuple[int, ...]:
-    return tuple(launch.index for launch in plan.probed)
-
-
-def skipped_entries(plan: Plan) -> tuple[SkippedEntry, ...]:
-    return tuple(
-        SkippedEntry(launch=skipped.launch.index, reason=skipped.reason) for skipped in plan.skipped
-    )
-
-
-def _unrecognised(plan: Plan) -> tuple[UnrecognisedEntry, ...]:
-    return tuple(entry(UnrecognisedEntry, call) for call in plan.unrecognised)
+def _made(result: Instrumented) -> Json:
+    plan = result.plan
+    return {
+        "probes": result.selection.probes,
+        "launches": tuple(launch.index for launch in plan.probed),
+        "skipped": tuple(
+            SkippedEntry(launch=skipped.launch.index, reason=skipped.reason)
+            for skipped in plan.skipped
+        ),
+        "unrecognised": plan.unrecognised,
+    }

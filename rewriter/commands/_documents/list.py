@@ -180,11 +180,11 @@ def _wrapper_entry(wrapper: Wrapper, names: Names) -> WrapperEntry:
     return WrapperEntry(
         wrapper=wrapper.name,
         graph=wrapper.graph,
-        file=str(wrapper.inside or wrapper.path),
+        file=str(wrapper.file),
         launches=len(wrapper.launches),
-        key="" if wrapper.stored is None else wrapper.stored.key,
-        submodules=() if wrapper.stored is None else wrapper.stored.submodules,
-        layers=() if wrapper.stored is None else wrapper.stored.layers,
+        key=wrapper.stored.key,
+        submodules=wrapper.stored.submodules,
+        layers=wrapper.stored.layers,
         model=names.graph,
         partner=names.partner,
     )

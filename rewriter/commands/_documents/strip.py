@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from rewriter.artifact.types import Artifact
+from rewriter.commands._deliver import Delivered
 from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
-from rewriter.core.documents import Count, Document, Entry, LineNumber
+from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
+from rewriter.instrumentation.types import Stripped
 
 Exact = Annotated[bool, Meta(description="false: edited since it was instrumented; the edits stay")]
 
@@ -69,3 +74,32 @@ class StripCheckDocument(Document, frozen=True, kw_only=True, tag="rewriter.stri
 
     artifact: str
     wrappers: tuple[CheckedWrapperEntry, ...]
+
+
+def strip_document(path: Path, removed: int, delivered: Delivered, *, exact: bool) -> StripDocument:
+    """Of one wrapper or a package."""
+    return entry(StripDocument, delivered, artifact=str(path), removed=removed, exact=exact)
+
+
+def directory_document(
+    artifact: Artifact, results: Sequence[Stripped], delivered: Delivered
+) -> StripDirectoryDocument:
+    """Of several wrappers, or those in a file with other data."""
+    names = [wrapper.name for wrapper in artifact.wrappers]
+    return entry(
+        StripDirectoryDocument,
+        delivered,
+        artifact=str(artifact.path),
+        removed=sum(result.removed for result in results),
+        exact=all(result.exact for result in results),
+        wrappers=tuple(
+            entry(
+                StrippedWrapperEntry,
+                delivered.each.get(name, delivered),
+                wrapper=name,
+                removed=result.removed,
+                exact=result.exact,
+            )
+            for name, result in zip(names, results, strict=True)
+        ),
+    )

@@ -44,8 +44,8 @@ def diff(
             hint="Compare artifacts of one kind: two Python wrappers, two C++ ones made in the "
             "same way, two packages.",
         )
-    if left.package is not None and right.package is not None:
-        return _packages(left, right, left.package, right.package)
+    if isinstance(left, Package) and isinstance(right, Package):
+        return _packages(left, right)
     return _wrappers(left, right)
 
 
@@ -59,8 +59,8 @@ def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artif
 
 def _kind(artifact: Artifact) -> str:
     """The kind of an artifact, for the error; a directory has the kind of its wrappers."""
-    if artifact.package is not None:
-        return "a package"
+    if artifact.is_rebuilt:
+        return artifact.form.description
     kinds = {language(x.language).description(x.is_module) for x in artifact.wrappers}
     return kinds.pop() if len(kinds) == 1 else "a directory of wrappers of several kinds"
 
@@ -77,30 +77,30 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
     return Difference(a.path, b.path, verdict, differences, only_a, only_b, notes=notes)
 
 
-def _packages(a: Artifact, b: Artifact, package_a: Package, package_b: Package) -> Difference:
-    others = {x.name: (x, wrapper) for x, wrapper in zip(package_b.models, b.wrappers, strict=True)}
+def _packages(a: Package, b: Package) -> Difference:
+    others = {x.name: (x, wrapper) for x, wrapper in zip(b.models, b.wrappers, strict=True)}
     differences = tuple(
         wrappers.compare(wrapper, other, extra_a=model.kernels, extra_b=theirs.kernels)
-        for model, wrapper in zip(package_a.models, a.wrappers, strict=True)
+        for model, wrapper in zip(a.models, a.wrappers, strict=True)
         if model.name in others
         for theirs, other in [others[model.name]]
     )
-    if packages.is_same_file(package_a, package_b):
+    if packages.is_same_file(a, b):
         return Difference(a.path, b.path, "identical", differences, package=PackageDifference())
     same = all(
         difference.verdict != "different" or difference.probes_changed for difference in differences
     )
-    if not (same and packages.is_same_original(package_a, package_b)):
-        package = packages.compare(package_a, package_b)
+    if not (same and packages.is_same_original(a, b)):
+        package = packages.compare(a, b)
         return Difference(a.path, b.path, "different", differences, package=package)
     # They are equal without their probes, and at least one has probes.
-    patched = [x.manifest is not None and not x.is_sources for x in (package_a, package_b)]
+    patched = [x.manifest is not None and not x.is_sources for x in (a, b)]
     notes = []
     if any(patched):
         sides = "A and B" if all(patched) else "A" if patched[0] else "B"
         notes.append(f"the library with the probes in {sides} was built, and is not compared")
         notes.append(built.FORGEABLE)
-    checks = built.check(package_a, a.wrappers), built.check(package_b, b.wrappers)
+    checks = built.check(a), built.check(b)
     package = PackageDifference(built_a=checks[0], built_b=checks[1])
     states = {check.state for check in checks if check is not None}
     verdict = _worst(differences, differs="changed" in states)
@@ -180,7 +180,7 @@ def _name_without_run(wrapper: Wrapper) -> str:
 
 
 def _is_generated(wrapper: Wrapper) -> bool:
-    return wrapper.inside is not None or bool(_GENERATED.search(wrapper.name))
+    return not wrapper.has_file or bool(_GENERATED.search(wrapper.name))
 
 
 def _generated_text(wrapper: Wrapper) -> bytes | None:

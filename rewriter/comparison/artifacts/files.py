@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rewriter.artifact.recognise import read
 from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.instrumentation import containers
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.recognition import ENTRY
 
@@ -58,12 +57,12 @@ def notes(a: Artifact, b: Artifact) -> tuple[str, ...]:
     """What else the two hold, and is not compared."""
     if a.path.is_dir() or b.path.is_dir():
         return (OTHERS,)
-    if a.container is None or b.container is None:
+    if a.is_text or b.is_text:
         return ()
-    if a.container.form != b.container.form:
-        forms = a.container.form.description, b.container.form.description
+    if a.form != b.form:
+        forms = a.form.description, b.form.description
         return (f"A is {forms[0]}, B {forms[1]}: the wrappers alone are compared",)
-    if containers.remainder(a) == containers.remainder(b):
+    if a.remainder() == b.remainder():
         return ()
     return (
         "the files differ beside the wrappers, in what is not compared: graphs, guards, "
@@ -73,7 +72,7 @@ def notes(a: Artifact, b: Artifact) -> tuple[str, ...]:
 
 def _operators_file(wrapper: Wrapper) -> Path | None:
     """The path for the operators of an AOTInductor wrapper, if it is one."""
-    if wrapper.is_module or wrapper.inside is not None:
+    if wrapper.is_module or not wrapper.has_file:
         return None
     return wrapper.path.with_suffix(".json")
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.artifact.types import Wrapper
-from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import short

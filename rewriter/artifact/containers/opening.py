@@ -1,20 +1,32 @@
-"""Opens a container: its wrappers, under names by graph. Executes and unpickles nothing."""
+"""Containers: files of torch that hold the text of wrappers among other data.
+
+Wrappers have names by graph. Nothing is executed or unpickled. torch writes the source of a wrapper
+to `<key>.py` in its cache only if that file does not exist. So a probed wrapper gets a new key;
+otherwise the earlier file would run instead. The old key is recorded in the wrapper's "Options:"
+line, and restored with the original. If a container names entries of a cache that torch loads,
+these get new keys for the same reason.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from rewriter.artifact.containers import aot_compile, cache_entry, mega_cache, standalone
 from rewriter.artifact.containers.safety import require_harmless
-from rewriter.artifact.containers.types import Container, Contents, Place, Section, Stored
+from rewriter.artifact.containers.types import Contents, Section
 from rewriter.artifact.graph_kind import GraphKind, graph_of
 from rewriter.artifact.recognise import read, read_head
-from rewriter.artifact.types import Artifact, Wrapper
+from rewriter.artifact.types import Artifact, NewFile, Place, Stored, Wrapper
 from rewriter.core import limits, pickle_reader
-from rewriter.core.errors import RewriterError
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.labels import labels
+from rewriter.core.markers import find_header
 from rewriter.core.pickle_reader import Pickle, Text
 from rewriter.core.source import check_text
 from rewriter.core.types import Language
@@ -28,9 +40,109 @@ _FORMS: tuple[Callable[[bytes], Contents | None], ...] = (
 )
 _SUFFIX = ".py"
 _KEY, _SOURCE = b"cache_key", b"source_code"
+_TAG = "_"  # behind the key of an entry with probes; keys are base32
 
 
-def open_container(path: Path) -> Artifact | None:
+@dataclass(frozen=True, kw_only=True)
+class Container(Artifact):
+    """A container. `stored` are all wrappers in it, including those that were not chosen."""
+
+    contents: Contents = field(repr=False)
+    stored: tuple[Wrapper, ...]
+
+    is_text: ClassVar[bool] = False
+
+    def rewritten(self, sources: Mapping[str, bytes]) -> tuple[NewFile, ...]:
+        """The file with new sources. Raises `RewriterError` if stripping the result would not give
+        the original container."""
+        after, plain = self._with(sources), self.plain()
+        again = container_in(self.path, after)
+        if again is None or again.plain() != plain:
+            raise RewriterError(
+                "verification-failed",
+                f"{self.path}: stripping the instrumented file would not restore the original",
+                hint="Nothing was written. Please report this with the file.",
+                code=FAILED,
+            )
+        before = self.contents.data
+        return (NewFile(self.path, self.path.name, before, after, plain, tuple(sources)),)
+
+    def plain(self) -> bytes:
+        """The file without any probes, including those of wrappers that were not chosen."""
+        return self._with({wrapper.name: wrapper.restored.source for wrapper in self.stored})
+
+    def remainder(self) -> bytes:
+        whole = container_in(self.path, self.plain())
+        assert whole is not None
+        places = (place for wrapper in whole.wrappers for place in wrapper.stored.places)
+        return whole.contents.splice({at: "" for place in places for at in place})
+
+    def require_target(
+        self, output: str | None, *, in_place: bool, shown: bool, probing: bool
+    ) -> None:
+        super().require_target(output, in_place=in_place, shown=shown, probing=probing)
+        folder = Path(self.path if in_place or not output else output).resolve().parent
+        is_cache = folder.parent.name == "aotautograd" or folder.parent.parent.name == "fxgraph"
+        if probing and is_cache and not shown:
+            raise RewriterError(
+                "entry-folder",
+                f"{folder} holds entries of a cache, and torch reads every file in it as an entry",
+                hint="Name a file elsewhere with -o; or leave the entry as it is: `rewriter run -- "
+                "COMMAND` puts probes into what a program loads.",
+            )
+
+    def labels(self) -> list[str]:
+        """Named after the part of the model that runs the wrapper, and the number of others."""
+        names = labels([(wrapper.graph, wrapper.path.name) for wrapper in self.wrappers])
+        result = []
+        for wrapper, name in zip(self.wrappers, names, strict=True):
+            parts = wrapper.stored.submodules
+            others = f" +{len(parts) - 1}" if len(parts) > 1 else ""
+            is_named = parts and wrapper.graph == "inference"
+            result.append(f"{parts[0]}{others}" if is_named else name)
+        return result
+
+    def title(self, wrapper: Wrapper) -> str:
+        return wrapper.name
+
+    def pickles(self) -> Mapping[Path, Sequence[Pickle]]:
+        return {self.path: [section.pickle for section in self.contents.sections]}
+
+    def _with(self, sources: Mapping[str, bytes]) -> bytes:
+        """The file with new sources, and with the new keys of their wrappers."""
+        texts: dict[int, str | bytes] = {}
+        with_probes: list[bytes] = []
+        for wrapper in self.stored:
+            source = sources.get(wrapper.name, wrapper.source)
+            is_plain = find_header(source) is None
+            if not is_plain:
+                with_probes.append(source)
+            if source == wrapper.source:
+                continue
+            for place in wrapper.stored.places:
+                texts[place.source] = source
+                texts[place.key] = wrapper.original_key if is_plain else key_of(source)
+        for start, key in self.contents.entry_keys:
+            texts[start] = _entry_key(key, with_probes)
+        return self.contents.splice(texts)
+
+
+def _entry_key(key: str, with_probes: Sequence[bytes]) -> str:
+    """The key of an entry: with probes, the original key with a suffix that no cache has."""
+    original = key.partition(_TAG)[0]
+    if not with_probes:
+        return original
+    digest = hashlib.sha256(b"".join(hashlib.sha256(source).digest() for source in with_probes))
+    return original + _TAG + digest.hexdigest()[:16]
+
+
+def key_of(source: bytes) -> str:
+    """The key of a source, as torch names its file (torch/_inductor/codecache.py)."""
+    digest = base64.b32encode(hashlib.sha256(source).digest())[:51]
+    return "c" + digest.decode().lower()
+
+
+def open_container(path: Path) -> Container | None:
     """Open a file that contains wrappers as text; `None` if a file has another form.
 
     Raises `RewriterError` if it is damaged, has no wrapper, or would run commands when it is
@@ -46,7 +158,7 @@ def read_contents(data: bytes) -> Contents | None:
     return next(filter(None, (form(data) for form in _FORMS)), None)
 
 
-def container_in(path: Path, data: bytes) -> Artifact | None:
+def container_in(path: Path, data: bytes) -> Container | None:
     """As `open_container`, for the bytes of a file."""
     try:
         contents = read_contents(data)
@@ -61,7 +173,7 @@ def container_in(path: Path, data: bytes) -> Artifact | None:
     if not found:
         raise _without_wrappers(path, contents)
     wrappers = tuple(_named(path, _in_one(found)))
-    return Artifact(path, wrappers, container=Container(path, contents), stored=wrappers)
+    return Container(path, wrappers, form=contents.form, contents=contents, stored=wrappers)
 
 
 def _may_be(head: bytes) -> bool:

@@ -1,11 +1,13 @@
-"""Opens one file as a wrapper, with the files beside it."""
+"""A file with one wrapper, and the files beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.recognise import not_a_wrapper, read, require_text
-from rewriter.artifact.types import Artifact, Wrapper
+from rewriter.artifact.recognise import PAIRED, not_a_wrapper, read, require_text
+from rewriter.artifact.types import Artifact, NewFile, Wrapper
 from rewriter.core import limits
 from rewriter.core.source import check_text
 from rewriter.core.types import Json, Language
@@ -13,7 +15,41 @@ from rewriter.locate import proxy_operators
 from rewriter.locate.languages import language, recognise
 
 
-def open_wrapper_file(path: Path) -> Artifact:
+@dataclass(frozen=True)
+class WrapperFile(Artifact):
+    """A file with one wrapper."""
+
+    def rewritten(self, sources: Mapping[str, bytes]) -> tuple[NewFile, ...]:
+        return tuple(
+            new_file(wrapper, sources[wrapper.name])
+            for wrapper in self.wrappers
+            if wrapper.name in sources
+        )
+
+
+def new_file(wrapper: Wrapper, source: bytes) -> NewFile:
+    """The file of a wrapper with a new source, and those that go with it."""
+    paired: tuple[NewFile, ...] = ()
+    warning = ""
+    if wrapper.has_file and wrapper.path.with_suffix(PAIRED).is_file():
+        from rewriter.artifact.precompile_cache import cache_with
+
+        paired, warning = cache_with(wrapper, source)
+    operators = wrapper.path.with_suffix(".json")
+    return NewFile(
+        wrapper.path,
+        wrapper.name,
+        wrapper.source,
+        source,
+        wrapper.restored.source,
+        (wrapper.name,),
+        paired,
+        (operators,) if wrapper.operators and operators.is_file() else (),
+        warning,
+    )
+
+
+def open_wrapper_file(path: Path) -> WrapperFile:
     """Open a file with one wrapper. Raises `RewriterError` that says what it is instead."""
     data = read(path)
     require_text(path, data)
@@ -21,7 +57,7 @@ def open_wrapper_file(path: Path) -> Artifact:
     wrapper = read_wrapper(path, path.name, data)
     if wrapper is None:
         raise not_a_wrapper(path, data)
-    return Artifact(path, (wrapper,))
+    return WrapperFile(path, (wrapper,))
 
 
 def read_wrapper(path: Path, name: str, data: bytes) -> Wrapper | None:

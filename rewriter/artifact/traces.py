@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rewriter.artifact.gathered import Opened, gather
+from rewriter.artifact.gathered import Gathered, Opened, gather
 from rewriter.artifact.graph_kind import graph_of
 from rewriter.artifact.recognise import read
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.trace.types import TracedSource
-from rewriter.artifact.types import Artifact, Wrapper
+from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.locate.languages import recognise
@@ -19,7 +19,7 @@ from rewriter.locate.languages import recognise
 SUFFIXES = (*page.SUFFIXES, log.SUFFIX)
 
 
-def open_trace(path: Path) -> Artifact | None:
+def open_trace(path: Path) -> Gathered | None:
     """Open a log, or a page made from one; `None` if a file is neither."""
     if log.is_log(path):
         return gather(path, wrappers(path, log.read(path)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rewriter.artifact.types import Form
 from rewriter.core import limits
 
 INDEX = "vllm_compile_cache.py"
@@ -30,16 +31,13 @@ _SIZES = re.compile(r"\(?(\d+)(?:_|, )(\d+)\)?")
 _SUBMODULE = re.compile(r"\bself\.submod_(\d+)\b")
 
 
-@dataclass(frozen=True)
-class SavedDirectory:
-    """A directory that is loaded as a whole, and its kind, for scripts and for people."""
-
-    form: str
-    description: str
-
-
-STANDALONE = SavedDirectory("standalone", "an unpacked artifact of standalone_compile")
-VLLM = SavedDirectory("vllm", "a cache directory of vLLM")
+STANDALONE = Form("standalone", "an unpacked artifact of standalone_compile", "unpacked")
+VLLM = Form(
+    "vllm",
+    "a cache directory of vLLM",
+    note=f"note: {INDEX} names artifacts by absolute paths: vLLM takes those of the copy only if "
+    "it replaces the original",
+)
 
 
 @dataclass(frozen=True)

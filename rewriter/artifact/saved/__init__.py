@@ -1,0 +1,1 @@
+"""Directories that torch or vLLM loads as a whole."""

@@ -30,7 +30,6 @@ class Gathered(WrapperFile):
     def require_target(
         self, output: str | None, *, in_place: bool, shown: bool, probing: bool
     ) -> None:
-        self.require_sound()
         if self.makes_one(output):
             return
         if output == "-":

@@ -265,12 +265,11 @@ class Artifact:
     def require_target(
         self, output: str | None, *, in_place: bool, shown: bool, probing: bool
     ) -> None:
-        """Raise `RewriterError` if results cannot go where options say, or a wrapper is damaged.
+        """Raise `RewriterError` if results cannot go where options say.
 
         They are only `shown`, or go to `output`, or where the artifact is. They have probes if they
         are made by `probing`.
         """
-        self.require_sound()
         if output == "-" and not self.is_text:
             raise RewriterError(
                 "not-text",

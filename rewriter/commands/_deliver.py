@@ -87,12 +87,13 @@ def only_shows(arguments: OutputOptions) -> bool:
 def require_target(arguments: OutputOptions, artifact: Artifact, *, probing: bool = False) -> None:
     """Refuse outputs that cannot be written, before any work."""
     with among_others(artifact):
-        artifact.require_target(
-            arguments.output,
-            in_place=arguments.in_place,
-            shown=only_shows(arguments),
-            probing=probing,
-        )
+        artifact.require_sound()
+    artifact.require_target(
+        arguments.output,
+        in_place=arguments.in_place,
+        shown=only_shows(arguments),
+        probing=probing,
+    )
     if arguments.output == "-" and (arguments.json or arguments.diff):
         raise RewriterError(
             "two-outputs",

@@ -60,19 +60,16 @@ def act(arguments: Arguments) -> int:
         from rewriter.model_names.names import of_wrappers
 
         names = of_wrappers(artifact.wrappers, compilations)
+    races = [
+        (wrapper.name, race)
+        for wrapper in artifact.wrappers
+        for race in find_races(wrapper.located, wrapper.launches)
+    ]
     if arguments.json:
         from rewriter.commands._documents.list import list_document
 
-        document = list_document(artifact, names)
-        emit(document)
-        has_races = bool(document.races)
+        emit(list_document(artifact, names, races))
     else:
-        races = [
-            (wrapper.name, race)
-            for wrapper in artifact.wrappers
-            for race in find_races(wrapper.located, wrapper.launches)
-        ]
-        has_races = bool(races)
         for wrapper in artifact.wrappers:
             known = names.get(wrapper.name, Names())
             is_one_of_several = wrapper.stored.submodules or known.partner
@@ -98,7 +95,7 @@ def act(arguments: Arguments) -> int:
             f"{counted(len(launches), 'launch')}, "
             f"{counted(len(unrecognised), 'unrecognised call')}{_graphs(artifact)}"
         )
-    return DIFFERS if arguments.strict and (unrecognised or has_races) else OK
+    return DIFFERS if arguments.strict and (unrecognised or races) else OK
 
 
 def _head(wrapper: Wrapper, names: Names) -> str:

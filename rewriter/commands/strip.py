@@ -60,7 +60,7 @@ def act(arguments: Arguments) -> int:
     names = [wrapper.name for wrapper in artifact.wrappers]
     sources = {name: result.source for name, result in zip(names, results, strict=True)}
     delivered = Delivered(changed=False)
-    if has_probes or arguments.output or arguments.in_place or not is_one:
+    if has_probes or arguments.output or arguments.in_place or arguments.diff or not is_one:
         default = files.restored_path if built is None else built.default
         delivered = deliver(arguments, artifact, sources, default, built)
     if is_one and arguments.in_place and not has_probes:
@@ -122,17 +122,7 @@ def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
             states = {"changed": "not what instrument writes", "unverified": "not checked"}
             message(f"{name}: the probes are {states[result.state]}: {result.reason}")
     if arguments.json:
-        from rewriter.commands._documents.strip import (
-            CheckedWrapperEntry,
-            ProbeCheckEntry,
-            StripCheckDocument,
-        )
+        from rewriter.commands._documents.strip import check_document
 
-        wrappers = tuple(
-            CheckedWrapperEntry(
-                wrapper=name, check=None if check is None else ProbeCheckEntry(**vars(check))
-            )
-            for name, check in checks
-        )
-        emit(StripCheckDocument(artifact=str(artifact.path), wrappers=wrappers))
+        emit(check_document(artifact, checks))
     return worst

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from rewriter.commands._documents.verdicts import SourceLineEntry, source_lines
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
 from rewriter.core.types import Role, Type
 from rewriter.dump.names import Names
-from rewriter.locate.races import find_races
+from rewriter.locate.races import Race
 from rewriter.locate.types import Launch
 
 
@@ -129,7 +129,9 @@ class ListDocument(Document, frozen=True, kw_only=True, tag="rewriter.launches")
     ]
 
 
-def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocument:
+def list_document(
+    artifact: Artifact, names: Mapping[str, Names], races: Iterable[tuple[str, Race]]
+) -> ListDocument:
     """The launches of an artifact; `names` are those of the model, by wrapper."""
     return ListDocument(
         launches=tuple(
@@ -149,19 +151,17 @@ def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocumen
             DamagedEntry(wrapper=name, error=error.slug, message=error.message)
             for name, error in artifact.damaged
         ),
-        races=tuple(race for wrapper in artifact.wrappers for race in _races(wrapper)),
+        races=tuple(
+            RaceEntry(
+                wrapper=wrapper,
+                launch=race.launch.index,
+                other=race.other.index,
+                argument=race.argument.name,
+                message=race.sentence,
+            )
+            for wrapper, race in races
+        ),
     )
-
-
-def _races(wrapper: Wrapper) -> Iterator[RaceEntry]:
-    for race in find_races(wrapper.located, wrapper.launches):
-        yield RaceEntry(
-            wrapper=wrapper.name,
-            launch=race.launch.index,
-            other=race.other.index,
-            argument=race.argument.name,
-            message=race.sentence,
-        )
 
 
 def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
@@ -177,14 +177,13 @@ def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
 
 
 def _wrapper_entry(wrapper: Wrapper, names: Names) -> WrapperEntry:
-    return WrapperEntry(
+    return entry(
+        WrapperEntry,
+        wrapper.stored,
         wrapper=wrapper.name,
         graph=wrapper.graph,
         file=str(wrapper.file),
         launches=len(wrapper.launches),
-        key=wrapper.stored.key,
-        submodules=wrapper.stored.submodules,
-        layers=wrapper.stored.layers,
         model=names.graph,
         partner=names.partner,
     )

@@ -12,6 +12,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands._deliver import Delivered
 from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
+from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.instrumentation.types import Stripped
 
 Exact = Annotated[bool, Meta(description="false: edited since it was instrumented; the edits stay")]
@@ -85,21 +86,29 @@ def directory_document(
     artifact: Artifact, results: Sequence[Stripped], delivered: Delivered
 ) -> StripDirectoryDocument:
     """Of several wrappers, or those in a file with other data."""
-    names = [wrapper.name for wrapper in artifact.wrappers]
+    wrappers = [
+        entry(
+            StrippedWrapperEntry,
+            delivered.each.get(wrapper.name, delivered),
+            wrapper=wrapper.name,
+            removed=result.removed,
+            exact=result.exact,
+        )
+        for wrapper, result in zip(artifact.wrappers, results, strict=True)
+    ]
     return entry(
         StripDirectoryDocument,
         delivered,
         artifact=str(artifact.path),
         removed=sum(result.removed for result in results),
         exact=all(result.exact for result in results),
-        wrappers=tuple(
-            entry(
-                StrippedWrapperEntry,
-                delivered.each.get(name, delivered),
-                wrapper=name,
-                removed=result.removed,
-                exact=result.exact,
-            )
-            for name, result in zip(names, results, strict=True)
-        ),
+        wrappers=wrappers,
     )
+
+
+def check_document(
+    artifact: Artifact, checks: Sequence[tuple[str, ProbeCheck | None]]
+) -> StripCheckDocument:
+    """Of the probes of wrappers, by their names."""
+    wrappers = [{"wrapper": name, "check": check} for name, check in checks]
+    return entry(StripCheckDocument, artifact, artifact=str(artifact.path), wrappers=wrappers)

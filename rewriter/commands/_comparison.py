@@ -129,7 +129,7 @@ def _row(launch: LaunchComparison) -> list[str]:
             figure(metrics.max_rel.error if metrics.max_rel else None),
             f"{metrics.mismatched / metrics.numel:.2%}" if metrics.numel else "-",
         ]
-    why: str = launch.blame
+    why: str = launch.blame or ""
     if launch.blame == "downstream" and launch.producers:
         why += " of " + " ".join(_starts(launch))
     states: tuple[str, str] = (launch.inputs, launch.state)

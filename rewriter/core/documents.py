@@ -1,15 +1,21 @@
 """What is printed as JSON, as typed values: the schemas of the site are made of these types.
 
-A document is one object with `format` and `version`, made of entries. Fields are printed in order;
-all of them are, except those that may be unset.
+A document is one object with `format` and `version`, made of entries, and of values of other rooms,
+which print their fields, or what `printed` says of their type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, convert, to_builtins
 
+from rewriter.core.printed import PrintedField
 from rewriter.core.types import Json
 
 Count = Annotated[int, Meta(ge=0)]
@@ -19,7 +25,7 @@ LineIfKnown = Annotated[
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
 # JSON has no such numbers: one that is not finite is a string.
-Number = float | Literal["inf", "-inf", "nan"]
+Number = Annotated[float, "inf", "-inf", "nan"]
 # The schemas of the site describe the rows.
 Row = Annotated[dict[str, Any], Meta(description="A row of events.jsonl")]
 
@@ -35,6 +41,8 @@ class Document(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 _E = TypeVar("_E", bound=Entry)
+_PLAIN = {str, int, float, bool, type(None)}
+_VERSION = PrintedField("version", "version")
 
 
 def entry(into: type[_E], value: object, **more: object) -> _E:
@@ -52,9 +60,51 @@ def is_document(value: Entry) -> bool:
     return value.__struct_config__.tag_field == "format"
 
 
-def as_json(value: Entry) -> Json:
+def as_json(value: object) -> Json:
     """The value for `json_text.encode`, which makes strings of numbers that are not finite."""
-    content: Json = to_builtins(value)
-    if not is_document(value):
-        return content
-    return {"format": content.pop("format"), "version": content.pop("version"), **content}
+    content: Json = _as_json(value)
+    return content
+
+
+def _as_json(value: Any) -> Any:
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _as_json(item) for name, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Struct) and not isinstance(value, Entry):
+        return to_builtins(value)  # of a dump
+    content: Json = {}
+    if isinstance(value, Entry) and is_document(value):
+        content["format"] = value.__struct_config__.tag
+    for name, get, is_optional in _getters(kind):
+        item = get(value)
+        if not name:
+            content |= _as_json(item) or {}
+        elif item is not UNSET and not (is_optional and item in (None, "")):
+            content[name] = _as_json(item)
+    return content
+
+
+def printed_fields(kind: type) -> tuple[PrintedField, ...]:
+    """What the values of a type print, in order."""
+    known: tuple[PrintedField, ...] | None = getattr(kind, "__printed__", None)
+    if known is None and issubclass(kind, Struct):
+        names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+        known = tuple(PrintedField(name, path) for name, path in names)
+    elif known is None:
+        known = tuple(PrintedField(field.name, field.name) for field in fields(kind))
+    if issubclass(kind, Document):
+        known = (_VERSION, *(field for field in known if field != _VERSION))
+    return known
+
+
+@cache
+def _getters(kind: type) -> tuple[tuple[str, Callable[[object], Any], bool], ...]:
+    return tuple(
+        (field.name, attrgetter(field.path), field.is_optional) for field in printed_fields(kind)
+    )

@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import chain
 
 from rewriter.core.align import Keys
+from rewriter.core.documents import Count
+from rewriter.core.printed import printed
 from rewriter.core.types import Role
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.names import SourceLine
@@ -27,6 +29,7 @@ _KEPT = 1024  # steps whose results are kept in memory
 _MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # a member of a list; another view of the same tensor
 
 
+@printed("step launch iteration kernel kind scope line source_nodes origins lines computes")
 @dataclass(frozen=True)
 class RecordedLaunch:
     """A launch as it ran in one of the dumps. `step` is its position in the run, from 0.
@@ -37,13 +40,13 @@ class RecordedLaunch:
     """
 
     run: str
-    step: int
-    launch: int | None
-    iteration: int
+    step: Count
+    launch: Count | None
+    iteration: Count
     kernel: str
     kind: str
     scope: str
-    line: int
+    line: Count
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
     lines: tuple[SourceLine, ...] = ()

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rewriter.core import json_text
 from rewriter.core.libraries import is_of_library
 from rewriter.dump import beside, graphs
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import LineNumber
 
 FILE = "names.json"
 KEPT = ("parameter", "buffer")  # kinds of inputs of which each replica of a model has the same
@@ -26,7 +29,7 @@ class SourceLine:
     """A line of the model that a launch computes, or a part of it. `code` is its text."""
 
     file: str
-    line: int
+    line: LineNumber
     function: str = ""
     code: str = ""
 

@@ -42,6 +42,14 @@ Microseconds = Annotated[int, _BOUNDS] | Annotated[float, _BOUNDS]
 RowPhase = Literal["inputs", "before", "after"]
 NonFinite = Literal["nan", "inf"]
 
+ValueFields = Annotated[
+    Json,
+    Meta(
+        description="A row of events.jsonl, less what says which launch it is of",
+        extra_json_schema={"required": ["arg", "role"]},
+    ),
+]
+
 _T = TypeVar("_T", bound=Struct)
 _PLACE = re.compile(r" - at `\$(.+)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
@@ -81,6 +89,12 @@ class ValueRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def name(self) -> str:
         return self.arg
+
+    @property
+    def of_value(self) -> ValueFields:
+        """The row as JSON, less what says which launch it is of."""
+        of_launch = ("launch", "phase", "kernel", "iteration")
+        return {name: item for name, item in to_json(self).items() if name not in of_launch}
 
     @property
     def is_result(self) -> bool:

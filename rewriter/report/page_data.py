@@ -259,7 +259,7 @@ def _difference(difference: LaunchComparison, tables: Tables) -> list[Any]:
         "difference",
         state=difference.state,
         inputs=difference.inputs,
-        blame=difference.blame,
+        blame=difference.blame or "",
         moved=int(difference.moved),
         only="" if difference.matched else "A" if difference.a else "B",
         other=_other(difference.b) if difference.a and difference.b else "",

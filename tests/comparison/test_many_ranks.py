@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import dumps
@@ -15,6 +14,7 @@ from dumps import launch, value
 from rewriter.commands._documents.ranks import ranks_document
 from rewriter.comparison.dumps import describe_ranks, likeness, ranks
 from rewriter.comparison.dumps.ranks import compare_ranks
+from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.dump.document_files import RunTables
 from rewriter.dump.reading import open_dump
@@ -49,7 +49,7 @@ def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
 
 def _shown(dump: Path) -> tuple[str, list[str], str, Any]:
     found = compare_ranks(dump)
-    document = msgspec.to_builtins(ranks_document(found))
+    document = as_json(ranks_document(found))
     for replica in document["replicas"]:
         assert (replica.pop("alike") is None) == (replica.pop("comparison") is not None)
     return (

@@ -2,104 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta
-
-from rewriter.commands._documents.compare import ComparisonEntry, ManifestEntry, comparison_entry
+from rewriter.commands._documents.compare import ComparisonEntry, comparison_entry
 from rewriter.comparison.dumps import describe_ranks
 from rewriter.comparison.dumps.describe_ranks import RanksOutcome
 from rewriter.comparison.dumps.ranks import Ranks
-from rewriter.comparison.dumps.replica import Divergence, Reason, Replica
-from rewriter.core.documents import Count, Document, Entry, entry
-from rewriter.dump import rows
+from rewriter.comparison.dumps.replica import Divergence, Replica
+from rewriter.core.documents import Count, Document, Entry
+from rewriter.core.printed import printed
 
 
-class PartingEntry(Entry, frozen=True, kw_only=True):
-    """A place where a rank differs from the reference, and why."""
+@printed("*divergence launch sentence")
+class Parting(Entry, frozen=True, kw_only=True):
+    """A place where a rank differs from the reference, and why: `launch` is a position in the
+    `launches` of the comparison of that replica, `names` are inputs of the call, or a collective's
+    kernel."""
 
-    rank: Annotated[
-        Count, Meta(description='The rank that parts; of "ended", the one whose record ends')
-    ]
-    reason: Reason
-    run: Annotated[str, Meta(description="Its call, such as rank1/run0")]
-    launch: Annotated[
-        Count, Meta(description="Position in `launches` of that replica's comparison")
-    ]
-    names: Annotated[
-        tuple[str, ...], Meta(description='Inputs of the call; of "collective", its kernel')
-    ]
+    divergence: Divergence
+    launch: Count
     sentence: str
 
 
 class ReplicaEntry(Entry, frozen=True, kw_only=True):
-    """A rank against the reference."""
+    """A rank, A in `comparison`, against the reference, B. `given` made values differ and is no
+    fault. `comparison` is null where the two have nothing in common, and where many compare like
+    another rank, `alike`."""
 
     rank: Count
     sentence: str
-    partings: tuple[PartingEntry, ...]
-    given: Annotated[
-        tuple[PartingEntry, ...],
-        Meta(
-            description="What made values differ and is no fault, from where on: data, random, "
-            "received"
-        ),
-    ]
-    alike: Annotated[
-        Count | None,
-        Meta(description="The rank that compares like this one, if many do: see its comparison"),
-    ]
-    comparison: Annotated[
-        ComparisonEntry | None,
-        Meta(
-            description="A is this rank, B the reference. Null where the two have nothing in "
-            "common, and where another rank compares alike"
-        ),
-    ]
+    partings: tuple[Parting, ...]
+    given: tuple[Parting, ...]
+    alike: Count | None
+    comparison: ComparisonEntry | None
 
 
+@printed("verdict sentence *ranks first replicas")
 class RanksDocument(Document, frozen=True, kw_only=True, tag="rewriter.ranks"):
-    """`rewriter compare --ranks --json`."""
+    """`rewriter compare --ranks --json`.
+
+    `first` is where a rank diverges first, in the order of the reference. `groups` are ranks that
+    have the same there, `odd` those outside the largest group of three or more ranks.
+    """
 
     version: Literal[2] = 2  # type: ignore[assignment]
-    verdict: Annotated[
-        RanksOutcome,
-        Meta(
-            description='"different data": launches whose inputs agree do not differ, but ranks '
-            "were given other values"
-        ),
-    ]
-    sentence: Annotated[str, Meta(description="The verdict for people")]
-    path: str
-    manifest: ManifestEntry
-    reference: Annotated[Count, Meta(description="The rank that the others are compared with")]
-    first: Annotated[
-        PartingEntry | None,
-        Meta(description="Where a rank diverges first, in the order in which the reference ran"),
-    ]
-    groups: Annotated[
-        tuple[tuple[Count, ...], ...],
-        Meta(description="Ranks that have the same at that place"),
-    ]
-    odd: Annotated[
-        tuple[Count, ...],
-        Meta(
-            description="Of three or more, the ranks outside the largest group; empty if none is "
-            "largest"
-        ),
-    ]
+    verdict: RanksOutcome
+    sentence: str
+    ranks: Ranks
+    first: Parting | None
     replicas: tuple[ReplicaEntry, ...]
 
 
 def ranks_document(ranks: Ranks) -> RanksDocument:
     parted = ranks.parted
-    return entry(
-        RanksDocument,
-        ranks,
+    return RanksDocument(
         verdict=describe_ranks.outcome(ranks),
         sentence=describe_ranks.verdict(ranks),
-        path=str(ranks.path),
-        manifest=rows.to_json(ranks.manifest),
+        ranks=ranks,
         first=_parting(parted, parted.first) if parted and parted.first else None,
         replicas=tuple(map(_replica, ranks.replicas)),
     )
@@ -117,8 +76,11 @@ def _replica(replica: Replica) -> ReplicaEntry:
     )
 
 
-def _parting(replica: Replica, divergence: Divergence) -> PartingEntry:
+def _parting(replica: Replica, divergence: Divergence) -> Parting:
     assert replica.comparison is not None
     positions = {id(x): at for at, x in enumerate(replica.comparison.launches)}
-    launch, sentence = positions[id(divergence.launch)], describe_ranks.reason(divergence)
-    return entry(PartingEntry, divergence, launch=launch, sentence=sentence)
+    return Parting(
+        divergence=divergence,
+        launch=positions[id(divergence.launch)],
+        sentence=describe_ranks.reason(divergence),
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rewriter.comparison.dumps import precision, values
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, Outcome, Tolerance
+from rewriter.core.documents import Count
 from rewriter.core.text import counted
 
 _CUT = 4  # calls named in a sentence
@@ -23,18 +24,18 @@ class Counts:
     culprits or downstream, by what others read of their results.
     """
 
-    matched: int
-    equal: int
-    identical: int
-    rounding: int
-    culprits: int
-    downstream: int
-    unknown: int
-    moved: int
-    only_a: int
-    only_b: int
-    by_statistics: int  # values, not launches
-    by_hash: int
+    matched: Count
+    equal: Count
+    identical: Count
+    rounding: Count
+    culprits: Count
+    downstream: Count
+    unknown: Count
+    moved: Count
+    only_a: Count
+    only_b: Count
+    by_statistics: Count  # values, not launches
+    by_hash: Count
 
 
 def count(comparison: Comparison) -> Counts:

@@ -14,7 +14,9 @@ from rewriter.comparison.dumps.replica import Divergence, Replica, examine, like
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
 from rewriter.core import parallel
+from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
+from rewriter.core.printed import printed
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, open_dump
 
@@ -23,6 +25,7 @@ FEW = 8  # ranks beside the reference that are all shown in full
 _APART = ("nothing-in-common", "nothing-to-compare")
 
 
+@printed("path manifest reference groups odd")
 @dataclass(frozen=True)
 class Ranks:
     """The ranks of a dump, each compared with `reference`.
@@ -34,10 +37,10 @@ class Ranks:
 
     path: Path
     manifest: Manifest
-    reference: int
+    reference: Count
     replicas: tuple[Replica, ...]
-    groups: tuple[tuple[int, ...], ...] = ()
-    odd: tuple[int, ...] = ()
+    groups: tuple[tuple[Count, ...], ...] = ()
+    odd: tuple[Count, ...] = ()
 
     @property
     def ranks(self) -> tuple[int, ...]:

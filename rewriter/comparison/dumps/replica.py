@@ -20,6 +20,8 @@ from rewriter.comparison.dumps.types import (
     RunComparison,
     State,
 )
+from rewriter.core.documents import Count
+from rewriter.core.printed import printed
 from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump
@@ -42,6 +44,7 @@ _RANDOM = re.compile(
 )
 
 
+@printed("rank reason run names")
 @dataclass(frozen=True)
 class Divergence:
     """A place where a rank differs from the reference, and why.
@@ -59,7 +62,7 @@ class Divergence:
     """
 
     reason: Reason
-    rank: int
+    rank: Count
     run: str
     at: At
     launch: LaunchComparison

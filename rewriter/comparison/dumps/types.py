@@ -7,18 +7,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from rewriter.core.documents import Count, Number
+from rewriter.core.printed import printed
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.rows import RowPhase, TensorRow, ValueRow
 
+# `rounding`: in another precision, and no further off than rounding and what was read explain.
+# `numeric`: outside the tolerance, or further off than that.
+# `non-finite`: NaN or an infinity on one side.
+# `structural`: shapes or types differ, or there is no counterpart. `unknown`: not compared.
 State = Literal["equal", "rounding", "numeric", "non-finite", "structural", "unknown"]
 Basis = Literal["tensors", "statistics", "hashes", "none"]
 Outcome = Literal["equal", "rounding", "different"]
-Blame = Literal["", "culprit", "downstream"]
+Blame = Literal["culprit", "downstream"] | None
 
 DIFFERS: tuple[State, ...] = ("numeric", "non-finite", "structural")
 
 
+@printed("rtol atol")
 @dataclass(frozen=True)
 class Tolerance:
     """`|a - b| <= atol + rtol * |b|`, as `torch.testing.assert_close`; b is the expected one.
@@ -26,8 +33,8 @@ class Tolerance:
     With `scaled`, `atol` is that of tensors whose largest element is 1, and less for smaller ones.
     """
 
-    rtol: float
-    atol: float
+    rtol: Number
+    atol: Number
     scaled: bool = False
 
     def at(self, largest: float) -> Tolerance:
@@ -41,10 +48,10 @@ class Tolerance:
 class Extreme:
     """The element where an error is largest: its index, and the values that differ there."""
 
-    error: float
-    index: tuple[int, ...]
-    a: float
-    b: float
+    error: Number
+    index: tuple[Count, ...]
+    a: Number
+    b: Number
 
 
 @dataclass(frozen=True)
@@ -68,32 +75,33 @@ class Metrics:
     relative one, `rtol_needed` the reverse (infinite if b is 0 and a is not).
     """
 
-    numel: int
+    numel: Count
     identical: bool  # bit for bit
     max_abs: Extreme | None
     max_rel: Extreme | None
-    mean_abs: float
-    rms: float
-    mean_a: float
-    mean_b: float
-    cosine: float
-    snr: float
-    rms_b: float
-    gain: float
-    ulp: int | None
-    mismatched: int
-    nan_a: int
-    nan_b: int
-    inf: int
+    mean_abs: Number
+    rms: Number
+    mean_a: Number
+    mean_b: Number
+    cosine: Number
+    snr: Number
+    rms_b: Number
+    gain: Number
+    ulp: Count | None
+    mismatched: Count
+    nan_a: Count
+    nan_b: Count
+    inf: Count
     nonfinite: Extreme | None
-    atol_needed: float
-    rtol_needed: float
+    atol_needed: Number
+    rtol_needed: Number
 
     @property
     def passes(self) -> bool:
         return self.mismatched == 0
 
 
+@printed("phase state basis note a=a.of_value b=b.of_value tolerance metrics allowed")
 @dataclass(frozen=True)
 class TensorComparison:
     """One argument of a launch in both dumps. `a` and `b` are its rows of the events files.
@@ -155,6 +163,9 @@ class TensorComparison:
         return self.phase == "inputs" or self.a.is_result
 
 
+@printed(
+    "a b state inputs blame moved reasons lone=unmatched producers=producer_steps reads results"
+)
 @dataclass(frozen=True)
 class LaunchComparison:
     """One launch of both dumps, or of one: then `a` or `b` is `None`.
@@ -170,7 +181,7 @@ class LaunchComparison:
     b: RecordedLaunch | None
     state: State
     inputs: State
-    blame: Blame = ""
+    blame: Blame = None
     moved: bool = False
     reads: tuple[TensorComparison, ...] = ()
     results: tuple[TensorComparison, ...] = ()
@@ -186,6 +197,11 @@ class LaunchComparison:
         return place
 
     @property
+    def producer_steps(self) -> tuple[Count, ...]:
+        """None where a launch of B alone made the difference."""
+        return tuple(place.step for place in self.producers)
+
+    @property
     def matched(self) -> bool:
         return self.a is not None and self.b is not None
 
@@ -194,6 +210,7 @@ class LaunchComparison:
         return self.reads + self.results
 
 
+@printed("a b")
 @dataclass(frozen=True)
 class RunComparison:
     """One call of a wrapper in both dumps, launch by launch, in the order of dump A."""

@@ -34,10 +34,12 @@ def act(arguments: Arguments) -> int:
 
     difference = diff(arguments.a, arguments.b, models=arguments.models or None)
     if arguments.json:
-        from rewriter.commands._documents.diff import diff_document
+        from msgspec import UNSET
 
-        text = "".join(_unified(difference)) if arguments.unified else None
-        emit(diff_document(difference, text))
+        from rewriter.commands._documents.diff import DiffDocument
+
+        text = "".join(_unified(difference)) if arguments.unified else UNSET
+        emit(DiffDocument(difference=difference, unified=text))
     else:
         for line in lines(difference, everything=arguments.all):
             say(line.text, style=line.style)

@@ -70,7 +70,7 @@ def _as_json(value: Any) -> Any:
     kind: Any = type(value)
     if kind in _PLAIN:
         return value
-    if isinstance(value, (tuple, list)):
+    if kind in (tuple, list):
         return [_as_json(item) for item in value]
     if isinstance(value, Mapping):
         return {name: _as_json(item) for name, item in value.items()}

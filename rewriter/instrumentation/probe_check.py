@@ -14,6 +14,7 @@ from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
+from rewriter.core.printed import printed
 from rewriter.instrumentation import options_line, probes
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.options_line import OptionsRecord
@@ -26,6 +27,7 @@ CheckState = Literal["verified", "unverified", "changed"]
 _WIDTH = 80
 
 
+@printed("state reason")
 @dataclass(frozen=True)
 class ProbeCheck:
     """`verified`: every byte beyond the original is what `instrument` writes; `changed`: some byte

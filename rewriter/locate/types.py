@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rewriter.core.printed import printed
 from rewriter.core.types import Role, Type
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import Count, LineNumber
 
 # What is wrong with memory that is read, judging by the text alone. `unwritten`: nothing has
 # written it; `taken`: nothing has since it was taken over from another buffer; `stale`: another
@@ -77,6 +81,7 @@ class InsertionPoint(NamedTuple):
     open_ended: str = ""
 
 
+@printed("index kernel kind scope line source_nodes origins")
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
@@ -87,11 +92,11 @@ class Launch:
     empty for the stream that the wrapper is called on.
     """
 
-    index: int
+    index: Count
     scope: str
     kernel: str
     kind: str
-    line: int
+    line: LineNumber
     args: tuple[Argument, ...]
     origins: tuple[str, ...]
     source_nodes: tuple[str, ...]

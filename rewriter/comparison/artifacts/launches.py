@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rewriter.comparison.artifacts import accounting
-from rewriter.comparison.artifacts.types import Change, LaunchChange
+from rewriter.comparison.artifacts.types import Change, LaunchChange, RenamedKernel
 from rewriter.comparison.artifacts.values import (
     Matcher,
     NameMapping,
@@ -44,7 +44,7 @@ class Launches:
             if argument.type == "tensor"
             for name in (argument.buffer, variable(argument))
         }.union(a.operands.inputs, b.operands.inputs)
-        self.renamed: list[tuple[Launch, Launch]] = []
+        self.renamed: list[RenamedKernel] = []
         self.operands: list[tuple[Operand, Operand]] = []
 
     def change(self, pair: Pair) -> LaunchChange | None:
@@ -60,7 +60,7 @@ class Launches:
             details.append(f"kernel {_named(a, b)} -> {_named(b, a)}")
         else:
             if a.kernel != b.kernel:
-                self.renamed.append((a, b))
+                self.renamed.append(RenamedKernel(a, b))
             ours, theirs = self._a.operands.of[a.index], self._b.operands.of[b.index]
             if differences := list(self._matcher.differences(ours, theirs)):
                 changes.append("arguments")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from rewriter.core.documents import Count, LineNumber, Sha256
+from rewriter.core.printed import printed
 from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Launch
 
@@ -24,11 +26,12 @@ class Probing:
     """
 
     probes: tuple[str, ...]
-    launches: int
+    launches: Count
     exact: bool
     check: ProbeCheck
 
 
+@printed("a b changes details")
 @dataclass(frozen=True)
 class LaunchChange:
     """A launch that differs, or that only one side has: then the other is `None`.
@@ -62,8 +65,8 @@ class KernelChange:
     a: str | None
     b: str | None
     part: Literal["code", "metadata"] = "code"
-    removed: int = 0
-    added: int = 0
+    removed: Count = 0
+    added: Count = 0
     diff: str = field(default="", repr=False)
     apart: bool = False
 
@@ -73,19 +76,30 @@ class UnmatchedLine:
     """A line that only one side has, by its number in the file as it is."""
 
     side: SideName
-    number: int
+    number: LineNumber
     text: str
 
 
+@printed("a b")
+class RenamedKernel(NamedTuple):
+    """A launch that differs only in the generated name of its kernel."""
+
+    a: Launch
+    b: Launch
+
+
+@printed(
+    "a=name_a b=name_b verdict probes_a=probing_a probes_b=probing_b launches_a=count_a"
+    " launches_b=count_b launches renamed kernels lines names notes"
+)
 @dataclass(frozen=True)
 class WrapperDifference:
     """Two wrappers without their probes. All bytes that differ are in one of the lists.
 
-    `count_a` and `count_b` are numbers of launches. `renamed` are launches that differ only in the
-    generated kernel name, and `lines` those that belong to no differing launch or kernel. `names`
-    are pairs of lines, by number, that differ only in names, numbers and hashes from the compiler,
-    `notes` sentences about the file as a whole, such as its line ends. `plain_a` and `plain_b` are
-    the sources, for a textual difference.
+    `count_a` and `count_b` are numbers of launches, `lines` those that belong to no differing
+    launch or kernel. `names` are pairs of lines, by number, that differ only in names, numbers and
+    hashes from the compiler, `notes` sentences about the file as a whole, such as its line ends.
+    `plain_a` and `plain_b` are the sources, for a textual difference.
     """
 
     name_a: str
@@ -93,13 +107,13 @@ class WrapperDifference:
     verdict: ArtifactVerdict
     probing_a: Probing | None = None
     probing_b: Probing | None = None
-    count_a: int = 0
-    count_b: int = 0
+    count_a: Count = 0
+    count_b: Count = 0
     launches: tuple[LaunchChange, ...] = ()
-    renamed: tuple[tuple[Launch, Launch], ...] = ()
+    renamed: tuple[RenamedKernel, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
     lines: tuple[UnmatchedLine, ...] = ()
-    names: tuple[tuple[int, int], ...] = ()
+    names: tuple[tuple[LineNumber, LineNumber], ...] = ()
     notes: tuple[str, ...] = ()
     plain_a: bytes = field(default=b"", repr=False)
     plain_b: bytes = field(default=b"", repr=False)
@@ -111,6 +125,7 @@ class WrapperDifference:
         return self.verdict == "different" and not any(rest) and self.plain_a == self.plain_b
 
 
+@printed("a b sha256_a sha256_b state")
 @dataclass(frozen=True)
 class MemberChange:
     """A member of a package that differs or has another name, or that only one side has.
@@ -120,8 +135,8 @@ class MemberChange:
 
     a: str | None
     b: str | None
-    sha256_a: str | None
-    sha256_b: str | None
+    sha256_a: Sha256 | None
+    sha256_b: Sha256 | None
 
     @property
     def state(self) -> Literal["added", "removed", "renamed", "changed"]:

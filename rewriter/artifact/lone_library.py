@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rewriter.artifact.package import library as libraries
 from rewriter.artifact.package.library import Library
 from rewriter.core.errors import RewriterError
+from rewriter.core.printed import printed
 from rewriter.locate.cpp.shim_calls import kind_of
 from rewriter.locate.vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import Count
 
 _RUN = "AOTInductorModelContainerRun"
 # The name of a CPU kernel; functions that the compiler split off it have a dot in their names.
@@ -29,8 +33,8 @@ class LibraryKernel:
     """A CPU kernel: its offset in the loaded library, and its size, in bytes."""
 
     name: str
-    offset: int
-    size: int
+    offset: Count
+    size: Count
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class ShimCall:
     kind: str
 
 
+@printed(
+    "library=path device library.machine models entries constants needs=library.needed kernels"
+    " gpu_kernels calls others stripped=is_stripped"
+)
 @dataclass(frozen=True)
 class LoneLibrary:
     """What a library tells about the model in it.
@@ -63,7 +71,7 @@ class LoneLibrary:
     is_stripped: bool
 
     @property
-    def constants(self) -> int | None:
+    def constants(self) -> Count | None:
         return self.library.constants.size if self.library.constants else None
 
 

@@ -51,7 +51,7 @@ def restore_all(directory: str | None, *, json: bool) -> int:
     cache = scan(location.existing(directory))
     done = restore.restore(cache)
     if json:
-        emit(documents.restore_document(cache.directory, done))
+        emit(documents.CacheRestoreDocument(directory=str(cache.directory), restored=done))
     else:
         text.show_restored(done)
     if done.left:

@@ -262,7 +262,7 @@ def _report(
     folder: Path,
     dumps: Sequence[Path],
 ) -> int:
-    from rewriter.commands._documents.diagnose import diagnose_document
+    from rewriter.commands._documents.diagnose import DiagnoseDocument
 
     order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
     diagnosis = ruling.rule(found, order=order, steps=steps)
@@ -272,7 +272,7 @@ def _report(
     diagnosis = replace(diagnosis, next=following)
     if arguments.output is not None and dumps:
         _write_page(arguments, arguments.output, dumps[0])
-    document = diagnose_document(str(folder), diagnosis)
+    document = DiagnoseDocument(directory=str(folder), diagnosis=diagnosis)
     return _diagnosis_text.conclude(arguments, diagnosis, document, folder, kept=bool(steps))
 
 

@@ -22,7 +22,7 @@ from rewriter.diagnosis.nonfinite_origin import skipped_note
 from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, examine_races
 from rewriter.dump import dataflow, eager_calls
 from rewriter.dump.reading import open_dump
@@ -123,7 +123,7 @@ def examined(
     yield from (one if compared is None else feeding(one, compared) for one in found)
 
 
-def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[Verdict, ...]:
+def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[NonFiniteVerdict, ...]:
     """The verdicts about NaN, of the run with values where that has them, too."""
     if any(not verdict.absorbed for verdict in first.nonfinite) and all(
         verdict.absorbed for verdict in values.nonfinite

@@ -13,7 +13,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
 from rewriter.diagnosis import heap
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump.reading import Dump, open_dump
 
 _LIMIT = 300.0  # seconds of the compiler, and of the kernel
@@ -21,7 +21,7 @@ _UNDER = "--under asan: "  # begins errors that the command `repro` has, too
 
 
 def watch(
-    crashes: Sequence[Verdict], dump: Path, folder: Path | None = None
+    crashes: Sequence[CrashVerdict], dump: Path, folder: Path | None = None
 ) -> tuple[heap.Watched, ...]:
     """What AddressSanitizer says of the kernels that may have damaged the memory of a program that
     crashed. A `folder` keeps what is run."""

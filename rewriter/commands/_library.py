@@ -20,9 +20,9 @@ def show(arguments: WhichOptions, path: Path) -> int:
     refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
     library = open_library(path)
     if arguments.json:
-        from rewriter.commands._documents.library import library_document
+        from rewriter.commands._documents.library import LibraryDocument
 
-        emit(library_document(library))
+        emit(LibraryDocument(lone=library))
         return OK
     say(*_about(library))
     if rows := [*_rows(library)]:
@@ -58,7 +58,6 @@ def _rows(library: LoneLibrary) -> Iterator[list[str]]:
 def run(arguments: ProbedRunOptions, path: Path) -> int:
     """Run a library, and say what it launched."""
     from rewriter.commands import _run, _run_text
-    from rewriter.commands._documents.run import run_document
     from rewriter.execution.host_process import HostOutput
     from rewriter.execution.library_run import LibraryRequest, run_library
 
@@ -81,7 +80,7 @@ def run(arguments: ProbedRunOptions, path: Path) -> int:
     ran, begun = done.result, done.begun
     concluded = _run.conclude(arguments, str(path), ran, chosen)
     if arguments.json:
-        emit(run_document(ran, command, concluded.verdicts, concluded.following, concluded.trace))
+        emit(concluded.document(ran, command))
         return ran.code
     _run_text.show(ran)
     if ran.crashed:

@@ -20,7 +20,7 @@ from rewriter.core.terminal import message
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.nonfinite import NonFinite
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
@@ -58,13 +58,13 @@ class ProbedRun:
         return self.dump is not None and any(run.saves for run in open_dump(self.dump).runs)
 
     @cached_property
-    def crashes(self) -> tuple[Verdict, ...]:
+    def crashes(self) -> tuple[CrashVerdict, ...]:
         if self.dump is None or self.ended.code == 0:
             return ()
         return triage.examine(self.dump, self.ended, blocking=self.blocking)
 
     @property
-    def nonfinite(self) -> tuple[Verdict, ...]:
+    def nonfinite(self) -> tuple[NonFiniteVerdict, ...]:
         """The verdicts about NaN: those that are a fault in any case, and then those that are none
         if their launch is right."""
         found = self._searched

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rewriter.commands import _program_report as report
-from rewriter.commands._documents.program import run_document
+from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.commands._options import RunOptions, refuse_idle
 from rewriter.commands._output import emit
 from rewriter.commands._program_report import ProgramRun
@@ -66,7 +66,7 @@ def act(arguments: ProbedRunOptions, command: Sequence[str]) -> int:
     )
     probed = run_probed(request)
     if arguments.json:
-        emit(run_document(probed))
+        emit(ProgramRunDocument.of(probed))
     report.show(probed)
     return probed.code
 

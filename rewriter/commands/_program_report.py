@@ -17,7 +17,7 @@ from rewriter.core.text import counted
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.nonfinite_origin import skipped_note
 from rewriter.diagnosis.triage import examine
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER, next_command
 from rewriter.dump import recorded, timing
 from rewriter.dump.reading import read_stopped
@@ -58,6 +58,10 @@ class ProgramRun:
         """For each verdict, the command that finds out more; empty if there is none."""
         again, selection = template(self.request), self.request.selection
         return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
+
+    @property
+    def next(self) -> str:
+        return next(iter(self.following), "")
 
 
 def analyse(request: Request, run: HookedRun) -> ProgramRun:
@@ -104,14 +108,14 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
         message(*_calls(run))
     if probed.times:
         message(*_times(probed.times))
-    has_nan = any(verdict.ended is None for verdict in probed.verdicts)
+    has_nan = any(isinstance(verdict, NonFiniteVerdict) for verdict in probed.verdicts)
     for finding in run.summary.findings:
         # NaN, and infinities that became NaN, are in a verdict.
         if finding.kind == "unexpected" or not has_nan:
             tell(_finding(finding), style=level_style("error"))
     if run.interrupted:
         message("interrupted")
-    elif run.ended.code != 0 and not any(verdict.ended for verdict in probed.verdicts):
+    elif run.ended.code != 0 and not any(isinstance(x, CrashVerdict) for x in probed.verdicts):
         by_probe = run.dump is not None and read_stopped(run.dump) is not None
         why = ": --stop ended it at the first NaN" if by_probe else ""
         message(f"{shlex.join(request.program)}: {how_ended(run.ended)}{why}")
@@ -120,7 +124,7 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
             if run.ended.timed_out and not run.summary.launches:
                 message(f"note: {EARLY}")
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
-        if absorbed or not verdict.absorbed:
+        if absorbed or isinstance(verdict, CrashVerdict) or not verdict.absorbed:
             tell(*verdict_lines(verdict, command))
     sys.stdout.flush()
     if probed.skipped:

@@ -14,7 +14,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
-from rewriter.commands._documents.run import run_document
+from rewriter.commands._documents.run import RunDocument
 from rewriter.commands._options import RunOptions, refuse_idle
 from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
@@ -129,7 +129,7 @@ def _act(
         ran = run_wrapper(replace(request, progress=progress))
     done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
     if arguments.json:
-        emit(run_document(ran, command, done.verdicts, done.following, done.trace))
+        emit(done.document(ran, command))
     else:
         text.show(ran)
         if recorded is not None:
@@ -170,6 +170,16 @@ class Concluded:
     verdicts: tuple[Verdict, ...]
     following: list[str]
     trace: Path | None
+
+    def document(self, ran: RunResult, command: str) -> RunDocument:
+        """What `--json` prints; `command` repeats the run."""
+        return RunDocument(
+            result=ran,
+            command=command,
+            verdicts=self.verdicts,
+            next=next(iter(self.following), ""),
+            trace=self.trace,
+        )
 
 
 def conclude(

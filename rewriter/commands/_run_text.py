@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewriter.commands._output import finite_style, from_here
+from rewriter.core.documents import Count, LineIfKnown, Row
+from rewriter.core.printed import printed
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict, lacks_operator
@@ -122,8 +124,21 @@ def _statistics(row: Json, number: Callable[[Any], str]) -> list[str]:
     ]
 
 
-def by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
-    """Each launch that ran, how often, and the rows of what its last run wrote."""
+@printed("launch.index launch.kernel launch.kind line runs writes")
+class RanLaunch(NamedTuple):
+    """A launch that ran, how often, and the rows of what its last run wrote."""
+
+    launch: Launch
+    runs: Count
+    writes: list[Row]
+
+    @property
+    def line(self) -> LineIfKnown:
+        return self.launch.line
+
+
+def by_launch(ran: RunResult) -> Iterator[RanLaunch]:
+    """Each launch that ran."""
     seen: dict[int, dict[int, list[Json]]] = {}
     for row in ran.events:
         if "launch" not in row:
@@ -137,4 +152,4 @@ def by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
                 for row in last
                 if row["phase"] == "after" and row.get("role") != "in" and "dtype" in row
             ]
-            yield launch, len(runs), written
+            yield RanLaunch(launch, len(runs), written)

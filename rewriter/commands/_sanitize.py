@@ -289,7 +289,7 @@ def _report(
     parts: Sequence[Examined] | Iterator[Examined],
     session: _Session | None,
 ) -> int:
-    from rewriter.commands._documents.sanitize import sanitize_document
+    from rewriter.commands._documents.sanitize import SanitizeDocument
 
     dumps = [] if session is None else [open_dump(path) for path in session.dumps]
     order = [run.name for run in dumps[0].runs] if dumps else []
@@ -298,7 +298,11 @@ def _report(
     share = sanitized.share(dumps[:1], coverage)
     diagnosis = ruling.rule([*parts, share], order=order, steps=steps)
     folder = None if session is None else session.runs.folder
-    document = sanitize_document("" if folder is None else str(folder), diagnosis, coverage)
+    document = SanitizeDocument(
+        directory="" if folder is None else str(folder),
+        diagnosis=diagnosis,
+        coverage=tuple(coverage),
+    )
     looked = [f"  {line}" for line in sanitized.coverage_lines(coverage)]
     also = ["looked at:", *looked] if looked else []
     return _diagnosis_text.conclude(

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from rewriter.commands._documents.triage import EmptyTriageDocument, StepEntry
+from rewriter.commands._documents.triage import EmptyTriageDocument, TriageStep
 from rewriter.commands._output import emit
 from rewriter.core.errors import INTERRUPTED, OK
 from rewriter.core.exit_status import ExitStatus
@@ -23,25 +22,6 @@ UNPROBED = (
 )
 
 
-@dataclass(frozen=True)
-class TriageStep:
-    """One of the runs, and how it ended."""
-
-    name: str
-    crashed: bool
-    how: str
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.how} ({self.seconds:.1f} s)"
-
-    @property
-    def entry(self) -> StepEntry:
-        return StepEntry(
-            name=self.name, crashed=self.crashed, how=self.how, seconds=round(self.seconds, 3)
-        )
-
-
 class Steps:
     """Prints each step as it is done."""
 
@@ -54,8 +34,11 @@ class Steps:
         how = "ran to its end" if ended is None else str(ended)
         if ended is not None and not ended.stopped:
             how = f"crashed: {how}"
-        self.done.append(TriageStep(name, ended is not None, how + note, seconds))
-        self._say(f"{len(self.done)}. {self.done[-1]}")
+        step = TriageStep(
+            name=name, crashed=ended is not None, how=how + note, seconds=round(seconds, 3)
+        )
+        self.done.append(step)
+        self._say(f"{len(self.done)}. {step}")
         sys.stdout.flush()
         return ended is not None
 
@@ -67,10 +50,6 @@ class Steps:
     def crashed(self) -> bool:
         """Whether any run crashed."""
         return any(step.crashed for step in self.done)
-
-    @property
-    def entries(self) -> tuple[StepEntry, ...]:
-        return tuple(step.entry for step in self.done)
 
 
 def probes_for_crash() -> list[str]:
@@ -98,8 +77,4 @@ def nothing(taken: Steps, *, json: bool) -> int:
 
 def _emit_nothing(taken: Steps, *, json: bool) -> None:
     if json:
-        emit(
-            EmptyTriageDocument(
-                steps=taken.entries, verdict=None, next="", unexpected=(), dump=None
-            )
-        )
+        emit(EmptyTriageDocument(steps=tuple(taken.done)))

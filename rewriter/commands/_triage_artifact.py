@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
 from rewriter.commands._documents.triage import ArtifactTriageDocument
-from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.commands._options import RunOptions
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, judge, open_plain, request_of
@@ -14,7 +13,7 @@ from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, INTERRUPTED
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict, Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.execution.host_process import HostOutput
@@ -88,7 +87,7 @@ def _probed(
             )
         )
         verdicts = judge(result, blocking=blocking)
-        crash = next((verdict for verdict in verdicts if verdict.ended is not None), None)
+        crash = next((verdict for verdict in verdicts if isinstance(verdict, CrashVerdict)), None)
         note = f", in launch {crash.label}" if crash is not None else ""
         if taken.add(f"with the probes {','.join(names)}", _end(result), result.seconds, note):
             break
@@ -107,14 +106,12 @@ def _end(result: RunResult) -> ExitStatus | None:
 
 def _emit(artifact: str, taken: Steps, triaged: _Triaged) -> None:
     result = triaged.result
-    verdicts = tuple(map(verdict_entry, triaged.verdicts))
     emit(
         ArtifactTriageDocument(
             artifact=artifact,
-            steps=taken.entries,
-            verdict=verdicts[0] if verdicts else None,
-            verdicts=verdicts,
-            next=triaged.following[0] if verdicts else "",
+            steps=tuple(taken.done),
+            verdicts=triaged.verdicts,
+            next=next(iter(triaged.following), ""),
             unexpected=result.unexpected,
             dump=None if result.dump is None else str(result.dump),
         )
@@ -129,6 +126,6 @@ def _tell(triaged: _Triaged) -> None:
         say(*verdict_lines(verdict, command))
     if not result.crashed:
         say(_triage.UNPROBED.format("`rewriter run`"))
-    elif not any(verdict.ended for verdict in verdicts):
+    elif not any(isinstance(verdict, CrashVerdict) for verdict in verdicts):
         does = "was stopped" if result.ended.stopped else "crashes"
         say(f"verdict: it {does} before its first launch: {result.ended}")

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
-from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.commands._options import RunOptions, refuse_idle
 from rewriter.commands._output import emit, from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, OK
@@ -42,13 +41,11 @@ def act(arguments: RunOptions, path: str) -> int:
     elif number and not following:
         following = report
     if arguments.json:
-        entries = tuple(map(verdict_entry, verdicts))
         emit(
             ArtifactTriageDocument(
                 artifact=path,
                 steps=(),
-                verdict=entries[0] if entries else None,
-                verdicts=entries,
+                verdicts=tuple(verdicts),
                 next=following,
                 unexpected=(),
                 dump=path,

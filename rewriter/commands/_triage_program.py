@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rewriter.commands import _program, _triage
 from rewriter.commands import _program_report as report
-from rewriter.commands._documents.program import run_document
+from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.commands._documents.triage import ProgramTriageDocument
 from rewriter.commands._options import RunOptions
 from rewriter.commands._output import emit
@@ -109,8 +109,8 @@ def _probed(
 
 def _emit(arguments: RunOptions, taken: Steps, probed: ProgramRun | None) -> None:
     if arguments.json:
-        run = None if probed is None else run_document(probed)
-        emit(ProgramTriageDocument(steps=taken.entries, run=run))
+        run = None if probed is None else ProgramRunDocument.of(probed)
+        emit(ProgramTriageDocument(steps=tuple(taken.done), run=run))
 
 
 def _start(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rewriter.commands import _program
 from rewriter.commands import _program_report as report
-from rewriter.commands._documents.verify import verify_document
+from rewriter.commands._documents.verify import VerifyDocument
 from rewriter.commands._options import RunOptions, only_artifact, refuse_idle
 from rewriter.commands._output import emit, from_here, progress_bar, steps, verdict_lines
 from rewriter.commands._program_report import ProgramRun
@@ -20,6 +20,7 @@ from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say, table
 from rewriter.core.text import counted
 from rewriter.diagnosis import ruling
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump.reading import is_dump, is_recorded
 from rewriter.execution import program
 from rewriter.execution.host_process import HostOutput
@@ -145,7 +146,7 @@ def _judge(
     if probed is not None:
         _show_absorbed(probed, verification)
     if arguments.json:
-        emit(verify_document(str(dump), verification))
+        emit(VerifyDocument(dump=str(dump), verification=verification))
     else:
         _show(verification, str(from_here(dump)))
         left = [check for check in verification.checks if check.outcome == "unchecked"]
@@ -161,6 +162,8 @@ def _judge(
 def _show_absorbed(probed: ProgramRun, verification: Verification) -> None:
     """Show the NaN that no result has, as a note if their launch is right."""
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
+        if isinstance(verdict, CrashVerdict):
+            continue
         if ruling.is_no_fault(verdict, verification):
             message(f"note: {ruling.no_fault(verdict)}")
         elif verdict.absorbed:

@@ -92,9 +92,9 @@ def act(arguments: Arguments) -> int:
             control.write(path, control.off())
     state = control.read(path)
     if arguments.json:
-        from rewriter.commands._documents.control import control_document
+        from rewriter.commands._documents.control import ControlDocument
 
-        emit(control_document(path, state))
+        emit(ControlDocument(path=str(path), state=state))
     else:
         for line in control.describe(path, state):
             say(line)
@@ -110,12 +110,12 @@ def _dump(arguments: Arguments) -> int:
     rings = control.rings(arguments.target)
     folder = dump_directory(Path(Path(arguments.target).name), arguments.dump, overwrite=False)
     control.copy(rings, folder)
+    processes = tuple(dict.fromkeys(pid for pid, _ in rings))
     if arguments.json:
-        from rewriter.commands._documents.control import recording_document
+        from rewriter.commands._documents.control import RecordingDocument
 
-        emit(recording_document(folder, rings))
+        emit(RecordingDocument(dump=str(folder), processes=processes))
     else:
-        processes = {pid for pid, _ in rings}
         say(f"what {counted(len(processes), 'process', 'processes')} recorded until now")
         message(f"dump: {from_here(folder)}; see it with: rewriter report {from_here(folder)}")
     return OK

@@ -26,10 +26,9 @@ def act(arguments: Arguments) -> int:
 
     checks = diagnose(arguments.artifact)
     if arguments.json:
-        from rewriter.commands._documents.doctor import CheckEntry, DoctorDocument
-        from rewriter.core.documents import entry
+        from rewriter.commands._documents.doctor import DoctorDocument
 
-        emit(DoctorDocument(checks=tuple(entry(CheckEntry, check) for check in checks)))
+        emit(DoctorDocument(checks=tuple(checks)))
     else:
         width = max(len(escape(check.name)) for check in checks)
         for check in checks:

@@ -98,9 +98,9 @@ def act(arguments: Arguments) -> int:
             files.write(output, text, overwrite=arguments.overwrite)
             message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
     if arguments.json:
-        from rewriter.commands._documents.report import report_document
+        from rewriter.commands._documents.report import ReportDocument
 
-        emit(report_document(report))
+        emit(ReportDocument(report=report))
     else:
         show = message if to_stdout else say
         show(report.verdict, style=level_style("error" if report.found else "good"))

@@ -80,7 +80,6 @@ class Arguments(JsonOption):
     ("the smallest values on which it is wrong", "rewriter repro cache.dump --launch 1 --minimise"),
 )
 def act(arguments: Arguments) -> int:
-    from rewriter.commands._documents.repro import ReproDocument
     from rewriter.reproduction.reproduce import reproduce
 
     index, iteration = _which(arguments.launch)
@@ -115,7 +114,9 @@ def act(arguments: Arguments) -> int:
         ran = run_under(made, arguments.under, timeout=arguments.timeout)
     code = DIFFERS if smaller is not None or (ran is not None and ran.findings) else OK
     if arguments.json:
-        emit(ReproDocument.of(made, ran, smaller))
+        from rewriter.commands._documents.repro import ReproDocument
+
+        emit(ReproDocument(made=made, under=ran, minimised=smaller))
         return code
     script = made.directory / "repro.py"
     say(f"{made.recorded.title} of {made.recorded.run.name}: {made.directory}")

@@ -22,6 +22,9 @@ class RewriterError(Exception):
     toolchain or this program failed.
     """
 
+    slug: str
+    message: str
+
     def __init__(self, slug: str, message: str, *, hint: str = "", code: int = BAD_INPUT) -> None:
         super().__init__(message)
         self.slug = slug

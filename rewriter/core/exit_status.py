@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from rewriter.core.printed import printed
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import Count
 
 # Where a program was, as far as its stack tells.
 Scope = Literal["", "compiled", "compiling", "outside"]
 
 
+@printed(
+    "code signal=signal_name timed_out interrupted=interrupt_name message place scope check stacks"
+)
 @dataclass(frozen=True)
 class ExitStatus:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
@@ -23,7 +31,7 @@ class ExitStatus:
     """
 
     code: int | None
-    signal: int = 0
+    signal: Count = 0
     timed_out: bool = False
     message: str = ""
     interrupted: int = 0
@@ -37,6 +45,14 @@ class ExitStatus:
     def of(cls, code: int) -> ExitStatus:
         """From the exit code of a process, negative for a signal."""
         return cls(code) if code >= 0 else cls(None, signal=-code)
+
+    @property
+    def signal_name(self) -> str:
+        return signal_name(self.signal)
+
+    @property
+    def interrupt_name(self) -> str:
+        return signal_name(self.interrupted)
 
     @property
     def stopped(self) -> bool:

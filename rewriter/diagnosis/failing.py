@@ -9,7 +9,7 @@ from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.diagnosis.fills import Filling
 from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump.rows import TensorRow
 
 _MOST = 1 << 27  # bytes of an argument that is compared
@@ -27,7 +27,7 @@ _GIVEN: Mapping[Filling, tuple[FindingKind, str]] = {
 def of_ends(
     probed: Sequence[ExitStatus],
     plain: ExitStatus,
-    crashes: Sequence[Verdict] = (),
+    crashes: Sequence[CrashVerdict] = (),
     given: Mapping[str, Filling] | None = None,
 ) -> Examined:
     """How the runs ended, compared with the run that fills no memory.
@@ -68,7 +68,7 @@ def of_ends(
     return Examined((Finding.of(verdict, kind, what, _SHOWN, "likely"),), notes=notes)
 
 
-def filled_arguments(verdict: Verdict, fill: int) -> dict[str, Filling]:
+def filled_arguments(verdict: CrashVerdict, fill: int) -> dict[str, Filling]:
     """The tensors that a launch only reads and that hold nothing but a filling, as their
     fingerprints show. `fill` is the number of the filling in that run."""
     result: dict[str, Filling] = {}

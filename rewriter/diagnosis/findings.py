@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rewriter.core.documents import Count
 from rewriter.core.labels import short
+from rewriter.core.printed import printed
 from rewriter.core.text import counted, percent
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.names import SourceLine, listed
@@ -45,6 +47,10 @@ BY_TEXT = "shown by the text of the wrapper"
 Certainty = Literal["shown", "likely", "possible"]
 
 
+@printed(
+    "headline kind shown certainty symptom artifact run launch iteration kernel line lines others"
+    " text step"
+)
 @dataclass(frozen=True)
 class Finding:
     """Something that is wrong.
@@ -63,13 +69,13 @@ class Finding:
     certainty: Certainty = "shown"
     artifact: str = ""
     run: str = ""
-    launch: int | None = None
-    iteration: int = 0
+    launch: Count | None = None
+    iteration: Count = 0
     kernel: str = ""
-    line: int = 0
+    line: Count = 0
     lines: tuple[SourceLine, ...] = ()
     text: tuple[str, ...] = ()
-    others: tuple[int, ...] = ()
+    others: tuple[Count, ...] = ()
     symptom: bool = False
     whole: bool = False
     lasting: bool = False
@@ -131,6 +137,7 @@ class Finding:
         return f"{sure}{subject}{self.what}; {self.shown}"
 
 
+@printed("artifact run launch iteration kernel line reason feeds")
 @dataclass(frozen=True)
 class Suspect(LaunchCheck):
     """A launch that could not be checked, with the reason. `feeds` says whether its results reach a
@@ -150,6 +157,10 @@ class DiagnosisStep:
     dump: str = ""
 
 
+@printed(
+    "headline finding findings ruled_out suspects notes runs=steps next checked by_arguments"
+    " launches compared outputs"
+)
 @dataclass(frozen=True)
 class Diagnosis:
     """A complete diagnosis. The first of `findings` is the headline. `ruled_out` has a sentence for
@@ -163,11 +174,11 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     steps: tuple[DiagnosisStep, ...] = ()
     next: str = ""
-    checked: int = 0
-    launches: int = 0
-    by_arguments: int = 0
-    outputs: int = 0
-    compared: int = 0
+    checked: Count = 0
+    launches: Count = 0
+    by_arguments: Count = 0
+    outputs: Count = 0
+    compared: Count = 0
 
     @property
     def finding(self) -> Finding | None:

@@ -16,7 +16,7 @@ from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import finding_at, sources_of
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump.reading import Dump, RunDump, RunStep, label
 from rewriter.execution.standard_error import complaint
 from rewriter.locate.vocabulary import kind_of
@@ -60,11 +60,11 @@ class Watched:
         return not (self.found or self.unknown)
 
 
-def is_suspicious(verdict: Verdict) -> bool:
+def is_suspicious(verdict: CrashVerdict) -> bool:
     """Whether a launch that a program ended in may only be a victim: an allocator complained, or a
     library crashed in it."""
     ended = verdict.ended
-    if ended is None or verdict.launch is None:
+    if verdict.launch is None:
         return False
     if ended.signal == signal.SIGABRT:
         return bool(complaint(ended.message))
@@ -72,7 +72,7 @@ def is_suspicious(verdict: Verdict) -> bool:
     return ended.signal in _FAULTS and kind_of(verdict.kind).code == "library" and within
 
 
-def own_arrays(verdicts: Sequence[Verdict], dump: Dump) -> tuple[OwnArray, ...]:
+def own_arrays(verdicts: Sequence[CrashVerdict], dump: Dump) -> tuple[OwnArray, ...]:
     """The launches to be run alone after a crash: of the C++ kernels that were reached, those with
     arrays of their own, each kernel once, the last ones first."""
     found: dict[tuple[str, str], OwnArray] = {}
@@ -84,12 +84,11 @@ def own_arrays(verdicts: Sequence[Verdict], dump: Dump) -> tuple[OwnArray, ...]:
     return tuple(found.values())[:_NAMED]
 
 
-def _reached(verdicts: Sequence[Verdict], dump: Dump) -> Iterator[RunDump]:
+def _reached(verdicts: Sequence[CrashVerdict], dump: Dump) -> Iterator[RunDump]:
     """The calls that crashed, each before the last call of every other wrapper in its process."""
     for verdict in verdicts:
         run = next((run for run in dump.runs if run.name == verdict.run), None)
-        ended = verdict.ended
-        if run is None or ended is None or ended.signal not in (signal.SIGABRT, *_FAULTS):
+        if run is None or verdict.ended.signal not in (signal.SIGABRT, *_FAULTS):
             continue
         yield run
         seen = {run.sha256}
@@ -101,7 +100,7 @@ def _reached(verdicts: Sequence[Verdict], dump: Dump) -> Iterator[RunDump]:
 
 
 def with_watched(
-    end: Examined, crashes: Sequence[Verdict], dump: Dump, watched: Sequence[Watched]
+    end: Examined, crashes: Sequence[CrashVerdict], dump: Dump, watched: Sequence[Watched]
 ) -> Examined:
     """How a program ended, and which launches may have damaged its memory before. `end` has a
     finding for each of the `crashes`."""
@@ -127,14 +126,13 @@ def with_watched(
 
 
 def _with_suspects(
-    finding: Finding, verdict: Verdict, dump: Dump, watched: Sequence[Watched]
+    finding: Finding, verdict: CrashVerdict, dump: Dump, watched: Sequence[Watched]
 ) -> Finding:
     """The finding about a crash, with the C++ launches that may have damaged the memory: none if
     one was shown to, and not those that were shown not to."""
     run = next((run for run in dump.runs if run.name == verdict.run), None)
     if run is None or not is_suspicious(verdict) or any(one.found for one in watched):
         return finding
-    assert verdict.ended is not None
     clean = {one.one.step.kernel for one in watched if one.is_clean}
     arrays = {kernel: array for kernel, array in _arrays(run).items() if kernel not in clean}
     is_fault = verdict.ended.signal != signal.SIGABRT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rewriter.diagnosis.verdict import Earlier
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
@@ -18,14 +18,6 @@ def ordinal(number: int) -> str:
     """Such as `1st`, `12th`, `23rd`."""
     suffix = "th" if number % 100 in (11, 12, 13) else _SUFFIXES.get(number % 10, "th")
     return f"{number:,}{suffix}"
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """The value of an argument in an earlier call; `call` counts from 1."""
-
-    call: int
-    row: TensorRow
 
 
 class CallHistory:

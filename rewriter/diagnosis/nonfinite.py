@@ -25,7 +25,13 @@ from rewriter.diagnosis.nonfinite_origin import (
     skipped_steps,
 )
 from rewriter.diagnosis.training import Forward
-from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
+from rewriter.diagnosis.verdict import (
+    Held,
+    NonFiniteState,
+    NonFiniteVerdict,
+    Producer,
+    VerdictArgument,
+)
 from rewriter.diagnosis.verdict_text import is_after
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
@@ -36,7 +42,7 @@ from rewriter.dump.where import where
 from rewriter.locate.declarations import unwritten_operators
 
 
-def examine(dump: Path, *, values: bool = False) -> tuple[Verdict, ...]:
+def examine(dump: Path, *, values: bool = False) -> tuple[NonFiniteVerdict, ...]:
     """The verdict about the first NaN in a dump. There are two, the earlier launch first, if
     infinities were its cause. Without a NaN, the verdict is about the first infinities that a
     launch computed and no later one absorbs; without those, there is none.
@@ -57,9 +63,9 @@ class NonFinite(NamedTuple):
     `absorbed` are the verdicts about NaN that no result of their call has, one for each launch.
     Those of the first one are in `verdicts`, too, if there are no others."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[NonFiniteVerdict, ...] = ()
     skipped: frozenset[str] = frozenset()
-    absorbed: tuple[Verdict, ...] = ()
+    absorbed: tuple[NonFiniteVerdict, ...] = ()
 
 
 def search(
@@ -77,7 +83,7 @@ def search(
         dump = open_dump(dump)
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
-    absorbed: dict[tuple[str, int | None], tuple[Verdict, ...]] = {}
+    absorbed: dict[tuple[str, int | None], tuple[NonFiniteVerdict, ...]] = {}
     for look in (origins_of, infinite_origins_of):
         for run in runs:
             for origin in look(run, dump.allowed):
@@ -97,7 +103,9 @@ def search(
     return NonFinite(first, passed or frozenset(), _all(absorbed))
 
 
-def _all(absorbed: Mapping[tuple[str, int | None], tuple[Verdict, ...]]) -> tuple[Verdict, ...]:
+def _all(
+    absorbed: Mapping[tuple[str, int | None], tuple[NonFiniteVerdict, ...]],
+) -> tuple[NonFiniteVerdict, ...]:
     return tuple(chain.from_iterable(absorbed.values()))
 
 
@@ -120,7 +128,7 @@ class _OriginVerdicts:
         self._calls = CallHistory(dump)
         self._flow = Flow(run)
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[NonFiniteVerdict, ...]:
         origin = self._origin
         what: What = "inf" if origin.state == "infinite" else "nan"
         made = self._verdict(origin.node, origin.state, origin.rows, what)
@@ -140,14 +148,18 @@ class _OriginVerdicts:
 
     def _verdict(
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
-    ) -> Verdict:
+    ) -> NonFiniteVerdict:
         run, flow = self._run, self._flow
         saved = next((row for row in rows if row.file), None)
         is_followed = self._values and node.step.launch is not None
         evidence = Evidence(self._dump, run, node.step, flow)
         arguments = tuple(self._arguments(evidence, node, rows))
-        return replace(
-            Verdict.of(self._dump, run, node.place, state, arguments),
+        return NonFiniteVerdict.of(
+            self._dump,
+            run,
+            node.place,
+            arguments,
+            state=state,
             on_gpu=evidence.on_gpu(arguments),
             call=self._calls.words(run),
             number=self._calls.number(run),
@@ -191,7 +203,7 @@ class _OriginVerdicts:
                 argument = replace(argument, row=made.row, after=after)
             yield replace(argument, earlier=history.get(argument.name, ()))
 
-    def _notes(self, verdict: Verdict) -> Iterator[str]:
+    def _notes(self, verdict: NonFiniteVerdict) -> Iterator[str]:
         """Whether the launch made the NaN or received it, and what is suspicious in its inputs."""
         read = [(x, row) for x in verdict.arguments if x.role != "out" and (row := x.measured)]
         infinite = [(x, row) for x, row in read if row.inf]
@@ -276,7 +288,7 @@ def _overflow(rows: Sequence[TensorRow]) -> Iterator[str]:
             )
 
 
-def _masked(verdict: Verdict) -> Iterator[str]:
+def _masked(verdict: NonFiniteVerdict) -> Iterator[str]:
     """A note if a softmax read fully masked rows: their maxima are -Inf."""
     if verdict.state not in ("made", "wrote") or "softmax" not in verdict.kernel:
         return
@@ -306,7 +318,7 @@ _LOGARITHMS = ("log", "log2", "log10")
 
 
 def _zeros(
-    verdict: Verdict, words: set[str], read: Sequence[tuple[VerdictArgument, TensorRow]]
+    verdict: NonFiniteVerdict, words: set[str], read: Sequence[tuple[VerdictArgument, TensorRow]]
 ) -> str:
     """What a 0 among what the launch read comes to, if the kernel divides, or takes a logarithm.
 
@@ -327,7 +339,9 @@ def _zeros(
     return f"By its name the kernel computes {computed[0]}: {why}, and {named}." if computed else ""
 
 
-def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]) -> Iterator[str]:
+def _domains(
+    verdict: NonFiniteVerdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
+) -> Iterator[str]:
     """Notes about functions of the kernel that are NaN for some of the values it read."""
     if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
         return
@@ -353,7 +367,7 @@ def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
             yield f"By its name the kernel computes {computed[0]}: {why}, and {named}."
 
 
-def _is_whole(word: str, verdict: Verdict) -> bool:
+def _is_whole(word: str, verdict: NonFiniteVerdict) -> bool:
     """Whether all powers that the launch computes are whole ones, as those of `x.square()`."""
     powers = [compute for compute in verdict.computes if "aten.pow." in compute]
     return word == "pow" and bool(powers) and all(map(_WHOLE_POWER.search, powers))

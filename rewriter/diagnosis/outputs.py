@@ -9,7 +9,7 @@ from dataclasses import replace
 from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -23,7 +23,7 @@ _LISTED = 4
 _ALLOCATED = re.compile(r"^\s*(\w+) = empty_strided_\w+\(.*torch\.(\w+)\)$", re.MULTILINE)
 
 
-def with_types(end: Examined, crashes: Sequence[Verdict], dump: Dump) -> Examined:
+def with_types(end: Examined, crashes: Sequence[CrashVerdict], dump: Dump) -> Examined:
     """How a program ended, with the results of the call that the launch where it did is given, and
     that are allocated as another type than the graph has. `end` has a finding for each crash."""
     runs = {run.name: run for run in dump.runs}

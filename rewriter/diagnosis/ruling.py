@@ -17,7 +17,7 @@ from rewriter.diagnosis.findings import (
     Suspect,
     ranked,
 )
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.reading import Dump
 from rewriter.execution.standard_error import EARLY, how_ended
@@ -170,7 +170,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def of_end(
-    ended: ExitStatus | None, verdicts: Sequence[Verdict], following: Sequence[str] = ()
+    ended: ExitStatus | None, verdicts: Sequence[CrashVerdict], following: Sequence[str] = ()
 ) -> Examined:
     """How the process ended: the launch where it crashed or was stopped at its time limit."""
     if ended is None or ended.code == 0:
@@ -225,7 +225,7 @@ def of_inputs(dump: Dump) -> Examined:
 
 
 def of_nonfinite(
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[NonFiniteVerdict],
     verification: Verification | None,
     *,
     launches: int,
@@ -234,7 +234,7 @@ def of_nonfinite(
 ) -> Examined:
     """Where the first NaN is from, and whether the launch that made it is itself wrong.
 
-    NaN that no result of the call has (`Verdict.absorbed`) are a note if their launch is right.
+    NaN that no result of the call has (`absorbed`) are a note if their launch is right.
     """
     if not verdicts:
         what = f"NaN: no value of {counted(launches, 'launch')} has one" if launches else ""
@@ -271,7 +271,7 @@ def of_nonfinite(
     return Examined(tuple(findings), ruled_out, notes=tuple(notes))
 
 
-def is_no_fault(verdict: Verdict, verification: Verification | None) -> bool:
+def is_no_fault(verdict: NonFiniteVerdict, verification: Verification | None) -> bool:
     """Whether no result of a call has the NaN of a verdict, and the launch that made them, if they
     did not come in, computes what it should."""
     if not verdict.absorbed or verdict.launch is None:
@@ -280,13 +280,13 @@ def is_no_fault(verdict: Verdict, verification: Verification | None) -> bool:
     return check is not None and check.outcome == "agrees"
 
 
-def no_fault(verdict: Verdict) -> str:
+def no_fault(verdict: NonFiniteVerdict) -> str:
     """The note about NaN that are no fault."""
     right = "" if verdict.launch is None else ", and the launch does what its graph says"
     return f"{verdict.headline}; no fault: {_ABSORBED}{right}"
 
 
-def _check_of(verdict: Verdict, verification: Verification | None) -> LaunchCheck | None:
+def _check_of(verdict: NonFiniteVerdict, verification: Verification | None) -> LaunchCheck | None:
     for check in verification.checks if verification is not None else ():
         same = (check.run, check.launch, check.iteration, check.artifact)
         if same == (verdict.run, verdict.launch, verdict.iteration, verdict.artifact):
@@ -299,7 +299,7 @@ def _of_verdict(
 ) -> Finding:
     _, *rest = describe(verdict, next_command=next(iter(following), "")).split("\n")
     certain = not verdict.asynchronous and verdict.state not in ("begun", "after", "wrote")
-    said = verdict.ended.check if verdict.ended is not None else ""
+    said = verdict.ended.check if isinstance(verdict, CrashVerdict) else ""
     text = (*([said] if said else []), *(line.removeprefix("  ") for line in rest))
     certainty: Certainty = "shown" if certain else "likely"
     found = Finding.of(verdict, kind, verdict.headline, shown, certainty, text=text, whole=True)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
+from rewriter.core.documents import Count
 from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.evidence import finding_at, located
 from rewriter.diagnosis.fills import (
@@ -66,8 +67,8 @@ class Coverage:
     often."""
 
     check: Check
-    covered: Mapping[str, int] = field(default_factory=dict)
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    covered: Mapping[str, Count] = field(default_factory=dict)
+    left_out: Mapping[str, Count] = field(default_factory=dict)
 
 
 def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:

@@ -20,7 +20,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.verdict import StoppedState, Verdict, VerdictArgument
+from rewriter.diagnosis.verdict import CrashVerdict, StoppedState, VerdictArgument
 from rewriter.dump import dataflow, graph_marks
 from rewriter.dump.document_files import EVENTS
 from rewriter.dump.documents import LaunchRow
@@ -43,7 +43,7 @@ _BOUND = re.compile(r"< (\d+)L*$")  # in the check of an index
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
-def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
+def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[CrashVerdict, ...]:
     """The verdicts about a program that ended like this: one for each process or thread whose rows
     stop at a launch, the likeliest culprit first. Empty if the dump has no launch.
 
@@ -54,7 +54,7 @@ def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[V
     return of_dump(open_dump(dump), ended, blocking=blocking) if is_recorded(dump) else ()
 
 
-def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
+def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple[CrashVerdict, ...]:
     """As `examine`, for an open dump."""
     stops: list[_Stop] = []
     marks = graph_marks.read(opened.path) if ended.signal not in _OF_THE_HOST else ()
@@ -81,7 +81,9 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     )
 
 
-def _behind(opened: Dump, verdict: Verdict, verdicts: Sequence[Verdict], calls: CallHistory) -> str:
+def _behind(
+    opened: Dump, verdict: CrashVerdict, verdicts: Sequence[CrashVerdict], calls: CallHistory
+) -> str:
     """How many calls of a wrapper a rank has made less than one that waits for it."""
     for one in verdicts:
         if one.state == "waiting" and verdict.state != "waiting":
@@ -186,18 +188,22 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
 
 def _verdict(
     dump: Dump, stop: _Stop, ended: ExitStatus, calls: CallHistory, *, blocking: bool
-) -> Verdict:
+) -> CrashVerdict:
     """What is known of the launch where a process stopped."""
     evidence = Evidence(dump, stop.run, stop.step)
     arguments = tuple(evidence.arguments())
-    made = Verdict.of(dump, stop.run, dataflow.recorded(stop.run, stop.step), stop.state, arguments)
     on_gpu = evidence.on_gpu(arguments)
-    pinned = "sync" in made.probes or stop.state in ("faulted", "waiting", "replayed")
+    pinned = stop.state in ("faulted", "waiting", "replayed")
+    pinned = pinned or "sync" in (dump.manifest.probes or ())
     # Values measured before a launch stay on the device until the launch is over, so after a fault
     # the rows of the launch that was running may be missing; a blocking run rules that out.
     pinned = pinned or (blocking and stop.state in ("running", "begun"))
-    made = replace(
-        made,
+    made = CrashVerdict.of(
+        dump,
+        stop.run,
+        dataflow.recorded(stop.run, stop.step),
+        arguments,
+        state=stop.state,
         ended=ended,
         error=stop.error,
         asynchronous=on_gpu and not pinned and not ended.stopped,
@@ -211,7 +217,7 @@ def _verdict(
     return replace(made, notes=(*_notes(made), *filter(None, [dump.caveat])))
 
 
-def _in_replay(made: Verdict, stop: _Stop, calls: CallHistory) -> Verdict:
+def _in_replay(made: CrashVerdict, stop: _Stop, calls: CallHistory) -> CrashVerdict:
     """The verdict of the call that replayed the graph, with the inputs of that call.
 
     A later call than the one that captured the graph is in the record if the wrapper has parts that
@@ -239,7 +245,7 @@ def _given_now(argument: VerdictArgument, now: TensorRow | None) -> VerdictArgum
     return replace(argument, row=now, producer=made and replace(made, row=now))
 
 
-def _notes(verdict: Verdict) -> Iterator[str]:
+def _notes(verdict: CrashVerdict) -> Iterator[str]:
     if verdict.asynchronous:
         yield (
             "Launches on a GPU are asynchronous: a fault of one shows at a later one. "
@@ -270,8 +276,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
             "the address and the threads of a bad access."
         )
     yield from _values(verdict)
-    if verdict.ended is not None:
-        yield from _ending(verdict.ended)
+    yield from _ending(verdict.ended)
 
 
 def _ending(status: ExitStatus) -> Iterator[str]:
@@ -290,7 +295,7 @@ def _ending(status: ExitStatus) -> Iterator[str]:
         )
 
 
-def _values(verdict: Verdict) -> Iterator[str]:
+def _values(verdict: CrashVerdict) -> Iterator[str]:
     """Notes about suspicious inputs of the launch."""
     for argument in verdict.arguments:
         row = argument.measured
@@ -306,15 +311,15 @@ def _values(verdict: Verdict) -> Iterator[str]:
         yield from (f"{index}: out of bounds, if they are indices." for index in _indices(verdict))
 
 
-def _names(verdict: Verdict) -> tuple[str, ...]:
+def _names(verdict: CrashVerdict) -> tuple[str, ...]:
     """The names of what a launch computes."""
     return tuple(x.lower() for x in (verdict.kernel, *verdict.origins, *verdict.source_nodes))
 
 
-def _indices(verdict: Verdict) -> Iterator[str]:
+def _indices(verdict: CrashVerdict) -> Iterator[str]:
     """What a launch was given that is out of bounds, if it holds indices; the bound is that of the
     check that failed in the kernel, if one did."""
-    match = _BOUND.search(verdict.ended.check) if verdict.ended is not None else None
+    match = _BOUND.search(verdict.ended.check)
     checked = match[1] if match else ""
     # A negative index counts from the end, but not in a table of embeddings.
     lowest = 0 if checked and any("embedding" in x for x in _names(verdict)) else -1

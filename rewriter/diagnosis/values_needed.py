@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rewriter.core.dtypes import element_size
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.dump import dataflow
 from rewriter.dump.reading import open_dump
 
@@ -20,7 +20,7 @@ def launches(dump: Path) -> int:
     return sum(step.launch is not None for run in open_dump(dump).runs for step in run.steps)
 
 
-def calls(dump: Path, limit: int, nonfinite: Sequence[Verdict] = ()) -> str:
+def calls(dump: Path, limit: int, nonfinite: Sequence[NonFiniteVerdict] = ()) -> str:
     """The calls to record, as `--calls` takes them: the one with the first NaN, or else the first
     calls that fit into `limit` bytes, and the last one; and those with NaN that are absorbed.
 

@@ -6,22 +6,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from msgspec import Meta
-
-from rewriter.core.documents import Count, Entry
+from rewriter.core.documents import Count
 from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.core.printed import printed
 from rewriter.core.text import of_elements, some
-from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import Dump, RunDump, label
-from rewriter.dump.rows import TensorRow, ValueRow, to_json
+from rewriter.dump.rows import TensorRow, ValueRow
 from rewriter.execution.standard_error import how_ended
 
 if TYPE_CHECKING:
-    from rewriter.diagnosis.history import Earlier
+    from typing_extensions import Self
 
 # The launch where the rows stop.
 # `running`: it began and did not end. `begun`: it began, and ends of launches are not recorded.
@@ -41,7 +39,7 @@ StoppedState = Literal[
 NonFiniteState = Literal["overflowed", "made", "wrote", "read", "given", "passed", "infinite"]
 # Where the NaN or infinities are from; `unknown` if the inputs of the launch were not recorded.
 NonFiniteOrigin = Literal["made here", "passed on", "came in", "unknown"]
-_ORIGINS: dict[str, NonFiniteOrigin] = {
+_ORIGINS: dict[NonFiniteState, NonFiniteOrigin] = {
     "overflowed": "made here",
     "made": "made here",
     "infinite": "made here",
@@ -50,7 +48,6 @@ _ORIGINS: dict[str, NonFiniteOrigin] = {
     "passed": "passed on",
     "given": "came in",
 }
-VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
 # Where a program ended, by the state.
@@ -64,7 +61,7 @@ _WHERE = {
     "waiting": "while it waits for other ranks in {launch}",
 }
 _FAULTY = {"faulted": "{launch} faulted", "earlier": "the device was faulty before {launch}"}
-_NOT_FINITE: dict[str, str] = {
+_NOT_FINITE: dict[NonFiniteState, str] = {
     "overflowed": "{launch} makes infinities ({held}), which {effect} turns into the first NaN",
     "infinite": "{launch} makes infinities that nothing absorbs: {held}",
     "passed": "{launch} passes on NaN that are allowed in {cause}: {held}",
@@ -81,15 +78,16 @@ def lacks_operator(message: str) -> bool:
     return any(text in message for text in _NO_OPERATOR)
 
 
+@printed("launch iteration kernel kind line value=row")
 @dataclass(frozen=True)
 class Producer:
     """The last writer of a value: a launch, or `None` for an input of the call."""
 
-    launch: int | None
-    iteration: int = 0
+    launch: Count | None
+    iteration: Count = 0
     kernel: str = ""
     kind: str = ""
-    line: int = 0
+    line: Count = 0
     row: ValueRow | None = None
 
     @classmethod
@@ -99,11 +97,6 @@ class Producer:
 
     def __str__(self) -> str:
         return "an input of the call" if self.launch is None else f"written by {self.place}"
-
-    @property
-    def value(self) -> Json | None:
-        """The row, as it is printed as JSON."""
-        return None if self.row is None else to_json(self.row)
 
     @property
     def place(self) -> str:
@@ -131,6 +124,16 @@ class SavedValue:
         return f"{text}, {by}"
 
 
+@printed("call value=row")
+@dataclass(frozen=True)
+class Earlier:
+    """The value of an argument in an earlier call; `call` counts from 1."""
+
+    call: Count
+    row: TensorRow
+
+
+@printed("*row arg=name role model? producer earlier after saved?")
 @dataclass(frozen=True)
 class VerdictArgument:
     """An argument of the launch; `row` is its row in the dump, `None` if it has none.
@@ -164,30 +167,33 @@ class VerdictArgument:
         return self.model.partition(" at ")[0] or self.name
 
 
-class Held(Entry, frozen=True, kw_only=False, rename={"name": "arg"}):
-    """A tensor that holds NaN, or infinities that became NaN."""
+@printed("arg=name what count numel where")
+@dataclass(frozen=True)
+class Held:
+    """A tensor that holds NaN, or infinities that became NaN; `where` is empty if it was not
+    saved."""
 
     name: str
     what: Literal["nan", "inf"]
     count: Count
     numel: Count
-    where: Annotated[str, Meta(description="Empty if it was not saved")]
+    where: str
 
     def of(self, name: str) -> str:
         """How many elements they are, with a name for the tensor."""
         return f"{of_elements(self.count, self.numel)} of {name}"
 
 
-class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_finite": "finite"}):
-    """What was read of an argument to make one element."""
+@printed("arg=name index place text finite=is_finite")
+@dataclass(frozen=True)
+class ElementRead:
+    """What was read of an argument to make one element. Of many, `index` is that of the first one
+    that is not finite, `place` such as `[3, :]`, and `text` how many they are and their range."""
 
     name: str
-    index: Annotated[
-        tuple[Count, ...] | None,
-        Meta(description="Of many, the first one that is not finite, or null"),
-    ]
-    place: Annotated[str, Meta(description="Such as [3, :]; empty of one element")]
-    text: Annotated[str, Meta(description="The value; of many, how many they are and their range")]
+    index: tuple[Count, ...] | None
+    place: str
+    text: str
     is_finite: bool
 
     def of(self, name: str) -> str:
@@ -197,13 +203,14 @@ class ElementRead(Entry, frozen=True, kw_only=False, rename={"name": "arg", "is_
         return f"{name}{_at(self.index)} = {self.text}"
 
 
+@printed("made.launch made.iteration made.kernel arg=name index text reads")
 @dataclass(frozen=True)
 class ElementStep:
     """One element of a result, and the elements that the launch made it from."""
 
     made: Producer
     name: str
-    index: tuple[int, ...]
+    index: tuple[Count, ...]
     text: str
     reads: tuple[ElementRead, ...]
 
@@ -215,54 +222,30 @@ def _at(index: tuple[int, ...] | None) -> str:
     return f"{list(index)}" if index else ""
 
 
+@printed(
+    "headline state origin ended rank run call pid process piece artifact launch iteration kernel"
+    " kind scope line error asynchronous arguments source_nodes origins probes held cause effect"
+    " followed passed_on notes lines computes model=names.graph partner=names.partner"
+)
 @dataclass(frozen=True, kw_only=True)
-class Verdict(RecordedLaunch):
+class BaseVerdict(RecordedLaunch):
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
-    `launch` is `None` if an input of the call holds NaN. `call` names the call in words, `number`
-    is its number for the wrapper, from 1, or 0 if unknown. `piece` is the part of a split model,
-    `process` the program's name for the process. `probes` are those that made the dump.
-
-    For a crash, `ended` says how the program ended. `asynchronous`: the device may be faulty since
-    an earlier launch, as nothing waited for it. `unannounced`: nothing is recorded before launches,
-    so the next launch may have been the one that was running. `index` says which index is out of
-    bounds, `behind` how far this rank is behind one that waits for it.
-
-    For a NaN, `ended` is `None` and `held` are the tensors with NaN or infinities. `cause` is what
-    made the infinities that became NaN, `given` the inputs of the call that held them, `effect`
-    what turned infinities into NaN. `followed` traces one element backwards, if values were saved;
-    `passed_on` are later launches that wrote NaN. `absorbed`: no result of the call has NaN, so
-    they are no fault if the launch is right. `captured`: the values are those of a CUDA graph, and
-    only statistics can be recorded. `names` are those of its wrapper.
+    `call` names the call in words. `piece` is the part of a split model, `process` the program's
+    name for the process. `probes` are those that made the dump. `names` are those of its wrapper.
     """
 
-    rank: int
+    rank: Count
     pid: int
     artifact: str
-    state: VerdictState
-    ended: ExitStatus | None = None
     arguments: tuple[VerdictArgument, ...] = ()
     probes: tuple[str, ...] = ()
-    error: str = ""
-    asynchronous: bool = False
-    unannounced: bool = False
     on_gpu: bool = False
     notes: tuple[str, ...] = ()
     call: str = ""
     piece: str = ""
     process: str = ""
-    number: int = 0
-    held: tuple[Held, ...] = ()
-    given: tuple[Held, ...] = ()
-    cause: Producer | None = None
-    effect: Producer | None = None
-    captured: bool = False
     names: Names = NO_NAMES
-    followed: tuple[ElementStep, ...] = ()
-    passed_on: tuple[Producer, ...] = ()
-    absorbed: bool = False
-    index: str = ""
-    behind: str = ""
 
     @classmethod
     def of(
@@ -270,9 +253,9 @@ class Verdict(RecordedLaunch):
         dump: Dump,
         run: RunDump,
         launch: RecordedLaunch,
-        state: VerdictState,
         arguments: tuple[VerdictArgument, ...],
-    ) -> Verdict:
+        **more: Any,
+    ) -> Self:
         """A verdict with the facts of the launch and its process."""
         return cls(
             **vars(launch),
@@ -281,18 +264,11 @@ class Verdict(RecordedLaunch):
             piece=run.piece_words,
             process=str(run.process),
             artifact=run.artifact,
-            state=state,
             arguments=arguments,
             probes=dump.manifest.probes or (),
             names=run.names,
+            **more,
         )
-
-    @property
-    def origin(self) -> NonFiniteOrigin | None:
-        """Where the NaN, or the infinities that became it, are from; `None` for a crash."""
-        if self.state in ("made", "wrote") and self.cause and self.cause.launch is None:
-            return "came in"
-        return _ORIGINS.get(self.state)
 
     @property
     def label(self) -> str:
@@ -301,29 +277,108 @@ class Verdict(RecordedLaunch):
         return f"{label(self.launch, self.iteration)} {self.kernel}"
 
     @property
-    def producers(self) -> tuple[int, ...]:
-        """The launches that wrote what this one reads."""
-        made = (argument.producer for argument in self.arguments)
-        return tuple(sorted({x.launch for x in made if x is not None and x.launch is not None}))
+    def titled(self) -> str:
+        """The launch, as sentences name it."""
+        return f"launch {self.label}" + (f" (line {self.line})" if self.line else "")
+
+    def launches(self, *more: Producer | None) -> str:
+        """The launch, and those that wrote what it reads, for `--launches`; and `more`."""
+        made = (*(argument.producer for argument in self.arguments), *more)
+        launches = (self.launch, *(x.launch for x in made if x is not None))
+        return ",".join(map(str, sorted({x for x in launches if x is not None})))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrashVerdict(BaseVerdict):
+    """Where a process crashed, hung or was stopped; `ended` says how.
+
+    `asynchronous`: the device may be faulty since an earlier launch, as nothing waited for it.
+    `unannounced`: nothing is recorded before launches, so the next launch may have been the one
+    that was running. `index` says which index is out of bounds, `behind` how far this rank is
+    behind one that waits for it.
+    """
+
+    state: StoppedState
+    ended: ExitStatus
+    error: str = ""
+    asynchronous: bool = False
+    unannounced: bool = False
+    index: str = ""
+    behind: str = ""
+
+    origin: ClassVar[None] = None
+    held: ClassVar[tuple[Held, ...]] = ()
+    cause: ClassVar[None] = None
+    effect: ClassVar[None] = None
+    followed: ClassVar[tuple[ElementStep, ...]] = ()
+    passed_on: ClassVar[tuple[Producer, ...]] = ()
 
     @property
     def headline(self) -> str:
-        """One sentence: the launch, and how the program ended, or what is not finite."""
-        launch = f"launch {self.label}"
-        if self.line:
-            launch += f" (line {self.line})"
-        if self.ended is None:
-            return self._not_finite(launch)
+        """One sentence: the launch, and how the program ended."""
         if self.state in _FAULTY:
-            return f"{_FAULTY[self.state].format(launch=launch)}: {first_line(self.error)}"
+            return f"{_FAULTY[self.state].format(launch=self.titled)}: {first_line(self.error)}"
         state = "unannounced" if self.state == "after" and self.unannounced else self.state
-        place = _WHERE[state].format(launch=launch, label=self.label)
+        place = _WHERE[state].format(launch=self.titled, label=self.label)
         if self.index:
             return f"index out of bounds {place}: {self.index}"
         ended = how_ended(self.ended, place)
         return f"{self.behind}: {ended}" if self.behind else ended
 
-    def _not_finite(self, launch: str) -> str:
+    @property
+    def wants(self) -> tuple[str, str]:
+        """The options of a run that finds out more, and what it finds; empty if there is none."""
+        if self.asynchronous or self.state == "earlier":
+            return "--probe names,sync", "which launch the device faults in"
+        if self.state in ("over", "replayed") or lacks_operator(self.ended.message):
+            return "", ""
+        # The probe sync implies --args all.
+        every = ",sync" if self.on_gpu else " --args all"
+        if self.state == "after" and self.unannounced:
+            return f"--probe names,print{every}", "which launch it ends in, and what that is given"
+        if self.state != "after" and not any(x.measured for x in self.arguments):
+            return f"--probe names,print{every}", "what it is given, and from which launch"
+        options = f"--launches {self.launches()} --probe print,save{every}"
+        return options, "all values of these launches"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFiniteVerdict(BaseVerdict):
+    """Where the first NaN is from: `launch` is `None` if an input of the call holds it.
+
+    `number` is that of the call for its wrapper, from 1. `held` are the tensors with NaN or
+    infinities. `cause` is what made the infinities that became NaN, `given` the inputs of the call
+    that held them, `effect` what turned infinities into NaN. `followed` traces one element
+    backwards, if values were saved; `passed_on` are later launches that wrote NaN. `absorbed`: no
+    result of the call has NaN, so they are no fault if the launch is right. `captured`: the values
+    are those of a CUDA graph, and only statistics can be recorded.
+    """
+
+    state: NonFiniteState
+    number: int = 0
+    held: tuple[Held, ...] = ()
+    given: tuple[Held, ...] = ()
+    cause: Producer | None = None
+    effect: Producer | None = None
+    captured: bool = False
+    followed: tuple[ElementStep, ...] = ()
+    passed_on: tuple[Producer, ...] = ()
+    absorbed: bool = False
+
+    ended: ClassVar[None] = None
+    error: ClassVar[str] = ""
+    asynchronous: ClassVar[bool] = False
+
+    @property
+    def origin(self) -> NonFiniteOrigin:
+        """Where the NaN, or the infinities that became it, are from."""
+        if self.state in ("made", "wrote") and self.cause and self.cause.launch is None:
+            return "came in"
+        return _ORIGINS[self.state]
+
+    @property
+    def headline(self) -> str:
+        """One sentence: the launch, and what is not finite."""
         held, given = (
             some([held.of(self.names.called(held.name)) for held in some_held], _LISTED)
             for some_held in (self.held, self.given)
@@ -333,7 +388,7 @@ class Verdict(RecordedLaunch):
         if self.cause is not None and self.cause.launch is None:
             of = f", of infinities in the inputs of the call ({given})"
         sentence = _NOT_FINITE[self.state].format(
-            launch=launch, held=held, effect=effect, cause=cause, of=of,
+            launch=self.titled, held=held, effect=effect, cause=cause, of=of,
             call=self.piece or "the call",
         )  # fmt: skip
         came_in = self.origin == "came in" and self.call
@@ -341,31 +396,7 @@ class Verdict(RecordedLaunch):
 
     @property
     def wants(self) -> tuple[str, str]:
-        """The options of a run that finds out more, and what it finds; empty if there is none."""
-        if self.ended is None:
-            return self._wants_values()
-        if self.asynchronous or self.state == "earlier":
-            return "--probe names,sync", "which launch the device faults in"
-        if self.state in ("over", "replayed") or lacks_operator(self.ended.message):
-            return "", ""
-        sync = ",sync" if self.on_gpu else ""
-        # The probe sync implies --args all.
-        every = "" if sync else " --args all"
-        if self.state == "after" and self.unannounced:
-            return (
-                f"--probe names,print{sync}{every}",
-                "which launch it ends in, and what that is given",
-            )
-        if self.state != "after" and not any(x.measured for x in self.arguments):
-            return f"--probe names,print{sync}{every}", "what it is given, and from which launch"
-        assert self.launch is not None
-        launches = ",".join(map(str, sorted({*self.producers, self.launch})))
-        return (
-            f"--launches {launches} --probe print,save{sync}{every}",
-            "all values of these launches",
-        )
-
-    def _wants_values(self) -> tuple[str, str]:
+        """As that of a crash."""
         sync = ",sync" if self.on_gpu else ""
         # Only this call, as the program may run for hours; `--calls` counts from 0.
         one = f" --calls {self.number - 1}" if self.number > 1 else ""
@@ -378,9 +409,12 @@ class Verdict(RecordedLaunch):
                 return "", ""
             names = ",".join(dict.fromkeys(held.name for held in self.held))
             return f"--tensors {names} --probe print,save{one}", "which elements they are"
-        others = [x.launch for x in (self.cause, self.effect) if x and x.launch is not None]
-        launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
+        launches = self.launches(self.cause, self.effect)
         if self.captured:  # in one call, replayed in others
             return f"--launches {launches} --probe print --args all", "what they are given"
         which = "all values of these launches" + (" in that call" if one else "")
         return f"--launches {launches} --probe print,save{one}", which
+
+
+# Both print the same fields: what only one of them has is empty in the other.
+Verdict = CrashVerdict | NonFiniteVerdict

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rewriter.core.labels import short
 from rewriter.core.terminal import escape
 from rewriter.core.text import some
-from rewriter.diagnosis.history import Earlier, ordinal
-from rewriter.diagnosis.verdict import Verdict, VerdictArgument
+from rewriter.diagnosis.history import ordinal
+from rewriter.diagnosis.verdict import CrashVerdict, Earlier, Verdict, VerdictArgument
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.instrumentation.probes import args_mode
@@ -26,7 +26,7 @@ _CALLS = 5  # earlier calls that are listed
 def describe(verdict: Verdict, *, next_command: str) -> str:
     """The text of a verdict. `next_command` is a suggestion for the user, empty for none."""
     lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
-    if verdict.state == "over" and verdict.ended and not verdict.ended.signal:
+    if isinstance(verdict, CrashVerdict) and verdict.state == "over" and not verdict.ended.signal:
         # It was in no launch, of which this would be; nor in the call, if that is known.
         return "\n".join(map(escape, lines[: 1 if verdict.ended.scope == "outside" else 2]))
     if verdict.names.part:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
+from rewriter.core.printed import printed
 from rewriter.dump import dataflow, infinities
 from rewriter.dump.reading import InputRow, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow
@@ -19,6 +21,7 @@ Kind = Literal["nan", "inf", "unexpected"]
 _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")
 
 
+@printed("kind artifact run event=row")
 @dataclass(frozen=True)
 class Anomaly:
     """The row of the first value with a NaN, or with an infinity that a launch computed and nothing
@@ -35,7 +38,7 @@ class DumpSummary:
     """`calls` counts the calls of each wrapper, by its file name; `launches` are those recorded."""
 
     calls: Mapping[str, int] = field(default_factory=dict)
-    launches: int = 0
+    launches: Count = 0
     findings: tuple[Anomaly, ...] = ()
 
 

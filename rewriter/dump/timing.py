@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core import files, json_text
+from rewriter.core.documents import Count
+from rewriter.core.printed import printed
 from rewriter.core.types import Json
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.dump.rows import TimeRow
@@ -17,6 +19,7 @@ from rewriter.dump.rows import TimeRow
 TRACE = "trace.json"
 
 
+@printed("artifact launch kernel kind runs total_us=total mean_us=mean share clock")
 @dataclass(frozen=True)
 class Timed:
     """All runs of one launch, over all ranks and calls. Times are in microseconds.
@@ -25,17 +28,17 @@ class Timed:
     """
 
     artifact: str
-    launch: int
+    launch: Count
     kernel: str
     kind: str
-    runs: int
+    runs: Count
     total: float
     share: float
     clock: str
 
     @property
     def mean(self) -> float:
-        return self.total / self.runs
+        return round(self.total / self.runs, 3)
 
 
 def table(dump: Path) -> tuple[Timed, ...]:
@@ -61,8 +64,8 @@ def table(dump: Path) -> tuple[Timed, ...]:
                 kernel=row.kernel or facts.kernel,
                 kind=facts.kind,
                 runs=len(rows),
-                total=total,
-                share=total / whole if whole else 0.0,
+                total=round(total, 3),
+                share=round(total / whole, 6) if whole else 0.0,
                 clock=row.time.clock,
             )
         )

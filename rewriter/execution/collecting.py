@@ -95,7 +95,7 @@ def collect(
         events=tuple(to_json(row) for call in calls for row in call.events()),
         outputs=outputs,
         random_globals=tuple(report.get("random_globals", ())),
-        seconds=host.seconds,
+        seconds=round(host.seconds, 3),
         ended=ended,
         inputs=inputs,
         replayed=replayed,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core import json_text, limits
+from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
-from rewriter.core.exit_status import ExitStatus, signal_name
+from rewriter.core.exit_status import ExitStatus
 from rewriter.dump.document_files import ENDED, document_text
 from rewriter.dump.documents import EndedFile, EndedStatus
 from rewriter.dump.recorded import was_running
@@ -35,27 +36,10 @@ _RUNNING = Conclusion(ExitStatus(None, message="the program was running", runnin
 
 def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
     """Add a conclusion to a dump. If it cannot be written, reports go without it."""
-    content = EndedFile(
-        ended=ended_status(conclusion.ended),
-        blocking=conclusion.blocking,
-        again=conclusion.again,
-    )
+    ended = EndedStatus(**as_json(conclusion.ended))
+    content = EndedFile(ended=ended, blocking=conclusion.blocking, again=conclusion.again)
     with suppress(OSError):
         (dump / ENDED).write_text(document_text(content), encoding="utf-8")
-
-
-def ended_status(status: ExitStatus) -> EndedStatus:
-    return EndedStatus(
-        code=status.code,
-        signal=signal_name(status.signal),
-        timed_out=status.timed_out,
-        interrupted=signal_name(status.interrupted),
-        message=status.message,
-        place=status.place,
-        scope=status.scope,
-        check=status.check,
-        stacks=status.stacks,
-    )
 
 
 def read_conclusion(dump: Path) -> Conclusion | None:

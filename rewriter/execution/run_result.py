@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from rewriter.core.documents import Row
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.types import Json
 from rewriter.locate.types import Launch
@@ -15,6 +18,15 @@ Inputs = Literal["random", "file", "recorded"]
 # How an output of a replayed call compares with the recorded one.
 Replayed = Literal["equal", "differs", "unknown", "value"]
 Code = Literal[0, 1, 130]
+# What the host process says of a tensor, or of whatever else a wrapper may return.
+Output = Annotated[
+    Json,
+    Meta(
+        description="A returned value: of a tensor dtype, shape, device, sha256 and nan; of others "
+        "their text",
+        extra_json_schema={"required": ["type"]},
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,7 @@ class RunResult:
     dump: Path | None
     launches: tuple[Launch, ...]
     events: tuple[Json, ...]
-    outputs: tuple[Json, ...]
+    outputs: tuple[Output, ...]
     random_globals: tuple[str, ...]
     seconds: float
     ended: ExitStatus
@@ -49,7 +61,11 @@ class RunResult:
         return self.ended.code != 0 and not self.by_probe
 
     @property
-    def unexpected(self) -> tuple[Json, ...]:
+    def interrupted(self) -> bool:
+        return self.ended.interrupted != 0
+
+    @property
+    def unexpected(self) -> tuple[Row, ...]:
         """The rows of inputs that the wrapper was not compiled for."""
         return tuple(row for row in self.events if "unexpected" in row)
 

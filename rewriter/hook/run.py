@@ -15,6 +15,7 @@ from pathlib import Path
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
+from rewriter.core.printed import printed
 from rewriter.core.signals import Signals
 from rewriter.core.text import counted
 from rewriter.dump import graph_marks
@@ -69,6 +70,7 @@ class Request:
     hears: bool = False
 
 
+@printed("wrapper=path reason")
 @dataclass(frozen=True)
 class Unprobed:
     """A wrapper that ran without probes although it was chosen, and why."""

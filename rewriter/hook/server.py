@@ -16,6 +16,7 @@ from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit, json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
+from rewriter.core.printed import printed
 from rewriter.core.types import Json
 from rewriter.hook import builds
 from rewriter.hook.cache.select import is_named
@@ -26,6 +27,7 @@ from rewriter.instrumentation.types import Instrumented, Selection
 SOCKET = "socket"
 
 
+@printed("wrapper=path error=error.slug reason=error.message")
 @dataclass(frozen=True)
 class Loaded:
     """A wrapper that a program loaded. `result` has its probes, or `error` says why it has none;

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import dataflow
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
@@ -60,9 +61,9 @@ def report(
     if choice.calls:
         merged = (*merged, Finding("sampled", "note", choice.text))
     judged = verdicts.of_dump(dump, called, merged, values=values)
-    crash = next((verdict for verdict, _ in judged if verdict.ended is not None), None)
+    crash = next((verdict for verdict, _ in judged if isinstance(verdict, CrashVerdict)), None)
     conclusion = read_conclusion(dump.home)
-    if crash is not None and crash.ended is not None and not (conclusion or crash.ended.running):
+    if crash is not None and not (conclusion or crash.ended.running):
         crash = None  # nobody knows how it ended: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
     is_whole = not runs and (dump.path / MANIFEST).is_file()

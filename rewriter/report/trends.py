@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rewriter.core import parallel
+from rewriter.core.documents import Count
 from rewriter.core.dtypes import is_floating
+from rewriter.core.printed import printed
 from rewriter.core.types import TrendStatistic
 from rewriter.dump.light_rows import LightRow, Number, finite, light_rows
 from rewriter.dump.names import listed
@@ -37,7 +39,7 @@ class Trend:
     the statistic is not finite, or there is none."""
 
     artifact: str
-    launch: int
+    launch: Count
     kernel: str
     arg: str
     values: tuple[float | None, ...]
@@ -58,6 +60,7 @@ class Trend:
         return varies + (len(known) < len(self.values))
 
 
+@printed("statistic rank calls total rows")
 @dataclass(frozen=True)
 class Trends:
     """The trends of the wrappers that `rank` called several times. `calls` are those that were
@@ -65,9 +68,9 @@ class Trends:
     numbers of the first and the last call, from 1."""
 
     statistic: TrendStatistic
-    rank: int
+    rank: Count
     calls: Mapping[str, tuple[str, ...]]
-    total: Mapping[str, int]
+    total: Mapping[str, Count]
     rows: tuple[Trend, ...]
     titles: Mapping[str, str]
     spans: Mapping[str, tuple[int, int]]

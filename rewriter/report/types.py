@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple, cast
+
+from msgspec import UNSET, Meta, UnsetType
 
 from rewriter.comparison.dumps.types import LaunchComparison
+from rewriter.core.documents import Count
+from rewriter.core.printed import printed
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
@@ -21,6 +25,10 @@ from rewriter.report.trends import Trends
 from rewriter.runtime.text import short_dtype
 
 Severity = Literal["finding", "note"]
+DumpKind = Literal[
+    "fault", "unexpected", "unfinished", "cut", "nan", "nan-again", "inf", "inf-again",
+    "near-overflow", "jump", "unmeasured", "file", "sampled",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,10 +40,28 @@ class Bins:
 
     low: float
     high: float
-    counts: tuple[int, ...]
-    left_out: int
+    counts: tuple[Count, ...]
+    left_out: Count
 
 
+@printed(
+    "device=row.device row.numel row.min row.max row.mean row.std row.nan row.inf of"
+    " file?=row.file fingerprint?=row.fingerprint sha256?=row.sha256"
+)
+class TensorFacts(NamedTuple):
+    """What is printed of a tensor: the statistics if it was measured, null for one of too few
+    elements. `file` is relative to the directory of the run."""
+
+    row: TensorRow
+
+    @property
+    def of(self) -> Literal["value", "magnitude"] | UnsetType:
+        return self.row.of if self.row.is_measured else UNSET
+
+
+@printed(
+    "row.phase row.arg expr=expression row.role dtype shape value? *facts note? histogram?=bins"
+)
 @dataclass(frozen=True)
 class ReportedValue:
     """A row of a dump, "A" or "B" in a comparison, with what else is known of it.
@@ -50,6 +76,19 @@ class ReportedValue:
     bins: Bins | None = None
     note: str = ""
     in_model: str = ""
+
+    @property
+    def expression(self) -> str:
+        return self.expr or self.row.arg
+
+    @property
+    def shape(self) -> tuple[Count, ...] | None:
+        """`None` of a scalar."""
+        return None if self.tensor is None else self.tensor.shape
+
+    @property
+    def facts(self) -> TensorFacts | None:
+        return None if self.tensor is None else TensorFacts(self.tensor)
 
     @property
     def tensor(self) -> TensorRow | None:
@@ -78,6 +117,10 @@ class ReportedValue:
         return (self.row.value or "") if isinstance(self.row, ScalarRow) else ""
 
 
+@printed(
+    "position place.launch place.iteration place.kernel place.kind place.scope place.line"
+    " place.source_nodes place.origins place.lines place.computes unfinished values"
+)
 @dataclass(frozen=True)
 class ReportedLaunch:
     """A launch as it ran, or the inputs or the outputs of the call: the `position`-th step of its
@@ -88,7 +131,7 @@ class ReportedLaunch:
     `rewriter.dump.dataflow.computes`.
     """
 
-    position: int
+    position: Count
     place: RecordedLaunch
     values: tuple[ReportedValue, ...]
     difference: LaunchComparison | None = None
@@ -138,6 +181,7 @@ class ReportedLaunch:
         return before + tuple(value for value in after if value.row.arg not in names)
 
 
+@printed("kind=dump_kind severity text run position launch=index times")
 @dataclass(frozen=True)
 class Finding:
     """Something that a reader should know. A "note" is no fault in itself.
@@ -151,10 +195,26 @@ class Finding:
     text: str
     run: str = ""
     launch: ReportedLaunch | None = None
-    times: int = 1
+    times: Annotated[int, Meta(ge=1)] = 1
     short: str = ""
 
+    @property
+    def dump_kind(self) -> DumpKind:
+        """The kind: a comparison, which has others, is not printed as JSON."""
+        return cast("DumpKind", self.kind)
 
+    @property
+    def position(self) -> Count | None:
+        """The step of the run that it is about."""
+        return None if self.launch is None else self.launch.position
+
+    @property
+    def index(self) -> Count | None:
+        """Of the launch in the wrapper; `None` for the inputs of the call."""
+        return None if self.launch is None else self.launch.place.launch
+
+
+@printed("name artifact started graph=names.part findings launches")
 @dataclass(frozen=True)
 class ReportedRun:
     """One call of a wrapper. The inputs, if recorded, are the first of `launches`.
@@ -163,7 +223,7 @@ class ReportedRun:
     if that is not known.
     """
 
-    name: str
+    name: Annotated[str, Meta(pattern=r"^rank\d+/run\d+$")]
     artifact: str
     started: str
     launches: tuple[ReportedLaunch, ...]
@@ -193,13 +253,20 @@ class CallOverview:
     is_odd: bool = False
 
 
+@printed("*verdict next")
+class FollowedVerdict(NamedTuple):
+    """A verdict, and the command that would tell more, empty for none."""
+
+    verdict: Verdict
+    next: str
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything that the page shows. `facts` are pairs of a name and what the dump says.
 
-    `compares` tells a comparison. `verdicts` come with the command that would tell more, empty for
-    none. `calls` are all of the dump, where that has more than `runs`. `trends` are there where a
-    wrapper was called several times.
+    `compares` tells a comparison. `calls` are all of the dump, where that has more than `runs`.
+    `trends` are there where a wrapper was called several times.
     """
 
     title: str
@@ -209,7 +276,7 @@ class Report:
     findings: tuple[Finding, ...]
     runs: tuple[ReportedRun, ...]
     compares: bool = False
-    verdicts: tuple[tuple[Verdict, str], ...] = ()
+    verdicts: tuple[FollowedVerdict, ...] = ()
     calls: tuple[CallOverview, ...] = ()
     trends: Trends | None = None
 

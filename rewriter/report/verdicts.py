@@ -11,7 +11,7 @@ from rewriter.diagnosis.verdict_text import next_command
 from rewriter.dump.reading import Dump, RunDump, read_stopped
 from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 from rewriter.execution.dumped_wrappers import selection_of
-from rewriter.report.types import Finding
+from rewriter.report.types import Finding, FollowedVerdict
 
 _ENDS = ("unfinished", "fault")  # findings that tell of a crash
 
@@ -27,7 +27,7 @@ def of_dump(
     findings: Sequence[Finding],
     *,
     values: bool,
-) -> tuple[tuple[Verdict, str], ...]:
+) -> tuple[FollowedVerdict, ...]:
     """The verdicts of these runs, each with the command that would tell more, empty for none."""
     conclusion = read_conclusion(dump.home)
     stopped = any(finding.kind in _ENDS for finding in findings)
@@ -41,6 +41,8 @@ def of_dump(
     made += nonfinite.search(dump, values=values, among=runs).verdicts
     recorded = {run.name: run for run in runs}
     return tuple(
-        (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))
+        FollowedVerdict(
+            verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run]))
+        )
         for verdict in made
     )

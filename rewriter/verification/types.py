@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from rewriter.core.documents import Count, Number
+from rewriter.core.printed import printed
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import label
 
@@ -18,6 +20,7 @@ Outcome = Literal["agrees", "differs", "unchecked"]
 Route = Literal["operator", "graph", "fragment", "reference", "arguments", "itself", ""]
 
 
+@printed("wrong unsure numel at expected got error relative allowed why")
 @dataclass(frozen=True)
 class Comparison:
     """How a result differs from the expected one, with the element that exceeds its tolerance most.
@@ -27,13 +30,13 @@ class Comparison:
     tolerance of the worst element, and `why` explains it.
     """
 
-    wrong: int
-    numel: int
-    unsure: int = 0
-    at: tuple[int, ...] = ()
-    expected: float = 0.0
-    got: float = 0.0
-    allowed: float = 0.0
+    wrong: Count
+    numel: Count
+    unsure: Count = 0
+    at: tuple[Count, ...] = ()
+    expected: Number = 0.0
+    got: Number = 0.0
+    allowed: Number = 0.0
     why: str = ""
 
     @property
@@ -51,12 +54,12 @@ class Comparison:
         return 0 < self.numel == self.unsure
 
     @property
-    def error(self) -> float:
+    def error(self) -> Number:
         """The error of the worst element."""
         return 0.0 if self.got == self.expected else abs(self.got - self.expected)
 
     @property
-    def relative(self) -> float:
+    def relative(self) -> Number:
         """The error relative to the expected value."""
         return self.error / abs(self.expected) if self.expected else math.inf * bool(self.error)
 
@@ -66,6 +69,7 @@ def node_of(claim: str) -> str:
     return claim.partition(" = ")[0]
 
 
+@printed("arg claim *comparison")
 @dataclass(frozen=True)
 class Checked:
     """One tensor that a launch wrote: its name, the node that it claims to be, such as
@@ -76,6 +80,10 @@ class Checked:
     comparison: Comparison
 
 
+@printed(
+    "run artifact launch iteration kernel kind line outcome route reason together independent"
+    " lines=model_lines results"
+)
 @dataclass(frozen=True, kw_only=True)
 class LaunchCheck(RecordedLaunch):
     """The check of one launch of a run.
@@ -85,14 +93,18 @@ class LaunchCheck(RecordedLaunch):
     `deterministic`.
     """
 
-    launch: int
+    launch: Count
     outcome: Outcome = "unchecked"
     route: Route = ""
     reason: str = ""
     results: tuple[Checked, ...] = ()
-    together: tuple[int, ...] = ()
+    together: tuple[Count, ...] = ()
     independent: tuple[str, ...] = ()
     artifact: str = ""
+
+    @property
+    def model_lines(self) -> tuple[str, ...]:
+        return tuple(map(str, self.lines))
 
     @property
     def label(self) -> str:
@@ -128,7 +140,7 @@ class Verification:
         return next((check for check in self.checks if check.outcome == "differs"), None)
 
     @property
-    def by_arguments(self) -> int:
+    def by_arguments(self) -> Count:
         """How many launches agree in what they are given; what they compute is their own."""
         return sum(x.outcome == "agrees" and x.route == "arguments" for x in self.checks)
 

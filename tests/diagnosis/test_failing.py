@@ -11,13 +11,13 @@ import torch
 import dumps
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import failing, triage
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.runtime.memory.patterns import pattern
 from rewriter.runtime.tensors import fingerprint
 
 DIED = ExitStatus(1, message="IndexError: index 1515870810 is out of bounds")
 WELL = ExitStatus(0)
-STOPPED = Verdict(
+STOPPED = CrashVerdict(
     rank=0, run="rank0/run0", pid=1, artifact="c.py", state="running", ended=DIED, launch=4,
     step=4, iteration=0, kernel="topk", kind="fallback", scope="call", line=30, arguments=(),
     source_nodes=(), origins=(), probes=("hash",), lines=(),

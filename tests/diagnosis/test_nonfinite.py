@@ -11,11 +11,10 @@ import torch
 
 import dumps
 from artifacts import get
-from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.nonfinite import examine
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import describe, next_command, statistics
 from rewriter.dump import names
 from rewriter.dump.rows import TensorRow
@@ -42,7 +41,7 @@ def chain(*, nan: int = 4, mask: bool = False, used: bool = True, when: str = "b
     ]
 
 
-def verdicts(tmp_path: Path, found: list[Any], **more: Any) -> tuple[Verdict, ...]:
+def verdicts(tmp_path: Path, found: list[Any], **more: Any) -> tuple[NonFiniteVerdict, ...]:
     inputs = [dumps.value("x", mean=3.0)]
     return examine(dumps.write(tmp_path / "x.dump", found, inputs=inputs), **more)
 
@@ -100,8 +99,8 @@ def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None
         "#1 cpp_fused_mul_1 (line 101) made: 4 of 32 elements of buf3"
     )
     assert "Its inputs hold no NaN, but infinities (buf2)" in second.notes[0]
-    assert as_json(verdict_entry(second))["cause"]["launch"] == 1
-    assert as_json(verdict_entry(first))["effect"]["launch"] == 3
+    assert as_json(second)["cause"]["launch"] == 1
+    assert as_json(first)["effect"]["launch"] == 3
 
 
 def test_after_launches_alone_the_overflow_is_found_by_who_wrote_it(tmp_path: Path) -> None:
@@ -309,7 +308,7 @@ def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
     # `--calls` counts from 0.
     assert only.wants == ("--launches 0 --probe print,save --calls 3", f"{VALUES} in that call")
     assert not any("was not recorded" in note for note in only.notes)
-    assert [one["call"] for one in as_json(verdict_entry(only))["arguments"][0]["earlier"]] == [
+    assert [one["call"] for one in as_json(only)["arguments"][0]["earlier"]] == [
         1,
         2,
         3,

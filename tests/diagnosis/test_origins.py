@@ -11,10 +11,9 @@ import pytest
 import torch
 
 import dumps
-from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.diagnosis.nonfinite import examine
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.summary import summarise
 
@@ -25,7 +24,7 @@ HALF = {"dtype": "float16"}
 
 def judged(
     folder: Path, found: list[Any], *, allow: tuple[str, ...] = (), **more: Any
-) -> tuple[Verdict, ...]:
+) -> tuple[NonFiniteVerdict, ...]:
     """The verdicts of launches that record each value once."""
     inputs = more.pop("inputs", [X])
     dump = dumps.write(folder / "x.dump", dumps.each_once(found, inputs), inputs=inputs)
@@ -46,7 +45,7 @@ def test_made_here_and_passed_on(tmp_path: Path) -> None:
     assert (only.state, only.origin) == ("made", "made here")
     assert [one.launch for one in only.passed_on] == [1]
     assert "  passed on by #1 cpp_fused_neg_1 (line 101)" in describe(only, next_command="")
-    entry = as_json(verdict_entry(only))
+    entry = as_json(only)
     assert (entry["origin"], entry["passed_on"][0]["launch"]) == ("made here", 1)
 
 

@@ -15,7 +15,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import outputs
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined, of_end, rule
-from rewriter.diagnosis.verdict import Verdict, VerdictArgument
+from rewriter.diagnosis.verdict import CrashVerdict, VerdictArgument
 from rewriter.verification.end_to_end import CallCheck, OutputCheck
 from rewriter.verification.types import Comparison
 
@@ -69,7 +69,7 @@ def call(args):
     wrapper = open_artifact(tmp_path / "w.py").only
     monkeypatch.setattr(outputs, "wrapper_of", lambda _: wrapper)
     dump: Any = SimpleNamespace(runs=[SimpleNamespace(name="rank0/run0", graph=graph)])
-    crash = Verdict(
+    crash = CrashVerdict(
         rank=0, run="rank0/run0", pid=1, artifact="w.py", state="running", launch=0, step=1,
         iteration=0, kernel="extern_kernels.mm", kind="extern_out", scope="call", line=5,
         source_nodes=(), origins=(), ended=ExitStatus(1, message="RuntimeError: no"),

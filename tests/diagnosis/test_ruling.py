@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -18,7 +18,13 @@ from rewriter.diagnosis.ruling import (
     rule,
     without_effect,
 )
-from rewriter.diagnosis.verdict import Producer, Verdict, VerdictState
+from rewriter.diagnosis.verdict import (
+    CrashVerdict,
+    NonFiniteState,
+    NonFiniteVerdict,
+    Producer,
+    StoppedState,
+)
 from rewriter.dump.names import SourceLine
 from rewriter.verification.text import AGAINST
 from rewriter.verification.types import (
@@ -33,12 +39,20 @@ from rewriter.verification.types import (
 LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
 
 
-def verdict(state: VerdictState, launch: int = 2, ended: ExitStatus | None = None) -> Verdict:
-    return Verdict(
-        rank=0, run="rank0/run0", pid=1, artifact="c.py", state=state, ended=ended, launch=launch,
-        step=0, iteration=0, kernel="cpp_fused_log_2", kind="cpp", scope="call", line=30,
-        source_nodes=(), origins=(), probes=("print",), lines=(LINE,),
-    )  # fmt: skip
+def _place(launch: int) -> dict[str, Any]:
+    return {
+        "rank": 0, "run": "rank0/run0", "pid": 1, "artifact": "c.py", "launch": launch, "step": 0,
+        "iteration": 0, "kernel": "cpp_fused_log_2", "kind": "cpp", "scope": "call", "line": 30,
+        "source_nodes": (), "origins": (), "probes": ("print",), "lines": (LINE,),
+    }  # fmt: skip
+
+
+def verdict(state: NonFiniteState, launch: int = 2) -> NonFiniteVerdict:
+    return NonFiniteVerdict(state=state, **_place(launch))
+
+
+def crash(state: StoppedState, ended: ExitStatus, launch: int = 2) -> CrashVerdict:
+    return CrashVerdict(state=state, ended=ended, **_place(launch))
 
 
 def check(launch: int, outcome: Outcome, reason: str = "") -> LaunchCheck:
@@ -96,7 +110,7 @@ def test_a_suspicion_is_ruled_out_for_several_wrappers_in_one_line() -> None:
     ("examined", "kind", "words"),
     [
         pytest.param(
-            of_end(CRASHED, (verdict("running", ended=CRASHED),)), "crash",
+            of_end(CRASHED, (crash("running", CRASHED),)), "crash",
             "the program ended in launch #2 cpp_fused_log_2 (line 30): signal SIGSEGV "
             "(model.py:9); shown by where the process died", id="crash",
         ),
@@ -128,7 +142,7 @@ def test_the_sentence_says_which_launch_and_how_it_is_known(
 def test_what_raised_outside_of_launches_is_no_launch() -> None:
     place = "at train.py:3, outside of compiled code"
     raised = ExitStatus(1, message="ValueError: no", place=place, scope="outside")
-    for ended in ([], [verdict("over", ended=raised)]):
+    for ended in ([], [crash("over", raised)]):
         diagnosis = rule([of_end(raised, ended)])
         assert page(diagnosis) == [
             "diagnosis: the program raised ValueError: no at train.py:3, outside of compiled code; "
@@ -136,20 +150,20 @@ def test_what_raised_outside_of_launches_is_no_launch() -> None:
         ]
         assert diagnosis.level == "error"
     hung = ExitStatus(None, timed_out=True, message="stopped", place="at a.py:6", scope="outside")
-    assert page(rule([of_end(hung, [verdict("over", ended=hung)])])) == [
+    assert page(rule([of_end(hung, [crash("over", hung)])])) == [
         "diagnosis: stopped at a.py:6; shown by how it ended"
     ]
     left = ExitStatus(3)
-    assert page(rule([of_end(left, [verdict("over", ended=left)])]))[0] == (
+    assert page(rule([of_end(left, [crash("over", left)])]))[0] == (
         "diagnosis: the program ended outside of launches, after launch #2 cpp_fused_log_2 "
         "(line 30), the last one of its call: exit code 3; shown by where the process died"
     )
     # Another rank waits in a launch meanwhile: that follows from it.
-    both = rule([of_end(raised, [verdict("waiting", ended=raised)])]).findings
+    both = rule([of_end(raised, [crash("waiting", raised)])]).findings
     assert [(one.launch, one.symptom) for one in both] == [(None, False), (2, True)]
     place = "at train.py:3, in compiled code, c, line 30"
     within = replace(raised, place=place, scope="compiled")
-    (one,) = rule([of_end(within, [verdict("running", ended=within)])]).findings
+    (one,) = rule([of_end(within, [crash("running", within)])]).findings
     assert one.headline.startswith(
         "the program raised ValueError: no at train.py:3, in compiled code, c, line 30, in launch "
         "#2 cpp_fused_log_2 (line 30) (model.py:9)"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import dumps
-from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.training import Forward
@@ -74,7 +73,7 @@ def test_the_verdict_names_the_forward_and_who_wrote_what_it_kept(dump: Path) ->
     assert f"an input of the call: {written}\n" in text
     assert "an input of the call: primals_1 of its forward (rank0/run0), an input of that" in text
     assert "not measured" not in text
-    document = as_json(verdict_entry(verdict))
+    document = as_json(verdict)
     assert (document["model"], document["partner"]) == ("model (model.py:9)", "fw.py")
     assert [*document["computes"]] == ["div = aten.div.Tensor(tangents_1, sqrt)"]
     assert document["lines"][0]["line"] == 9

@@ -16,7 +16,6 @@ import dumps
 import rewriter
 import schemas
 from rewriter.cli import main
-from rewriter.commands._documents.verdicts import verdict_entry
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
@@ -116,7 +115,7 @@ def test_the_launch_that_began_and_did_not_end(tmp_path: Path) -> None:
     assert "f32[4, 8] stride [8, 1]  cpu  min 1 max 3 mean 2 nan 0 inf 0" in text
     assert "out   buf2  not recorded" in text
     assert "next: rewriter run x.py" in text
-    json.dumps(as_json(verdict_entry(verdict)), allow_nan=False)
+    json.dumps(as_json(verdict), allow_nan=False)
 
 
 def test_what_it_was_given_is_known_where_each_value_is_recorded_once(tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ def test_names_alone_go_by_the_table(tmp_path: Path) -> None:
     assert [(x.name, x.role) for x in verdict.arguments] == [
         ("buf1", "in"), ("x", "in"), ("buf2", "out")
     ]  # fmt: skip
-    assert verdict.producers == (1,)
+    assert verdict.launches() == "1,2"
     assert verdict.wants[0] == "--probe names,print --args all"
     text = describe(verdict, next_command="")
     assert "in    buf1  not recorded\n        written by #1 cpp_fused_mul_1" in text

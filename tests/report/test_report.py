@@ -24,7 +24,7 @@ import schemas
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
-from rewriter.commands._documents.report import report_document
+from rewriter.commands._documents.report import ReportDocument
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
@@ -370,7 +370,7 @@ def test_numbers_beyond_every_type_are_shown_as_unknown(tmp_path: Path, extreme:
     report = report_of(tmp_path, [*step(0), {**row(1, "after", "y"), **extreme}])
     assert not report.found
     assert "#1" in page(report)
-    printed = as_json(report_document(report))
+    printed = as_json(ReportDocument(report=report))
     jsonschema.validate(json.loads(json.dumps(printed, allow_nan=False)), SCHEMA)
 
 
@@ -391,7 +391,7 @@ def test_a_file_of_something_else_is_a_note(tmp_path: Path) -> None:
     assert texts(report, "note") == [
         "x of #0 kernel_0 has no histogram: its file holds f32[3], not f32[8, 32]."
     ]
-    printed = json.loads(json.dumps(as_json(report_document(report))))
+    printed = json.loads(json.dumps(as_json(ReportDocument(report=report))))
     jsonschema.validate(printed, SCHEMA)
     x, y = printed["runs"][0]["launches"][0]["values"]
     assert "histogram" not in x

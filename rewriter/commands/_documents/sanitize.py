@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
-
-from msgspec import Meta
-
-from rewriter.commands._documents.diagnose import FindingEntry, StepEntry
-from rewriter.core.documents import Count, Document, Entry, entry
+from rewriter.core.documents import Document
+from rewriter.core.printed import printed
 from rewriter.diagnosis.findings import Diagnosis
-from rewriter.diagnosis.sanitized import Check, Coverage
+from rewriter.diagnosis.sanitized import Coverage
 
 
-class CoverageEntry(Entry, frozen=True, kw_only=True):
-    """What a check looked at, over all calls of one run."""
-
-    check: Check
-    covered: Annotated[dict[str, Count], Meta(description="How many, by what they are")]
-    left_out: Annotated[dict[str, Count], Meta(description="How many not, by the reason")]
-
-
+@printed(
+    "directory diagnosis.headline diagnosis.finding diagnosis.findings diagnosis.ruled_out"
+    " diagnosis.notes coverage runs=diagnosis.steps diagnosis.checked diagnosis.launches"
+)
 class SanitizeDocument(Document, frozen=True, kw_only=True, tag="rewriter.sanitize"):
-    """`rewriter sanitize --json`: memory that launches use and must not."""
+    """`rewriter sanitize --json`: memory that launches use and must not. `checked` are launches
+    whose memory was looked at; `directory` is empty if nothing was run."""
 
-    directory: Annotated[str, Meta(description="That of the dumps; empty if nothing was run")]
-    headline: Annotated[str, Meta(description="One sentence")]
-    finding: Annotated[FindingEntry | None, Meta(description="The first of findings")]
-    findings: tuple[FindingEntry, ...]
-    ruled_out: tuple[str, ...]
-    notes: tuple[str, ...]
-    coverage: tuple[CoverageEntry, ...]
-    runs: tuple[StepEntry, ...]
-    checked: Annotated[Count, Meta(description="Launches whose memory was looked at")]
-    launches: Annotated[Count, Meta(description="Launches that ran")]
-
-
-def sanitize_document(
-    directory: str, diagnosis: Diagnosis, coverage: Sequence[Coverage]
-) -> SanitizeDocument:
-    more = {"directory": directory, "coverage": coverage, "runs": diagnosis.steps}
-    return entry(SanitizeDocument, diagnosis, **more)
+    directory: str
+    diagnosis: Diagnosis
+    coverage: tuple[Coverage, ...]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core import locks, markers
+from rewriter.core.documents import Count
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.files import backup_path
 from rewriter.hook.cache.slots import TEMPORARY, Cache, Slot, is_file
@@ -42,8 +43,8 @@ class Restored:
 
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    products: int = 0
-    graphs: int = 0
+    products: Count = 0
+    graphs: Count = 0
 
 
 def restore(cache: Cache) -> Restored:

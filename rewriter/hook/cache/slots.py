@@ -19,6 +19,7 @@ from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import short
+from rewriter.core.printed import printed
 
 TEMPORARY = ".rewriter-tmp"  # the suffix of files that are being written
 
@@ -30,6 +31,7 @@ _FOLDERS = "[!.][!.]"  # Inductor names them after two characters of a hash
 _KERNEL = b"@triton.jit"
 
 
+@printed("wrapper=name path modified state backup probes")
 @dataclass(frozen=True)
 class Slot:
     """The place of one wrapper. `name` is its path in the cache, `modified` the time of the plain

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rewriter.core.documents import Count
+from rewriter.core.printed import printed
 from rewriter.reproduction.reproduce import Reproduction
 
 
@@ -16,6 +18,7 @@ class Change:
     after: str
 
 
+@printed("kind finding changes trials seconds stopped confirmed")
 @dataclass(frozen=True)
 class Minimised:
     """What the finding is, what was made smaller, and whether a fresh process still finds it.
@@ -26,7 +29,7 @@ class Minimised:
     kind: str
     finding: str
     changes: tuple[Change, ...]
-    trials: int
+    trials: Count
     seconds: float
     stopped: bool
     confirmed: bool

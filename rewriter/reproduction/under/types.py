@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rewriter.core.documents import Count
+from rewriter.core.printed import printed
 from rewriter.core.text import counted
 
 Tool = Literal["asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan"]
@@ -23,12 +25,12 @@ class Finding:
     kind: str
     message: str
     file: str = ""
-    line: int = 0
+    line: Count = 0
     text: str = ""
     parameter: str = ""
     argument: str = ""
     element: int | None = None
-    size: int | None = None
+    size: Count | None = None
     is_own: bool = False
     last: int | None = None
 
@@ -57,6 +59,7 @@ class Finding:
         return f"writes elements {first:,} to {last:,} of {of}"
 
 
+@printed("tool findings command note")
 @dataclass(frozen=True)
 class UnderResult:
     """What came of a run under a tool. `command` runs the tool once more; `output` is all it

@@ -458,27 +458,26 @@ def test_a_wrapper_that_its_owner_compiles_finds_the_recorder(
     made = exported("mlp", "aoti")
     expected = run_aoti(made.so, list(made.inputs)) if made.so else None
 
-    def run(name: str, source: bytes, environment: Mapping[str, str] = {}) -> Ran:
+    def run(so: Path, environment: Mapping[str, str] = {}) -> Ran:
         apart.close()  # a process that has loaded no recorder
-        (tmp_path / name).mkdir()
-        so = rebuild_aoti(made, source, tmp_path / name)
         ran = apart(run_aoti_alone, so, list(made.inputs), environment=environment)
         assert expected in (None, ran.outcome)
         return ran
 
     plain, probes = tmp_path / "plain.cpp", rewriter.select("names")
     plain.write_bytes(made.source)
-    small = rewriter.instrument(plain, probes).source
-    without = run("without", small)
+    small = rebuild_aoti(made, rewriter.instrument(plain, probes).source, tmp_path / "small")
+    without = run(small)
     assert without.out == ""
     (said,) = without.err.splitlines()
     assert said.startswith("[rewriter] no probes: ")
     assert "REWRITER_RECORDER" in said
     recorder = recorder_library.load()
     assert recorder is not None
-    found = run("found", small, {"REWRITER_RECORDER": recorder._name})
+    found = run(small, {"REWRITER_RECORDER": recorder._name})
     assert (len(found.out.splitlines()), found.err) == (5, "")
-    standalone = run("standalone", rewriter.instrument(plain, probes, standalone=True).source)
+    pasted = rewriter.instrument(plain, probes, standalone=True).source
+    standalone = run(rebuild_aoti(made, pasted, tmp_path / "standalone"))
     assert (standalone.out, standalone.err) == (found.out, "")
 
 

@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 # Tests that compile, or need a device or a browser.
-NOT_UNIT := real gpu browser bench
+NOT_UNIT := tests/real tests/gpu tests/browser benchmarks
 # Files that are marked as a whole are not even imported: they are a quarter of all lines.
 MARKED = $(shell grep -rlE '^pytestmark = pytest\.mark\.(properties|programs)' tests)
 
@@ -25,7 +25,7 @@ layers:  ## the rooms and the arrows between them
 	$(BIN)/pytest -q -s tests/core/test_layers.py
 
 unit:  ## tests of single modules: less than a minute on 2 cores
-	.ci/test $(NOT_UNIT:%=--ignore=tests/%) $(MARKED:%=--ignore=%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
+	.ci/test $(NOT_UNIT:%=--ignore=%) $(MARKED:%=--ignore=%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
 
 test:  ## all tests but the exhaustive ones, fuzzers' long runs and benchmarks
 	.ci/test

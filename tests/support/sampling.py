@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 # Whether what is beyond the parts is left out of the collection, as it would be deselected: half of
-# all tests. `tests/conftest.py` sets it.
+# all tests. `conftest.py` sets it.
 SAMPLES_ALONE = False
 
 

@@ -1,6 +1,6 @@
 """What patching a small package takes: ratios against compiling its wrapper, and exporting anew.
 
-pytest -m benchmark tests/bench/test_package_benchmark.py -s
+pytest -m benchmark benchmarks/tests/test_package_benchmark.py -s
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How fast saved tensors are compared: against `cat` of the same files in the same minute.
 
-pytest -m benchmark tests/bench/test_compare_benchmark.py -s
+pytest -m benchmark benchmarks/tests/test_compare_benchmark.py -s
 """
 
 from __future__ import annotations

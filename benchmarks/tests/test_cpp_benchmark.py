@@ -2,7 +2,7 @@
 
 Of the processor's time, which another program on the machine does not stretch.
 
-    pytest -m benchmark tests/bench/test_cpp_benchmark.py -s
+    pytest -m benchmark benchmarks/tests/test_cpp_benchmark.py -s
 """
 
 from __future__ import annotations

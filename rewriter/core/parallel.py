@@ -8,17 +8,18 @@ process, the caller does the work again in its own process, so that errors are r
 from __future__ import annotations
 
 import os
-import pickle
 import resource
-import selectors
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from rewriter.core.signals import ENDING, held_back
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -26,7 +27,6 @@ Result = TypeVar("Result")
 # With less work than this, starting processes takes as long.
 _VALUES = 4
 _SIZE = 1 << 18
-_LENGTH = 8  # bytes for the length of a result
 _FILES = 1 << 16  # the number of descriptors to close if the system sets no limit
 
 
@@ -42,12 +42,14 @@ def results(
     if count < 2 or len(values) < _VALUES or sum(sizes) < _SIZE or not _can_fork():
         yield from (None for _ in values)
         return
-    crew = _Crew()
-    try:
-        crew.start(work, values, _shares(sizes, count))
-        yield from crew.results(len(values))
-    finally:
-        crew.end()
+    shares = [partial(_share, work, values, share) for share in _shares(sizes, count)]
+    with _processes(shares) as running:
+        arrived: dict[int, Result] = {}
+        waiting = _received(running)
+        for position in range(len(values)):
+            while position not in arrived and (one := next(waiting, None)) is not None:
+                arrived[one[0]] = one[1]
+            yield arrived.pop(position, None)
 
 
 def each(
@@ -78,17 +80,14 @@ def beside(work: Callable[[threading.Event], Result]) -> Iterator[Callable[[], R
             finally:
                 stopped.set()
         return
-    crew = _Crew()
+    with _processes([partial(_share, lambda event: (work(event),), [stopped], [0])]) as running:
 
-    def result() -> Result:
-        (arrived,) = crew.results(1)
-        return work(stopped) if arrived is None else arrived[0]
+        def result() -> Result:
+            for _, (found,) in _received(running):
+                return found  # type: ignore[no-any-return]
+            return work(stopped)
 
-    try:
-        crew.start(lambda event: (work(event),), [stopped], [[0]])  # a tuple: None is no result
         yield cache(result)
-    finally:
-        crew.end()
 
 
 def _cores() -> int:
@@ -112,120 +111,88 @@ def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
     return [sorted(share) for share in shares if share]
 
 
-class _Crew:
-    """Processes that do their shares and end. If nobody reads its results, a process ends too."""
+@contextmanager
+def _processes(works: Sequence[Callable[[Connection], None]]) -> Iterator[list[Connection]]:
+    """Processes that do these works, and where each sends its results. What is still running when
+    the body ends is killed, and what it started.
 
-    def __init__(self) -> None:
-        self._processes: list[int] = []
-        self._pipes: dict[int, bytearray] = {}
+    Where the system allows no more processes or files, what is left is left to the caller.
+    """
+    from multiprocessing import Pipe
 
-    def start(
-        self,
-        work: Callable[[Value], Result],
-        values: Sequence[Value],
-        shares: Sequence[Sequence[int]],
-    ) -> None:
-        """Start a process for each share. Whatever interrupts this, `end` stops all of them.
-
-        Where the system allows no more processes or files, what is left is left to the caller.
-        """
-        for share in shares:
+    running: dict[int, Connection] = {}
+    try:
+        for work in works:
             # Interrupts wait until the new process is in the list.
             with held_back():
                 try:
-                    reading, writing = os.pipe()
-                    self._pipes[reading] = bytearray()
+                    receiving, sending = Pipe(duplex=False)
+                except OSError:
+                    break
+                with sending:
                     try:
                         process = os.fork()
-                        if process == 0:
-                            _do(work, values, share, writing)
-                        self._processes.append(process)
-                        os.setpgid(process, process)  # in both: either may run first
-                    finally:
-                        os.close(writing)
-                except OSError:
-                    return
-
-    def results(self, count: int) -> Iterator[Any]:
-        """The result for each position, in order; `None` if it did not arrive."""
-        arrived: dict[int, Any] = {}
-        waiting = self._receive()
-        for position in range(count):
-            while position not in arrived:
-                some = next(waiting, None)
-                if some is None:
-                    break
-                arrived.update(some)
-            yield arrived.pop(position, None)
-
-    def end(self) -> None:
-        """Stop all processes that are still running, and what they started."""
+                    except OSError:
+                        receiving.close()
+                        break
+                    if process == 0:
+                        _begin(work, sending)
+                running[process] = receiving
+                os.setpgid(process, process)  # in both: either may run first
+        yield list(running.values())
+    finally:
         with held_back():
-            for pipe in self._pipes:
-                os.close(pipe)
-            self._pipes.clear()
-            for process in self._processes:
+            for process, receiving in running.items():
+                receiving.close()
                 # Nobody waited for it yet, so the number is still ours, but in a program that
                 # ignores SIGCHLD, or waits for any process.
                 with suppress(ChildProcessError, ProcessLookupError):
                     os.killpg(process, signal.SIGKILL)
                     os.waitpid(process, 0)
-            self._processes.clear()
-
-    def _receive(self) -> Iterator[dict[int, Any]]:
-        """Yield results as they arrive, until all processes have ended."""
-        with selectors.DefaultSelector() as selector:
-            for pipe in self._pipes:
-                selector.register(pipe, selectors.EVENT_READ)
-            while selector.get_map():
-                for key, _ in selector.select():
-                    data = os.read(key.fd, 1 << 20)
-                    if not data:
-                        selector.unregister(key.fd)
-                        continue
-                    self._pipes[key.fd] += data
-                    yield dict(_whole(self._pipes[key.fd]))
 
 
-def _whole(data: bytearray) -> Iterator[tuple[int, Any]]:
-    """Yield the results that have arrived completely, and remove them from the buffer."""
-    start = 0
-    while len(data) - start >= _LENGTH:
-        end = start + _LENGTH + int.from_bytes(data[start : start + _LENGTH], "little")
-        if len(data) < end:
-            break
-        yield pickle.loads(data[start + _LENGTH : end])  # written by a copy of this process
-        start = end
-    del data[:start]
+def _received(running: Sequence[Connection]) -> Iterator[tuple[int, Any]]:
+    """Yield positions and results as they arrive, until all processes have ended."""
+    from multiprocessing.connection import wait
+
+    left = list(running)
+    while left:
+        ready = wait(left)
+        for receiving in [one for one in left if one in ready]:
+            try:
+                yield receiving.recv()
+            except (EOFError, OSError):
+                left.remove(receiving)
 
 
-def _do(
-    work: Callable[[Value], Result], values: Sequence[Value], share: Sequence[int], pipe: int
-) -> NoReturn:
-    """Run in the new process: do its share, without the exit handlers of the parent."""
-    code = 1
+def _begin(work: Callable[[Connection], None], sending: Connection) -> NoReturn:
+    """Run in the new process: do its work, without the exit handlers of the parent."""
     try:
         os.setpgid(0, 0)
         # A lock of an open file is held until all copies of the descriptor are closed.
-        os.closerange(3, pipe)
+        os.closerange(3, sending.fileno())
         highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        os.closerange(pipe + 1, highest if 0 < highest < _FILES else _FILES)
+        os.closerange(sending.fileno() + 1, highest if 0 < highest < _FILES else _FILES)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-        with os.fdopen(pipe, "wb") as file:
-            for position in share:
-                _send(file, position, work, values[position])
-        code = 0
+        work(sending)
     finally:
-        os._exit(code)
+        os._exit(0)
 
 
-def _send(file: BinaryIO, position: int, work: Callable[[Value], Result], value: Value) -> None:
-    try:
-        data = pickle.dumps((position, work(value)), pickle.HIGHEST_PROTOCOL)
-    except Exception:  # the parent will raise it as well, and report it
-        return
-    file.write(len(data).to_bytes(_LENGTH, "little") + data)
-    file.flush()
+def _share(
+    work: Callable[[Value], Result],
+    values: Sequence[Value],
+    share: Sequence[int],
+    sending: Connection,
+) -> None:
+    """Send the results of a share; it ends if nobody reads them."""
+    for position in share:
+        with suppress(Exception):  # the parent will raise it as well, and report it
+            result = work(values[position])
+            try:
+                sending.send((position, result))
+            except BrokenPipeError:
+                return

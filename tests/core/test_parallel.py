@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing.connection
 import os
-import selectors
 import signal
 import subprocess
 import threading
@@ -107,11 +107,10 @@ def assert_ended(processes: list[int]) -> None:
 def test_who_stops_asking_leaves_no_process(
     forked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupted(selectors.SelectSelector):
-        def select(self, timeout: float | None = None) -> NoReturn:
-            raise KeyboardInterrupt
+    def interrupted(_: object) -> NoReturn:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(selectors, "DefaultSelector", Interrupted)
+    monkeypatch.setattr(multiprocessing.connection, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(parallel.results(linger, range(7), SIZES))
     assert len(forked) == 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
-from rewriter.commands._output import progress_bar
+from rewriter.commands._output import counting
 from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.commands.diagnose import Arguments
@@ -186,7 +186,7 @@ def _against(dump: Path, reference: Path) -> Examined:
     from rewriter.diagnosis.expected import of_comparison
 
     message("comparing with the correct run")
-    with progress_bar() as bar:
+    with counting() as bar:
         comparison = compare(dump, reference, progress=bar)
     return of_comparison(comparison, open_dump(dump).runs[0].artifact)
 
@@ -261,5 +261,5 @@ def _verify(arguments: Arguments, dumps: Sequence[Path]) -> Verification | None:
     register_operators(arguments.imports)
     message("checking each launch against what it claims to compute")
     graphs = given_graphs(arguments.graph)
-    with progress_bar() as bar:
+    with counting() as bar:
         return ruling.merged([verify(dump, graphs=graphs, progress=bar) for dump in dumps])

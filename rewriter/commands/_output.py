@@ -40,25 +40,9 @@ def steps() -> Callable[[str], None]:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of launches on standard error, or, if that is no terminal, a line now and
-    then. It is called with the number of launches done, and their total."""
-    if not sys.stderr.isatty():
-        yield _progress_lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("launches"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Without a thread that draws it: a process with threads cannot fork to share the work.
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, auto_refresh=False
-    ) as bar:
-        task = bar.add_task("launches", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)
-
-
-def _progress_lines() -> Callable[[int, int], None]:
+def counting() -> Iterator[Callable[[int, int], None]]:
+    """Says how many launches are done on standard error: always on a terminal, where the line goes
+    when the body ends, else now and then. It is called with that number, and their total."""
     told = time.perf_counter()
 
     def tell(done: int, total: int) -> None:
@@ -67,7 +51,19 @@ def _progress_lines() -> Callable[[int, int], None]:
             told = time.perf_counter()
             message(f"{done:,} of {total:,} launches")
 
-    return tell
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    try:
+        # The cursor goes back, so that a message takes the place of the line.
+        yield lambda done, total: _show(f"{done:,} of {total:,} launches")
+    finally:
+        _show("")
+
+
+def _show(line: str) -> None:
+    sys.stderr.write(f"{line}\x1b[K\r")
+    sys.stderr.flush()
 
 
 def listed(names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import RunDocument
 from rewriter.commands._options import RunOptions, refuse_idle
-from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
+from rewriter.commands._output import counting, emit, steps, verdict_lines
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
@@ -35,7 +35,7 @@ from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, 
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
 
-_LONG = 20  # launches; with fewer there is no progress bar
+_LONG = 20  # launches; with fewer they are not counted
 
 
 def open_named(arguments: RunOptions, path: str) -> Artifact:
@@ -213,11 +213,11 @@ def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
 def _progress(
     artifact: Artifact, chosen: Selection | None
 ) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar, unless there are few launches, or probes print to the same terminal."""
+    """Counts launches, unless there are few, or probes print to the same terminal."""
     total = 0 if chosen is None else len(artifact.launches)
     prints = chosen is not None and set(chosen.probes) & {"print", "names"}
     if total < _LONG or (prints and sys.stdout.isatty()):
         yield None
         return
-    with progress_bar() as bar:
+    with counting() as bar:
         yield lambda done: bar(done, total)

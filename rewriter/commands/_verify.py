@@ -11,7 +11,7 @@ from rewriter.commands import _program
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.verify import VerifyDocument
 from rewriter.commands._options import RunOptions, only_artifact, refuse_idle
-from rewriter.commands._output import emit, from_here, progress_bar, steps, verdict_lines
+from rewriter.commands._output import counting, emit, from_here, steps, verdict_lines
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, nothing_recorded
@@ -132,7 +132,7 @@ def _judge(
     from rewriter.verification.verify import verify
 
     register_operators(arguments.imports)
-    with progress_bar() as bar:
+    with counting() as bar:
         verification = verify(
             dump,
             graphs=claims.graphs,

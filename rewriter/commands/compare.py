@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rewriter.commands._click import Section, argument, command
 from rewriter.commands._comparison import show_culprit, show_rows
 from rewriter.commands._options import OUTPUT, JsonOption, kernels_option
-from rewriter.commands._output import emit, progress_bar
+from rewriter.commands._output import counting, emit
 from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -102,7 +102,7 @@ def _act(arguments: Arguments, b: str) -> int:
     from rewriter.comparison.dumps.compare import compare
 
     options = _options(arguments)
-    with progress_bar() as progress:
+    with counting() as progress:
         comparison = compare(arguments.a, b, progress=progress, **options)
     minded = arguments.strict and (_is_unmatched(comparison) or comparison.rounded)
     equal = comparison.equal and not minded
@@ -138,7 +138,7 @@ def _act_ranks(arguments: Arguments) -> int:
 
     options, ranks = _options(arguments), _ranks(arguments.ranks or "")
     data = None if arguments.data is None else arguments.data.split(",")
-    with progress_bar() as progress:
+    with counting() as progress:
         compared = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
     apart = any(x.comparison is None for x in compared.replicas)
     apart = apart or any(map(_is_unmatched, compared.comparisons))

@@ -732,7 +732,7 @@ def test_without_histograms_no_torch_is_imported(tmp_path: Path) -> None:
     dump = write_dump(tmp_path / "x.dump", step(0))
     code = (
         "import sys; from rewriter.cli import main; code = main(sys.argv[1:]); "
-        "print(code, {'torch', 'numpy', 'libcst', 'rich'} & set(sys.modules))"
+        "print(code, {'torch', 'numpy', 'libcst'} & set(sys.modules))"
     )
     output = tmp_path / "x.html"
     command = [sys.executable, "-c", code, "report", str(dump), "-o", str(output)]

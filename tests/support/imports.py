@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable  # a new one, also where tests have put another in its place
 # Beside these, each language of wrappers has a parser: libcst or tree_sitter.
-HEAVY = ("torch", "numpy", "rich", "triton", "sympy")
+HEAVY = ("torch", "numpy", "triton", "sympy")
 PARSERS = ("libcst", "tree_sitter")
 
 

@@ -296,7 +296,6 @@ def _import_commands() -> None:
     del sys.path[1]
     importlib.import_module("rewriter.locate.cpp.grammar").load()
     importlib.import_module("rewriter.locate.python.grammar").load()
-    importlib.import_module("rich.console")
     assert "torch" not in sys.modules
 
 

@@ -58,17 +58,17 @@ _FORMS: tuple[_Open, ...] = (
 )
 
 
-def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Artifact:
+def open_artifact(path: str | Path, models: Iterable[str] = ()) -> Artifact:
     """Open a wrapper, a package, a container, a directory, or a log, without importing torch.
 
     `.launches` and `.unrecognised` of the result are what was found in it. `models` chooses models
-    of a package by their names. Raises `RewriterError` if the path is not an artifact, and says
-    what it is.
+    of a package by their names; none are all. Raises `RewriterError` if the path is not an
+    artifact, and says what it is.
     """
     path = Path(path)
     if not path.name:
         path = path.resolve()  # such as `.`: results are written beside the artifact
-    chosen = None if models is None else tuple(models)
+    chosen = tuple(models) or None
     try:
         opened = (open_form(path, chosen) for open_form in _FORMS)
         artifact = next(artifact for artifact in opened if artifact is not None)

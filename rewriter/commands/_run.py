@@ -42,7 +42,7 @@ def open_named(arguments: RunOptions, path: str) -> Artifact:
     """The wrapper that the command line names. If that is a program, the error says how to run
     it."""
     try:
-        artifact = open_artifact(path, models=arguments.models or None)
+        artifact = open_artifact(path, models=arguments.models)
     except RewriterError as error:
         if error.slug != "not-a-wrapper" or not path.endswith(".py"):
             raise

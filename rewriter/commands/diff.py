@@ -32,7 +32,7 @@ def act(arguments: Arguments) -> int:
     from rewriter.commands._diff_text import lines
     from rewriter.comparison.artifacts.compare import diff
 
-    difference = diff(arguments.a, arguments.b, models=arguments.models or None)
+    difference = diff(arguments.a, arguments.b, models=arguments.models)
     if arguments.json:
         from msgspec import UNSET
 

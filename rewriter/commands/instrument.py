@@ -57,7 +57,7 @@ class Arguments(PackageOptions, ProbeOptions):
     ),
 )
 def act(arguments: Arguments) -> int:
-    artifact = open_artifact(arguments.artifact, models=arguments.models or None)
+    artifact = open_artifact(arguments.artifact, models=arguments.models)
     artifact = artifact.choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:

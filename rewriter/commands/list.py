@@ -50,7 +50,7 @@ def act(arguments: Arguments) -> int:
         from rewriter.commands import _library
 
         return _library.show(arguments, Path(arguments.artifact))
-    artifact = open_artifact(arguments.artifact, models=arguments.models or None)
+    artifact = open_artifact(arguments.artifact, models=arguments.models)
     artifact = artifact.choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised

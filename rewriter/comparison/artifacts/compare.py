@@ -24,7 +24,7 @@ from rewriter.rebuild import built
 
 
 def diff(
-    a: str | Path | Artifact, b: str | Path | Artifact, *, models: Iterable[str] | None = None
+    a: str | Path | Artifact, b: str | Path | Artifact, *, models: Iterable[str] = ()
 ) -> Difference:
     """Compare two artifacts of one kind, without importing torch or executing anything.
 
@@ -34,7 +34,7 @@ def diff(
 
     Raises `RewriterError` if one is not an artifact, or the two are of different kinds.
     """
-    chosen = None if models is None else tuple(models)
+    chosen = tuple(models)
     left, right = _open(a, chosen), _open(b, chosen)
     kinds = _kind(left), _kind(right)
     if kinds[0] != kinds[1]:
@@ -49,7 +49,7 @@ def diff(
     return _wrappers(left, right)
 
 
-def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artifact:
+def _open(given: str | Path | Artifact, models: tuple[str, ...]) -> Artifact:
     if isinstance(given, Artifact):
         return given
     artifact = open_artifact(given, models)

@@ -93,7 +93,7 @@ def open_library(path: Path) -> LoneLibrary:
         elf = ELFFile(file)
         symbols = _symbols(elf)
         texts = _texts(elf)
-    wanted = sorted(want for want in library.wants if want.startswith("aoti_torch_"))
+    wanted = sorted(x for x in library.wants if x.startswith("aoti_torch_"))
     calls = tuple(ShimCall(name, kind) for name in wanted if (kind := kind_of(name)))
     launching = {call.name for call in calls}
     found = (_CLASS.match(name) for name, _, _ in symbols)

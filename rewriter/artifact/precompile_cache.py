@@ -75,8 +75,7 @@ def cache_with(wrapper: Wrapper, source: bytes) -> tuple[tuple[NewFile, ...], st
             "one of them was exchanged or edited"
         )
     after, plain = cache.for_code(source), cache.for_code(wrapper.restored.source)
-    name = Path(wrapper.name).with_suffix(PAIRED).as_posix()
-    return (NewFile(path, name, cache.data, after, plain, ()),), ""
+    return (NewFile(path, path.name, cache.data, after, plain, ()),), ""
 
 
 def read_cache(path: Path) -> PrecompileCache | None:

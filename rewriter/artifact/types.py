@@ -187,9 +187,9 @@ class NewFile:
     """A file of an artifact with new sources in it: its bytes before, after, and without probes.
 
     `wrappers` are the names of those with new sources. In a directory for results it is called
-    `name`. The files `paired` with it differ from it in their suffix, and are written with it;
-    those `beside` it stay as they are, and go with it to another directory. `warning` says why a
-    file that looks like one of a pair is none.
+    `name`. The files `paired` with it are called as it is, but for their suffix, and are written
+    with it; those `beside` it stay as they are, and go with it to another directory. `warning` says
+    why a file that looks like one of a pair is none.
     """
 
     path: Path
@@ -205,6 +205,11 @@ class NewFile:
     @property
     def changed(self) -> bool:
         return self.before != self.after
+
+    @property
+    def keeps_probes(self) -> bool:
+        """Whether it has probes, and none of them changes."""
+        return self.before == self.after != self.plain
 
     def put(self, changes: Transaction, path: Path, *, overwrite: bool) -> None:
         """Write it elsewhere."""

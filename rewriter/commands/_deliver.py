@@ -171,6 +171,10 @@ def _put_in_place(made: Sequence[Made], whole: Delivered, *, overwrite: bool) ->
     places = []
     with Transaction(made[0].path) as changes:
         for file in made:
+            # Of several, one that keeps its probes as they are is left alone, as is its backup.
+            if len(made) > 1 and isinstance(file, NewFile) and file.keeps_probes:
+                places.append(_place(file, file.path, whole))
+                continue
             backup = file.put_in_place(changes, overwrite=overwrite)
             for other in file.paired:
                 other.put_in_place(changes, overwrite=overwrite)
@@ -201,8 +205,8 @@ def _put_in_folder(
     assert arguments.output is not None
     folder = Path(arguments.output)
     if artifact.is_copied_whole:
-        new = [each for file in made for each in (file, *file.paired)]
-        files.write_copy(artifact.path, folder, [(file.name, file.after) for file in new])
+        new = [(name, each.after) for file in made for name, each in _named(file)]
+        files.write_copy(artifact.path, folder, new)
         if artifact.form.note:
             message(artifact.form.note)
         return [_place(file, folder / file.name, whole) for file in made]
@@ -211,13 +215,19 @@ def _put_in_folder(
         for file in made:
             target = folder / file.name
             changes.make_folder(target.parent)
-            for new_file in (file, *file.paired):
-                path = folder / new_file.name
-                new_file.put(changes, path, overwrite=arguments.overwrite)
+            for name, new_file in _named(file):
+                new_file.put(changes, folder / name, overwrite=arguments.overwrite)
             for path in file.beside:
                 beside = target.with_suffix(path.suffix)
                 files.put(changes, beside, path.read_bytes(), overwrite=arguments.overwrite)
     return [_place(file, folder / file.name, whole) for file in made]
+
+
+def _named(file: NewFile) -> Iterator[tuple[str, NewFile]]:
+    """A file and those of its pair, with their names in a directory for results."""
+    yield file.name, file
+    for other in file.paired:
+        yield Path(file.name).with_suffix(other.path.suffix).as_posix(), other
 
 
 def _place(file: Made, path: Path, whole: Delivered, backup: Path | None = None) -> Delivered:

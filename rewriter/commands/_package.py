@@ -109,10 +109,10 @@ def instrument(
         probed = patch.instrument(original, selection)
         if not builds:
             patch.verify_all(original, probed)
-        for one in probed:
-            warn_about(one.result.plan)
+        for patched in probed:
+            warn_about(patched.result.plan)
         sources = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
-        sources |= {one.model.wrapper: one.result.source for one in probed}
+        sources |= {patched.model.wrapper: patched.result.source for patched in probed}
 
         def write(path: Path) -> bool:
             if builds:
@@ -191,8 +191,8 @@ def _tell(
     built: Built | None,
     seconds: float,
 ) -> None:
-    for number, wrapper in enumerate(probed):
-        text = f"{wrapper.model.name}: {summary(wrapper.result)}"
+    for number, patched in enumerate(probed):
+        text = f"{patched.model.name}: {summary(patched.result)}"
         if built is not None:
             chosen = built.recipes[number]
             text += f"; route {chosen.route}: {chosen.why}"

@@ -140,22 +140,22 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
 
 def warn(run: HookedRun) -> None:
     """Warn about launches and wrappers without probes."""
-    for wrapper in run.probed:
-        if wrapper.result is not None:
+    for loaded in run.probed:
+        if loaded.result is not None:
             # Parts of the selection that match nothing here may match in another wrapper.
-            warn_about(replace(wrapper.result.plan, unmatched=()), f"{wrapper.short}: ")
+            warn_about(replace(loaded.result.plan, unmatched=()), f"{loaded.short}: ")
     unmatched = [
-        set(wrapper.result.plan.unmatched) for wrapper in run.probed if wrapper.result is not None
+        set(loaded.result.plan.unmatched) for loaded in run.probed if loaded.result is not None
     ]
     for part in sorted(set.intersection(*unmatched) if unmatched else ()):
         message(f"warning: there is no {part}")
     without = 0
-    for wrapper in run.refused:
-        assert wrapper.error is not None
-        if wrapper.error.slug in NO_MATCH:
+    for loaded in run.refused:
+        assert loaded.error is not None
+        if loaded.error.slug in NO_MATCH:
             without += 1
         else:
-            message(f"warning: {wrapper.short} is not instrumented: {wrapper.error.message}")
+            message(f"warning: {loaded.short} is not instrumented: {loaded.error.message}")
     if without:
         message(f"{counted(without, 'wrapper')} ran without probes, as no launch there was chosen")
     reasons: dict[str, list[str]] = {}
@@ -167,7 +167,7 @@ def warn(run: HookedRun) -> None:
 
 def _calls(ran: HookedRun) -> list[Line]:
     """A table of calls by wrapper; wrappers without calls are summed up."""
-    calls = {wrapper.path: ran.summary.calls.get(wrapper.path.name, 0) for wrapper in ran.probed}
+    calls = {loaded.path: ran.summary.calls.get(loaded.path.name, 0) for loaded in ran.probed}
     asked = ran.probed[0].result.selection if ran.probed and ran.probed[0].result else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
@@ -176,9 +176,9 @@ def _calls(ran: HookedRun) -> list[Line]:
     is_part = chosen or is_full or is_few
     rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
     rows += [
-        [wrapper.short, wrapper.wrapper.graph, str(len(wrapper.result.plan.probed)), str(number)]
-        for wrapper in ran.probed
-        if wrapper.result is not None and (number := calls[wrapper.path])
+        [loaded.short, loaded.wrapper.graph, str(len(loaded.result.plan.probed)), str(number)]
+        for loaded in ran.probed
+        if loaded.result is not None and (number := calls[loaded.path])
     ]
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
     idle = [short(path) for path, number in calls.items() if not number]

@@ -201,7 +201,7 @@ def _reasons(checks: set[Check]) -> Iterator[str]:
 def _corruption(session: _Session, dump: Dump) -> Examined:
     """The values that changed between their writer and their last reader. A further run records
     these behind each launch, to tell which launch changed them."""
-    changed = [changed_value for changed_value in changed_values(dump)[0] if changed_value.is_open]
+    changed = [value for value in changed_values(dump)[0] if value.is_open]
     if not changed:
         return examine_corruption(dump)
     calls = sorted({one.run.facts.call or 0 for one in changed})

@@ -64,7 +64,7 @@ def act(arguments: Arguments) -> int:
         default = files.restored_path if built is None else built.default
         delivered = deliver(arguments, artifact, sources, default, built)
     if is_one and arguments.in_place and not has_probes:
-        delivered = replace(delivered, changed=False, output=None, cache=None)
+        delivered = replace(delivered, changed=False, output=None, cache=None, each={})
     exact = not inexact and (built is None or built.exact)
     if arguments.json:
         from rewriter.commands._documents import strip as documents

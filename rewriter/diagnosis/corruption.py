@@ -79,11 +79,7 @@ def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
     """Findings for launches that received another value than was written. `watched` is the dump of
     another run, in which the values that changed were recorded after each launch."""
     changed, compared = changed_values(dump)
-    again = (
-        {}
-        if watched is None
-        else {changed_value.key: changed_value for changed_value in changed_values(watched)[0]}
-    )
+    again = {} if watched is None else {value.key: value for value in changed_values(watched)[0]}
     findings = tuple(_finding(again.get(one.key, one)) for one in changed)
     ruled_out = ""
     if compared and not findings:

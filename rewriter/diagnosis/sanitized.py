@@ -262,21 +262,19 @@ def _of_read(read: UnwrittenRead) -> Finding:
     history, nodes = _history(run), dataflow.trace(run)
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
-    filling: Filling = next((literal for literal in order if literal in fillings), "bounds")
+    filling: Filling = next((each for each in order if each in fillings), "bounds")
     kind, what = _READS[filling]
-    named = [name for name, (literal, _) in read.given.items() if literal == filling]
+    named = [name for name, (by, _) in read.given.items() if by == filling]
     if named:
         what += f": {', '.join(named[:_NAMED])}"
     text = [
         str(read.element),
         f"{of_elements(read.count, read.numel)} that it writes differ",
     ]
-    for name, (literal, count) in read.given.items():
-        held = {"poison": "are uninitialised", "stale": "were freed", "bounds": "lie outside"}[
-            literal
-        ]
+    for name, (by, count) in read.given.items():
+        held = {"poison": "are uninitialised", "stale": "were freed", "bounds": "lie outside"}[by]
         text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
-        writer = nodes[step.position].writer(name) if literal == "poison" else None
+        writer = nodes[step.position].writer(name) if by == "poison" else None
         if writer is not None and not (place := nodes[writer.step].place).is_inputs:
             text.append(
                 f"      launch {place} writes {name} and left them out: the fault may be there"

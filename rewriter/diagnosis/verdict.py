@@ -396,7 +396,7 @@ class NonFiniteVerdict(BaseVerdict):
 
     @property
     def wants(self) -> tuple[str, str]:
-        """As that of a crash."""
+        """The options of a run that shows what is missing here, and what they show."""
         sync = ",sync" if self.on_gpu else ""
         # Only this call, as the program may run for hours; `--calls` counts from 0.
         one = f" --calls {self.number - 1}" if self.number > 1 else ""

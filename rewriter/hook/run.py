@@ -268,10 +268,10 @@ def _not_probed(request: Request, ran: HookedRun) -> RewriterError | None:
     kernels = request.selection.kernels
     if kernels is None:
         message = f"the program loaded no wrapper with a name like {', '.join(request.globs)}"
-        there = list(dict.fromkeys(wrapper.short for wrapper in ran.loaded))
+        there = list(dict.fromkeys(loaded.short for loaded in ran.loaded))
     else:
         message = f"the program loaded no wrapper that launches a kernel like {', '.join(kernels)}"
-        names = (x.kernel for wrapper in ran.loaded for x in wrapper.wrapper.located.launches)
+        names = (x.kernel for loaded in ran.loaded for x in loaded.wrapper.located.launches)
         there = list(dict.fromkeys(names))
     more = ", …" if len(there) > _NAMED else ""
     return RewriterError(
@@ -299,7 +299,7 @@ def _complete(dump: Path, ran: HookedRun, traces: Path, tell: Tell) -> DumpSumma
     try:
         graph_marks.keep(dump)
         summary = summarise(dump)
-        called = [wrapper for wrapper in ran.probed if wrapper.path.name in summary.calls]
+        called = [loaded for loaded in ran.probed if loaded.path.name in summary.calls]
         complete(dump, called, traces, ran.processes)
         return summary
     except RewriterError as error:

@@ -79,14 +79,14 @@ def _says_what_is_there(package: Package, manifest: dict[str, Any]) -> bool:
             return False
         plain = replace(wrapper, source=wrapper.restored.source)
         probed.append(patch.Probed(model, instrument_wrapper(plain, recorded[1])))
-    routes = [models[wrapper.model.name]["route"] for wrapper in probed]
+    routes = [models[patched.model.name]["route"] for patched in probed]
     if not probed or not set(routes) <= set(ROUTES):
         return False
     expected = patch.manifest(probed, routes)
-    for one in probed:
+    for patched in probed:
         # The manifest has the names in the original; the package has another library.
-        about = models[one.model.name]
-        expected["models"][one.model.name]["original_library"] = about["original_library"]
+        about = models[patched.model.name]
+        expected["models"][patched.model.name]["original_library"] = about["original_library"]
     chosen = {model.name for model in package.models}  # other models are not checked
     actual = {key: manifest.get(key) for key in expected}
     actual["models"] = {name: about for name, about in models.items() if name in chosen}

@@ -156,9 +156,9 @@ def instrument(package: Package, selection: Selection) -> tuple[Probed, ...]:
 def verify_all(package: Package, probed: Sequence[Probed], stopped: Event | None = None) -> None:
     """Verify the wrappers of a package, until it is stopped. Raises `RewriterError`."""
     wrappers = {wrapper.name: wrapper for wrapper in package.wrappers}
-    for one in probed:
+    for patched in probed:
         if stopped is None or not stopped.is_set():
-            verify(wrappers[one.model.wrapper], one.result.source)
+            verify(wrappers[patched.model.wrapper], patched.result.source)
 
 
 @contextmanager
@@ -355,20 +355,20 @@ def _plans(
 ) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     libraries, machine, scratch = begun.libraries(), begun.machine, begun.scratch
-    for number, wrapper in enumerate(probed):
-        if wrapper.model.name in libraries:
-            original = libraries[wrapper.model.name]
+    for number, patched in enumerate(probed):
+        if patched.model.name in libraries:
+            original = libraries[patched.model.name]
         else:
-            original = unpack.library_of(package, wrapper.model)
-            _require_buildable(package, wrapper.model, original, machine, scratch, begun.runs_here)
-        chosen = recipe.choose(wrapper.model, original, machine, route)
+            original = unpack.library_of(package, patched.model)
+            _require_buildable(package, patched.model, original, machine, scratch, begun.runs_here)
+        chosen = recipe.choose(patched.model, original, machine, route)
         unpacked = None
         if original is not None:
             to = scratch / f"original{number}.so"
             unpacked = unpack.unpack(
-                package, wrapper.model, original, to, whole=chosen.route != "link"
+                package, patched.model, original, to, whole=chosen.route != "link"
             )
-        yield _Plan(wrapper, chosen, original, unpacked)
+        yield _Plan(patched, chosen, original, unpacked)
 
 
 def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
@@ -436,9 +436,9 @@ def changes(
     probed: Sequence[Probed], sources: Mapping[str, Path], libraries: Mapping[str, Path]
 ) -> Changes:
     """What happens to the members of a package; files are given by the names of the models."""
-    with_library = [wrapper.model for wrapper in probed if wrapper.model.library is not None]
+    with_library = [patched.model for patched in probed if patched.model.library is not None]
     return Changes(
-        replaced={wrapper.model.wrapper: sources[wrapper.model.name] for wrapper in probed},
+        replaced={patched.model.wrapper: sources[patched.model.name] for patched in probed},
         renamed={str(model.library): model.original_library for model in with_library},
         added=[
             (str(model.library), libraries[model.name], model.original_library)
@@ -459,16 +459,16 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         **probes.recorded(selection),
         "chosen": chosen_text(selection),
         "models": {
-            wrapper.model.name: {
-                "wrapper": wrapper.model.wrapper,
-                "library": wrapper.model.library,
-                "original_library": wrapper.model.original_library
-                if wrapper.model.library
+            patched.model.name: {
+                "wrapper": patched.model.wrapper,
+                "library": patched.model.library,
+                "original_library": patched.model.original_library
+                if patched.model.library
                 else None,
                 "route": route,
-                "launches": [launch.index for launch in wrapper.result.plan.probed],
+                "launches": [launch.index for launch in patched.result.plan.probed],
             }
-            for wrapper, route in zip(probed, routes, strict=True)
+            for patched, route in zip(probed, routes, strict=True)
         },
     }
 
@@ -484,9 +484,9 @@ def _write(
     """Write the patched package."""
     probed = [plan.probed for plan in plans]
     sources = {}
-    for number, wrapper in enumerate(probed):
-        sources[wrapper.model.name] = scratch / f"{number}.cpp"
-        sources[wrapper.model.name].write_bytes(wrapper.result.source)
+    for number, patched in enumerate(probed):
+        sources[patched.model.name] = scratch / f"{number}.cpp"
+        sources[patched.model.name].write_bytes(patched.result.source)
     made = changes(probed, sources, libraries)
     fields = manifest(probed, [plan.recipe.route for plan in plans])
     if reading is None:

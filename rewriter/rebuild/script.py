@@ -66,16 +66,16 @@ def write(package: Package, probed: Sequence[Probed], folder: Path) -> None:
     name = shlex.quote(f"{package.path.stem}.instrumented.pt2")
     text = _HEAD.format(version=__version__, name=NAME, package=name)
     sources, libraries = {}, {}
-    for wrapper in probed:
-        place = Path("models") / wrapper.model.name
+    for patched in probed:
+        place = Path("models") / patched.model.name
         (folder / place).mkdir(parents=True)
-        sources[wrapper.model.name] = place / PurePosixPath(wrapper.model.wrapper).name
-        libraries[wrapper.model.name] = place / build.RESULT
-        (folder / sources[wrapper.model.name]).write_bytes(wrapper.result.source)
-        if wrapper.model.library is not None:
-            text += _commands(wrapper.model, place, _steps(package, wrapper, folder / place))
+        sources[patched.model.name] = place / PurePosixPath(patched.model.wrapper).name
+        libraries[patched.model.name] = place / build.RESULT
+        (folder / sources[patched.model.name]).write_bytes(patched.result.source)
+        if patched.model.library is not None:
+            text += _commands(patched.model, place, _steps(package, patched, folder / place))
     changes = patch.changes(probed, sources, libraries)
-    routes: list[Route] = ["link" if wrapper.model.library else "sources" for wrapper in probed]
+    routes: list[Route] = ["link" if patched.model.library else "sources" for patched in probed]
     content = {
         "format": pack.FORMAT,
         "version": pack.VERSION,

@@ -374,7 +374,12 @@ def test_in_place_and_back(debug: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "error[already-instrumented]" in capsys.readouterr().err
     assert len(list(debug.rglob("*.orig"))) == 2
     assert main([*command, "--replace", "--probe", "print"]) == OK
-    assert len(list(debug.rglob("*.orig"))) == 4
+    backups = list(debug.rglob("*.orig"))
+    assert len(backups) == 4
+    backups[0].unlink()
+    assert main([*command, "--replace", "--probe", "print"]) == OK
+    assert "0 wrappers changed in place\n" in capsys.readouterr().err
+    assert len(list(debug.rglob("*.orig"))) == 3  # what stays as it is needs none
     assert main(["strip", str(debug), "--check"]) == DIFFERS
     assert main(["strip", str(debug), "--in-place", "--json"]) == OK
     assert json.loads(capsys.readouterr().out)["exact"] is True

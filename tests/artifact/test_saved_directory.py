@@ -19,6 +19,7 @@ from rewriter.cli import main
 CONTAINERS = Path(__file__).parents[2] / "fixtures" / "containers"
 WRAPPER = get("cpu-torch2.13/mlp").path.read_bytes()
 OTHER = get("cpu-torch2.13/conv").path.read_bytes()
+PAIR = CONTAINERS.parent / "precompile" / "cpu-torch2.15"
 KEY = "cb" + "a" * 50
 GRAPH = """
 class GraphModule(torch.nn.Module):
@@ -157,6 +158,27 @@ def test_a_copy_of_vllm_says_where_it_belongs(
     assert main(["instrument", str(cache), "-o", str(tmp_path / "copy")]) == 0
     assert "absolute paths" in capsys.readouterr().err
     assert len(contents(tmp_path / "copy")) == len(contents(cache))
+
+
+def test_a_copy_of_vllm_has_the_cache_of_a_pair_beside_its_code(tmp_path: Path) -> None:
+    """What a piece is called is no place: both files of the pair keep theirs."""
+    folder = tmp_path / "cache"
+    (folder / "inductor_cache" / "ba").mkdir(parents=True)
+    for end in (".py", ".cache"):
+        made = (PAIR / "m").with_suffix(end)
+        shutil.copy(made, folder / "inductor_cache" / "ba" / made.name)
+    shutil.copy(CONTAINERS / "standalone.bin", folder / "art0")
+    handles = {
+        (None, 2, "inductor"): ("k", "/x/inductor_cache/ba/m.py"),
+        ((1, 8192), 0, "inductor"): ("art0", "/x/art0"),
+    }
+    index(folder, handles)
+    before = contents(folder)
+    assert main(["instrument", str(folder), "-o", str(tmp_path / "copy")]) == 0
+    after = contents(tmp_path / "copy")
+    assert after.keys() == before.keys()
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed == {"art0", "inductor_cache/ba/m.py", "inductor_cache/ba/m.cache"}
 
 
 def test_an_artifact_that_several_pieces_have_is_listed_once(tmp_path: Path) -> None:

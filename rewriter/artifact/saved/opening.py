@@ -130,7 +130,7 @@ def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[s
     """Rename a wrapper to vLLM's title of its piece of the model, if there is one."""
     if not isinstance(opened, Wrapper):
         return opened
-    place = next((upward for upward in _upwards(path, opened) if upward in titles), None)
+    place = next((folder for folder in _upwards(path, opened) if folder in titles), None)
     if place is None:
         return opened
     # In a container each piece of a model has its own folder.

@@ -144,7 +144,7 @@ def package_document(
         delivered,
         artifact=path,
         probes=selection.probes,
-        models=tuple(_model(wrapper, built, number) for number, wrapper in enumerate(probed)),
+        models=tuple(_model(patched, built, number) for number, patched in enumerate(probed)),
         check=built.check if built else "skipped",
         note=built.note if built else "",
         seconds=round(seconds, 3),

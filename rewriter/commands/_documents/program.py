@@ -36,11 +36,11 @@ class ProgramRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.prog
         calls = ran.run.summary.calls
         wrappers = tuple(
             CalledWrapper(
-                loaded=wrapper,
-                launches=len(wrapper.result.plan.probed),
-                calls=calls.get(wrapper.path.name, 0),
+                loaded=loaded,
+                launches=len(loaded.result.plan.probed),
+                calls=calls.get(loaded.path.name, 0),
             )
-            for wrapper in ran.run.probed
-            if wrapper.result is not None
+            for loaded in ran.run.probed
+            if loaded.result is not None
         )
         return cls(ran=ran, wrappers=wrappers)

@@ -114,7 +114,7 @@ def _worst(differences: tuple[WrapperDifference, ...], *, differs: bool) -> Arti
     if differs or "different" in verdicts:
         return "different"
     worst: tuple[ArtifactVerdict, ...] = ("unverified", "instrumented")
-    return next((literal for literal in worst if literal in verdicts), "identical")
+    return next((verdict for verdict in worst if verdict in verdicts), "identical")
 
 
 # Parts of names that identify a run: torch/_dynamo/debug_utils.py, torch/_logging.

@@ -59,12 +59,12 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
         return converted(given[0], kind)
     value = call(value_of)
     error = torch.zeros((), dtype=torch.float64)
-    for bounded in given:
-        ends = [call(replacing(bounded, end)) for end in ends_of(bounded)]
+    for operand in given:
+        ends = [call(replacing(operand, end)) for end in ends_of(operand)]
         if ends:
             error = error + torch.stack([apart(value, end) for end in ends]).amax(0)
             if value.is_floating_point():  # `inf * 0`, of an operand that may be any number
-                unknown = ~torch.isfinite(bounded.bound()) & value.isnan()
+                unknown = ~torch.isfinite(operand.bound()) & value.isnan()
                 error = torch.where(unknown, torch.inf, error)
     if precision([kind, *(x.dtype for x in given if x.is_real)]) is torch.float32:
         for narrow_args, narrow_kwargs in _narrowed(args, kwargs):

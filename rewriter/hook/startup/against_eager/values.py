@@ -56,11 +56,11 @@ class Rounded(TorchDispatchMode):
             given = [*args, *(kwargs or {}).values()]
             written = [x for x, of in zip(given, schema.arguments, strict=False)
                        if of.alias_info is not None and of.alias_info.is_write]  # fmt: skip
-            for tree_leaf in pytree.tree_leaves(written):
-                self.disturb(tree_leaf, is_fresh=False)
+            for leaf in pytree.tree_leaves(written):
+                self.disturb(leaf, is_fresh=False)
         elif all(return_.alias_info is None for return_ in schema.returns):
-            for tree_leaf in pytree.tree_leaves(result):
-                self.disturb(tree_leaf, is_fresh=is_fresh)
+            for leaf in pytree.tree_leaves(result):
+                self.disturb(leaf, is_fresh=is_fresh)
         return result
 
     def disturb(self, tensor: Any, *, is_fresh: bool = False) -> None:

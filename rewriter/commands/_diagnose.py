@@ -48,6 +48,7 @@ from rewriter.verification.text import more_checked
 _MOST = 3  # runs, unless values do not fit into one
 _COMPARED = 3  # calls of each compiled function that are compared with plain Python
 _PIECES = 8  # runs if values do not fit into one
+_RECORD_ALL = "rewriter run … --probe names,print,save --args all --when both"
 
 
 def act(arguments: Arguments) -> int:
@@ -155,7 +156,7 @@ def _act_dump(arguments: Arguments, dump: Path) -> int:
         raise RewriterError(
             "nothing-saved",
             f"{dump} holds no values of launches",
-            hint="Record them: `rewriter run … --probe names,print,save --args all --when both`.",
+            hint=f"Record them: `{_RECORD_ALL}`.",
         )
     from rewriter.core.exit_status import ExitStatus
     from rewriter.execution.conclusion import read_conclusion
@@ -269,6 +270,9 @@ def _report(
     following = _next(diagnosis, dumps)
     if not following and not diagnosis.findings and dumps:
         following = more_checked(from_here(dumps[0]), diagnosis.suspects)
+        if not following and diagnosis.checked < diagnosis.launches:
+            is_half = values_needed.lacks_inputs(dumps[0])
+            following = f"{_RECORD_ALL}  # what launches read is not recorded" * is_half
     diagnosis = replace(diagnosis, next=following)
     if arguments.output is not None and dumps:
         _write_page(arguments, arguments.output, dumps[0])

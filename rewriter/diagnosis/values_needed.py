@@ -61,6 +61,14 @@ def unsaved(dump: Path) -> range | None:
     return range(min(exceeded), max(ran) + 1) if exceeded else None
 
 
+def lacks_inputs(dump: Path) -> bool:
+    """Whether no value is recorded before a launch: nothing but results was asked for."""
+    runs = open_dump(dump).runs
+    rows = (row for run in runs for step in run.steps if step.launch is not None
+            for row in dataflow.tensors(run.rows(step)))  # fmt: skip
+    return all(row.phase != "before" for row in rows)
+
+
 def is_saved(dump: Path, run: str, launch: int, iteration: int) -> bool:
     """Whether all values of a launch were saved."""
     one = next((x for x in open_dump(dump).runs if x.name == run), None)

@@ -275,7 +275,8 @@ def _refuse_idle_options(arguments: ProbeOptions) -> None:
         raise RewriterError(
             "no-probes",
             f"{', '.join(idle)} given, but no probe",
-            hint=f"Pass --probe with one or more of {', '.join(sorted(probes.registry()))}.",
+            hint=f"Pass --probe with one or more of {', '.join(sorted(probes.registry()))}. What "
+            "is instrumented has chosen before: pass the plain file.",
         )
 
 

@@ -418,6 +418,8 @@ def _missing(path: Path) -> RewriterError:
 
 
 def _corrupt(path: Path, problem: str) -> RewriterError:
+    if problem == "File is not a zip file":  # as zipfile says it
+        problem = "its list of members, at the end, is missing: the file was cut short"
     return RewriterError(
         "corrupt-package",
         f"{path}: the zip file is damaged: {problem}",

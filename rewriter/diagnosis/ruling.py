@@ -176,8 +176,8 @@ def of_end(
     if ended is None or ended.code == 0:
         return Examined(ruled_out="a crash or a hang: it ran to its end")
     kind: FindingKind = "hang" if ended.timed_out else "crash"
-    how = "was stopped at its time limit" if ended.timed_out else "died"
-    shown = f"shown by where the process {how}"
+    how = "was stopped at its time limit" if ended.timed_out else "ended"
+    shown = "shown by its traceback" if ended.raised else f"shown by where the process {how}"
     text = (*ended.message.strip().splitlines()[1:][-12:], *ended.stacks)
     # What raised an exception or hangs outside of launches is no launch, whichever ended last.
     is_outside = ended.scope == "outside"
@@ -200,7 +200,7 @@ def of_end(
     if ended.timed_out and not verdicts:
         text += (EARLY,)
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
-    by = "shown by its traceback" if ended.raised else "shown by how it ended"
+    by = shown if ended.raised else "shown by how it ended"
     end = Finding(kind, what, by, text=text, whole=True)
     return Examined((end, *(replace(finding, symptom=True) for finding in findings)))
 

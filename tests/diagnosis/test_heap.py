@@ -16,7 +16,7 @@ from rewriter.diagnosis.ruling import Examined, rule
 COMPLAINT = "free(): invalid pointer"
 ARRAY = "make_unique<float []>(32L)"
 FACTS = SimpleNamespace(kind="cpp", scope="call", line=10, source_nodes=(), origins=())
-CRASH = Finding("crash", "the program ended in launch #1", "shown by where the process died")
+CRASH = Finding("crash", "the program ended in launch #1", "shown by where the process ended")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_suspicion_is_ruled_out_for_several_wrappers_in_one_line() -> None:
         pytest.param(
             of_end(CRASHED, (crash("running", CRASHED),)), "crash",
             "the program ended in launch #2 cpp_fused_log_2 (line 30): signal SIGSEGV "
-            "(model.py:9); shown by where the process died", id="crash",
+            "(model.py:9); shown by where the process ended", id="crash",
         ),
         pytest.param(
             of_end(ExitStatus(None, timed_out=True), ()), "hang",
@@ -156,7 +156,7 @@ def test_what_raised_outside_of_launches_is_no_launch() -> None:
     left = ExitStatus(3)
     assert page(rule([of_end(left, [crash("over", left)])]))[0] == (
         "diagnosis: the program ended outside of launches, after launch #2 cpp_fused_log_2 "
-        "(line 30), the last one of its call: exit code 3; shown by where the process died"
+        "(line 30), the last one of its call: exit code 3; shown by where the process ended"
     )
     # Another rank waits in a launch meanwhile: that follows from it.
     both = rule([of_end(raised, [crash("waiting", raised)])]).findings

@@ -367,6 +367,30 @@ def test_calls_are_paired_by_wrapper_and_order(tmp_path: Path) -> None:
     assert comparison.unpaired == ("A rank0/run3",)
 
 
+@pytest.mark.parametrize(
+    ("saved", "blame"),
+    [
+        pytest.param(4.0, "culprit", id="changed in between"),
+        pytest.param(3.0, "downstream", id="as it was returned"),
+    ],
+)
+def test_what_a_call_returned_is_no_fault_of_the_next_one(
+    saved: float, blame: str, tmp_path: Path
+) -> None:
+    """A forward pass leaves values for its backward pass."""
+    for name, made, given in (("a", 2.0, 2.0), ("b", 3.0, saved)):
+        with_outputs(dumps.write(tmp_path / name, chain(1, made), artifact="f.py"), "buf1")
+        inputs = [value("saved", mean=given)]
+        reads = [launch(0, "backward_0", inputs, [value("buf0", "out", given)])]
+        dumps.write(tmp_path / name, reads, inputs=inputs, run=1, artifact="b.py")
+    comparison = compare(tmp_path / "a", tmp_path / "b")
+    inputs_of_b = comparison.runs[1].launches[0]
+    assert inputs_of_b.place.is_inputs
+    assert inputs_of_b.blame == blame
+    assert ("rank0/run0 returned them so" in inputs_of_b.reasons) is (blame == "downstream")
+    assert str(comparison.culprits[0].place).startswith("#1 ")
+
+
 def test_two_runs_of_one_dump(tmp_path: Path) -> None:
     for run, mean in enumerate((1.0, 2.0)):
         dumps.write(tmp_path, [launch(0, "k", [value("x")], [value("y", "out", mean)])], run=run)

@@ -80,7 +80,8 @@ def compare(
     unpaired = [f"A {x.name}" for x, y in pairs if x and not y]
     unpaired += [f"B {y.name}" for x, y in pairs if y and not x]
     cut = [f"{side} {run.name}" for side, of in (("A", a), ("B", b)) for run in of.runs if run.cut]
-    runs = tuple(compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y)
+    compared = (compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y)
+    runs = tuple(blame.between_calls(compared))
     paths, manifests = (a.path, b.path), (a.manifest, b.manifest)
     comparison = Comparison(*paths, *manifests, runs, tuple(unpaired), tuple(cut))
     _require_common(comparison)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter.core.terminal import Line, level_style, message, say
+from rewriter.core.terminal import Line, level_style, message, passing, say
 
 if TYPE_CHECKING:
     from rewriter.core.documents import Entry
@@ -55,15 +55,9 @@ def counting() -> Iterator[Callable[[int, int], None]]:
         yield tell
         return
     try:
-        # The cursor goes back, so that a message takes the place of the line.
-        yield lambda done, total: _show(f"{done:,} of {total:,} launches")
+        yield lambda done, total: passing(f"{done:,} of {total:,} launches")
     finally:
-        _show("")
-
-
-def _show(line: str) -> None:
-    sys.stderr.write(f"{line}\x1b[K\r")
-    sys.stderr.flush()
+        passing("")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -47,6 +47,13 @@ def say_text(text: str, style: Callable[[str], str] = lambda line: "") -> None:
         sys.stdout.write(text)
 
 
+def passing(line: str) -> None:
+    """Show a line on the terminal that is standard error, until the next one, or a message, takes
+    its place."""
+    sys.stderr.write(f"{line}\x1b[K\r")
+    sys.stderr.flush()
+
+
 def escape(text: str, keep: str = "") -> str:
     """One line in which characters that control a terminal are escaped as in Python: `\\x1b`."""
     if text.isprintable():

@@ -30,8 +30,12 @@ def read_by(given: StandardInput, *command: str) -> bytes:
 def pipe() -> Iterator[tuple[int, Any]]:
     """The end of a pipe that is standard input, and a file to write to it."""
     reads, writes = os.pipe()
+    before = set(threading.enumerate())
     with open(writes, "wb", buffering=0) as file:
         yield reads, file
+    # Who still waits for the pipe would read from the next one that has its number.
+    for waiting in set(threading.enumerate()) - before:
+        waiting.join(10)
     os.close(reads)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import schemas
 from dumps import launch, value
 from rewriter import cli
 from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.blame import between_calls
 from rewriter.comparison.dumps.compare import compare
 from rewriter.comparison.dumps.types import Comparison
 from rewriter.core.errors import RewriterError
@@ -389,6 +391,15 @@ def test_what_a_call_returned_is_no_fault_of_the_next_one(
     assert inputs_of_b.blame == blame
     assert ("rank0/run0 returned them so" in inputs_of_b.reasons) is (blame == "downstream")
     assert str(comparison.culprits[0].place).startswith("#1 ")
+
+
+def test_inputs_where_an_error_begins_stay_to_blame(compared: Callable[..., Comparison]) -> None:
+    """They are within the tolerance: no call returned a difference of theirs."""
+    (run,) = compared(chain(1, 2), chain(1, 2)).runs
+    inputs, *others = run.launches
+    assert inputs.place.is_inputs
+    began = replace(run, launches=(replace(inputs, blame="culprit"), *others))
+    assert list(between_calls([began])) == [began]
 
 
 def test_two_runs_of_one_dump(tmp_path: Path) -> None:

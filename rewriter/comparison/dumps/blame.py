@@ -20,6 +20,7 @@ from rewriter.comparison.dumps.types import (
     TensorComparison,
 )
 from rewriter.core.align import Pair
+from rewriter.core.text import some
 from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin, fingerprint
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
@@ -154,32 +155,29 @@ def judge(
 def between_calls(runs: Iterable[RunComparison]) -> Iterator[RunComparison]:
     """The calls, without blame for inputs that an earlier call returned with the same differences,
     such as what a forward pass leaves for its backward pass."""
-    returned: dict[Hashable, str] = {}
+    returned: dict[Hashable, str] = {}  # by rank and value
     for run in runs:
+        rank = run.a.partition("/")[0]
         launches = list(run.launches)
         for place, launch in enumerate(launches):
             if launch.blame != "culprit" or launch.a is None or not launch.a.is_inputs:
                 continue
             differing = [x for x in (*launch.reads, *launch.results) if x.state in DIFFERS]
-            calls = {returned.get(_both(tensor), "") for tensor in differing}
-            if all(calls):
-                reason = f"{_several(sorted(calls))} returned them so"
+            calls = {returned.get((rank, _both(tensor)), "") for tensor in differing}
+            if calls and all(calls):
+                reason = f"{some(sorted(calls), _NAMED)} returned them so"
                 launches[place] = replace(launch, blame="downstream", reasons=(reason,))
         yield replace(run, launches=tuple(launches))
         for launch in launches:
             if launch.place.kernel == OUTPUTS and launch.a is not None:
                 values = (_both(tensor) for tensor in launch.reads if tensor.state in DIFFERS)
-                returned |= {value: run.a for value in values if value is not None}
+                returned |= {(rank, value): run.a for value in values if value is not None}
 
 
 def _both(tensor: TensorComparison) -> Hashable:
     """What identifies a value in both dumps; `None` if they do not say."""
     found = [fingerprint(row) for row in tensor.tensors or ()]
     return tuple(found) if found and None not in found else None
-
-
-def _several(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
 
 
 def _as_read(
@@ -282,7 +280,8 @@ def _following(*places: tuple[str, ComparedRun, int]) -> Iterator[str]:
 
 
 def _names(places: Sequence[RecordedLaunch]) -> str:
-    return _several([str(place) for place in places])
+    more = " and others" if len(places) > _NAMED else ""
+    return ", ".join(map(str, places[:_NAMED])) + more
 
 
 def _reasons(

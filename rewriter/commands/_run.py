@@ -178,6 +178,7 @@ class Concluded:
             command=command,
             verdicts=self.verdicts,
             next=next(iter(self.following), ""),
+            times=timing.table(ran.dump) if self.trace and ran.dump else (),
             trace=self.trace,
         )
 

@@ -80,12 +80,11 @@ def beside(work: Callable[[threading.Event], Result]) -> Iterator[Callable[[], R
             finally:
                 stopped.set()
         return
-    with _processes([partial(_share, lambda event: (work(event),), [stopped], [0])]) as running:
+    with _processes([partial(_share, work, [stopped], [0])]) as running:
 
         def result() -> Result:
-            for _, (found,) in _received(running):
-                return found  # type: ignore[no-any-return]
-            return work(stopped)
+            arrived = next(_received(running), None)
+            return work(stopped) if arrived is None else arrived[1]
 
         yield cache(result)
 

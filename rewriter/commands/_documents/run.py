@@ -8,7 +8,6 @@ from rewriter.commands._run_text import RanLaunch, by_launch
 from rewriter.core.documents import Document
 from rewriter.core.printed import printed
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump import timing
 from rewriter.dump.timing import Timed
 from rewriter.execution.run_result import RunResult
 
@@ -27,15 +26,12 @@ class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
     command: str
     verdicts: tuple[Verdict, ...]
     next: str
+    times: tuple[Timed, ...]
     trace: Path | None
 
     @property
     def verdict(self) -> Verdict | None:
         return self.verdicts[0] if self.verdicts else None
-
-    @property
-    def times(self) -> tuple[Timed, ...]:
-        return timing.table(self.result.dump) if self.trace and self.result.dump else ()
 
     @property
     def launches(self) -> tuple[RanLaunch, ...]:

@@ -38,6 +38,8 @@ _BEFORE = "__before"
 _FIRST = re.compile(r"([\w.]+\()\w+(?=[,)])")
 _WORD = re.compile(r"\w+")
 _PART = re.compile(r"buf\d+")
+_GIVEN = re.compile(r"(?:buf|arg|primals_|tangents_)\d+(?:_\d+)?")  # as wrappers name values
+_FLEX = "flex_attention"
 _NUMBER = "_local_scalar_dense"
 _UNBACKED = re.compile(r"u\d+")
 _PARTS = {"unbind", "split", "split_with_sizes", "chunk"}
@@ -64,6 +66,9 @@ def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
         if not tried[-1][0]:
             break
     if not tried:
+        flex = [x.operator for x in graph.nodes.values() if x.operator.startswith(_FLEX)]
+        if flex:
+            problem = type(problem)(f"the functions of {flex[0]} are not in the text")
         raise problem
     return min(tried, key=lambda one: one[0])[1]
 
@@ -92,7 +97,11 @@ class _Fragment:
         self._is_bare = not graph.types and not graph.outputs
         if self._is_bare:
             self._read = [x for x in reads if x in self._open]
+        # Results that are no node, and whether they have the names of this launch.
+        self._extra = [x for x in graph.outputs if _PART.fullmatch(x)]
         tensors = {x.name: x for x in values.launch.args if x.type == "tensor"}
+        named = [x for x in self._read if _GIVEN.fullmatch(x)]
+        self._is_own = set(named) <= {y for x in tensors.values() for y in (x.name, x.buffer)}
         self._in = [x for x in tensors.values() if x.role == "in" and x.name in self._given]
         self._inout = [x for x in tensors.values() if x.role == "inout" and x.name in self._given]
         self._out = [x for x in tensors.values() if x.role != "in" and x.name in self._written]
@@ -278,12 +287,21 @@ class _Fragment:
                     last = (name, comparison) if text == name else last
         if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
             return tried[0][0], *tried[0]  # a kernel that only copies its input
-        if last is None or self._is_bare:
+        if last is None or self._is_bare or self._may_be_unnamed(argument, row):
             if not tried:
                 raise problem
             names = list(dict.fromkeys(name for name, _ in tried))
             raise NoneAgreesError(f"{argument.name} is not {', '.join(names)}")
         return last[0], *last
+
+    def _may_be_unnamed(self, argument: Argument, row: TensorRow) -> bool:
+        """Whether a result may be one that the fragment has no node for, as what flex attention
+        computes before its backward template. The fragment has the names of another launch where
+        the kernel is used again."""
+        if self._is_own:
+            return argument.name in self._extra
+        kinds = [tensor_type(self._graph.types.get(x, ""), {}) for x in self._extra]
+        return any(kind is None or kind.fits(row) for kind in kinds)
 
     def _compare(
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow

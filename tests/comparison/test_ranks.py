@@ -498,6 +498,32 @@ def test_a_rank_with_another_wrapper_is_named_and_the_others_compared(
     assert "rank 1: not compared: " in describe_ranks.line(found.replicas[0])
 
 
+def _product(rows: int, *, padded: str = "", wrong: float = 0.0) -> Launches:
+    """A product of so many rows, which is padded first if a kernel for that is named, and the
+    kernel that reads the rows which both ranks have."""
+    pad = [launch(0, padded, [value("primals_2", mean=2)], [value("p", "out", 2)])]
+    product = value("m", mean=3, shape=[rows, 8], numel=8 * rows)
+    return [
+        *(pad if padded else ()),
+        launch(1, "extern_kernels.mm", [value("primals_2", mean=2)], [{**product, "role": "out"}]),
+        launch(2, "k_sum_2", [product], [value("y", "out", 5 + wrong)]),
+    ]
+
+
+def test_a_rank_may_pad_a_product_by_its_own_measurements(dump: Callable[..., Path]) -> None:
+    own = _product(8, padded="triton_poi_fused_mm_view_0"), inputs()
+    found = compare_ranks(dump([(_product(6), inputs())], [own]))
+    assert (found.first, found.given) == (None, ())
+    wrong = _product(8, padded="triton_poi_fused_mm_view_0", wrong=4), inputs()
+    found = compare_ranks(dump([(_product(6), inputs())], [wrong], root="wrong"))
+    assert where(found)[1:3] == ("launch", "rank1/run0")
+
+
+def test_a_shape_that_differs_in_the_same_code_is_a_fault(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([(_product(6), inputs())], [(_product(8), inputs())]))
+    assert where(found) == (1, "launch", "rank1/run0", "#1 extern_kernels.mm")
+
+
 @pytest.mark.parametrize(
     ("ranks", "options", "slug"),
     [

@@ -57,6 +57,8 @@ KINDS_OF = {
     "cuda-torch2.11/cond": {"extern_out": 1, "triton": 3},
     "cuda-torch2.11/conv": {"extern_alloc": 2, "extern_out": 1, "triton": 6},
     "cuda-torch2.11/customop": {"custom_op": 2, "triton": 3},
+    "cuda-torch2.11/flex_training": {"triton": 2, "triton_template": 1},
+    "cuda-torch2.11/flex_training 1": {"triton": 2, "triton_template": 1},
     "cuda-torch2.11/gpt": {"extern_out": 17, "fallback": 4, "triton": 13},
     "cuda-torch2.11/gpt_train": {"extern_out": 18, "fallback": 2, "triton": 26},
     "cuda-torch2.11/gpt_train 1": {"extern_out": 9, "fallback": 2, "triton": 9},
@@ -290,6 +292,17 @@ cuda-torch2.11/gpt_train
   #45 Runner.call:1275 triton triton_poi_fused_embedding_dense_backward_sum_view_12
     in iota | in buf63 @ buf5 | inout buf64 | in scalar 1024 | in other stream0
     sum_29 view_52 eq unsqueeze scalar_tensor where full_6 index_put <- aten.sum aten.view aten.embedding_dense_backward
+cuda-torch2.11/flex_training
+  #1 Runner.call:717 triton_template triton_tem_fused_flex_attention_1
+    in buf0 | in primals_2 | in primals_3 | out buf1 | out buf2 | in primals_5 | in primals_4 | in primals_7 | in primals_8 | in primals_6 | out buf3 | in scalar 2 | in scalar 2 | in scalar 4 | in other stream0
+    flex_attention <- flex_attention
+cuda-torch2.11/flex_training 1
+  #0 Runner.call:1072 triton triton_per_fused_exp_flex_attention_backward_mul_neg_reciprocal_squeeze_sum_tanh_tanh_backward_unsqueeze_0
+    out buf4 @ buf2 | in tangents_1 | in getitem | in getitem_1 | out buf1 | in scalar 2048 | in scalar 64 | in other stream0
+    sum_1 lse_scaled getitem_3 exp reciprocal mul_2 neg mul_3 mul_4 squeeze tanh mul_5 sub mul_6 mul_7 flex_attention_backward <- aten.sum aten.mul aten.unsqueeze aten.exp aten.reciprocal aten.neg aten.squeeze aten.tanh aten.tanh_backward flex_attention_backward
+  #1 Runner.call:1080 triton_template triton_tem_fused_exp_flex_attention_backward_mul_neg_reciprocal_squeeze_tanh_tanh_backward_unsqueeze_1
+    in mul | in primals_2 | in primals_3 | in getitem_1 | in buf4 @ buf2 | in buf1 | out buf5 | out buf6 | in primals_5 | in primals_4 | in primals_9 | in primals_10 | in primals_7 | in primals_8 | in primals_11 | in primals_12 | in primals_6 | out buf7 | in scalar 32 | in scalar 2 | in scalar 4 | in other stream0
+    lse_scaled getitem_3 exp reciprocal mul_2 neg mul_3 mul_4 squeeze tanh mul_5 sub mul_6 mul_7 flex_attention_backward <- aten.mul aten.unsqueeze aten.exp aten.reciprocal aten.neg aten.squeeze aten.tanh aten.tanh_backward flex_attention_backward
 cpu-torch2.6/mlp
   #0 call:186 extern_out extern_kernels.addmm
     in arg1_1 | in arg2_1 | in arg0_1 = reinterpret_tensor(arg0_1, (32, 64), (1, 32), 0) | in scalar 1 | in scalar 1 | out buf0

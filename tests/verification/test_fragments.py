@@ -198,6 +198,18 @@ def test_an_input_that_is_changed_is_what_the_graph_copies_to_it(tmp_path: Path)
     assert _launched(*names, given, {"buf0": made, "arg0_1": x}, tmp_path) == [False, True]
 
 
+def test_a_result_that_the_fragment_has_no_node_for_is_not_taken_for_another(
+    tmp_path: Path,
+) -> None:
+    """What flex attention computes before its backward template has the shape of a sum."""
+    x, grads, logs = torch.randn(2, 4, 256, 64), torch.randn(2, 4, 256, 64), torch.randn(2, 4, 256)
+    given = {"getitem": x, "tangents_1": grads, "getitem_1": logs}
+    wrote = {"buf1": grads * (1 - torch.tanh(x) ** 2), "buf4": torch.randn(2, 4, 256)}
+    kernel = "squeeze_sum_tanh_tanh_backward_unsqueeze_0"
+    with pytest.raises(UncheckedError, match="flex_attention_backward"):
+        _launched("flex_training", kernel, given, wrote, tmp_path)
+
+
 def test_pooling_has_two_results_of_which_one_is_read(tmp_path: Path) -> None:
     x = torch.rand(2, 8, 8, 8).to(memory_format=torch.channels_last)
     mean = torch.nn.functional.max_pool2d(x, 2).mean((2, 3))

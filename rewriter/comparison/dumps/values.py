@@ -83,9 +83,11 @@ def compare(
     *,
     unwritten: str = "",
     exactly: bool = False,
+    chosen: bool = False,
 ) -> TensorComparison:
     """Compare one argument of a launch, by its rows. `unwritten` says why it is known to hold what
-    nobody wrote, though the launch only reads it. `exactly`: it has to be the same bits.
+    was never written, though the launch only reads it. `exactly`: it has to be the same bits.
+    `chosen`: each side compiled code of its own, where a buffer may have another shape by right.
 
     Saved tensors are not read: the result has the basis "tensors" and no metrics, which `finish`
     adds.
@@ -102,6 +104,8 @@ def compare(
     if why := unwritten or _unfinished(kernel, x):
         return replace(blank, note=f"not compared: {why}")
     if why := _not_alike(x, y):
+        if chosen and _family(x.dtype) == _family(y.dtype):
+            return replace(blank, note=f"not compared: {why}; the ranks compiled different code")
         return replace(blank, state="structural", note=why)
     tolerance = Tolerance(0.0, 0.0) if exactly else tolerances.of(x.dtype, y.dtype)
     sizes = [size for row in both if (size := _largest(row)) is not None]

@@ -6,7 +6,6 @@ that a launch computed and no later one absorbs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from rewriter.core.dtypes import LARGEST
 from rewriter.core.text import of_elements
+from rewriter.diagnosis.domains import Domain, domains
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
@@ -37,9 +37,9 @@ from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import NonFinite as What
-from rewriter.dump.rows import TensorRow, finite
+from rewriter.dump.rows import TensorRow
 from rewriter.dump.where import where
-from rewriter.locate.declarations import unwritten_operators
+from rewriter.model_names.graph import parse_inlined
 
 
 def examine(dump: Path, *, values: bool = False) -> tuple[NonFiniteVerdict, ...]:
@@ -138,13 +138,13 @@ class _OriginVerdicts:
         if origin.allowed is not None:
             made = replace(made, cause=Producer.of(origin.allowed.place, None))
         if origin.overflow is None:
-            return (replace(made, notes=tuple(self._notes(made))),)
+            return (self._noted(made),)
         cause = Producer.of(origin.overflow.place, next(iter(origin.overflow_rows), None))
         made = replace(made, cause=cause)
         first = self._verdict(origin.overflow, "overflowed", origin.overflow_rows, "inf")
         first = replace(first, effect=Producer.of(origin.node.place, next(iter(origin.rows), None)))
         first = replace(first, notes=tuple(_overflow(origin.overflow_rows)))
-        return first, replace(made, notes=tuple(self._notes(made)))
+        return first, self._noted(made)
 
     def _verdict(
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
@@ -203,9 +203,24 @@ class _OriginVerdicts:
                 argument = replace(argument, row=made.row, after=after)
             yield replace(argument, earlier=history.get(argument.name, ()))
 
-    def _notes(self, verdict: NonFiniteVerdict) -> Iterator[str]:
-        """Whether the launch made the NaN or received it, and what is suspicious in its inputs."""
+    def _noted(self, verdict: NonFiniteVerdict) -> NonFiniteVerdict:
+        """The verdict with its notes, and the lines of the model that these speak of first."""
         read = [(x, row) for x in verdict.arguments if x.role != "out" and (row := x.measured)]
+        graph = parse_inlined(self._run.graph) if verdict.computes else None
+        suspicious = list(domains(verdict, read, graph))
+        notes = tuple(self._notes(verdict, read, suspicious))
+        nodes = (graph.nodes.get(name) for x in suspicious for name in x.nodes) if graph else ()
+        places = [(x.place.file, x.place.line) for x in nodes if x is not None and x.place]
+        lines = sorted(verdict.lines, key=lambda x: (x.file, x.line) not in places)
+        return replace(verdict, notes=notes, lines=tuple(lines))
+
+    def _notes(
+        self,
+        verdict: NonFiniteVerdict,
+        read: Sequence[tuple[VerdictArgument, TensorRow]],
+        suspicious: Sequence[Domain],
+    ) -> Iterator[str]:
+        """Whether the launch made the NaN or received it, and what is suspicious in its inputs."""
         infinite = [(x, row) for x, row in read if row.inf]
         if verdict.state == "made":
             if not infinite:
@@ -255,7 +270,7 @@ class _OriginVerdicts:
                 "It is inside of a CUDA graph, of which no values can be saved: they can be if the "
                 'model is compiled without one, as in mode="max-autotune-no-cudagraphs".'
             )
-        yield from _domains(verdict, read)
+        yield from (domain.note for domain in suspicious)
         yield from _masked(verdict)
         if verdict.absorbed:
             yield (
@@ -299,98 +314,3 @@ def _masked(verdict: NonFiniteVerdict) -> Iterator[str]:
                 f"-Inf is in {of_elements(row.inf, row.size)} of {argument.name}: if these are the "
                 "maxima of rows, those rows are masked in full, and their softmax is NaN."
             )
-
-
-# Functions in the names of kernels and operators, and when their result is NaN.
-_DOMAINS = (
-    (("log", "log2", "log10"), "a logarithm of a negative number is NaN"),
-    (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
-    (("pow",), "a fractional power of a negative number is NaN"),
-)
-_POSITIVE = ("abs", "exp", "exp2", "relu", "sigmoid", "softplus", "square", "var")
-_KEEPING = ("add", "amax", "clone", "expand", "mean", "mul", "sum")  # of one that is positive
-_WHOLE_POWER = re.compile(r"pow\.Tensor_Scalar\(\w+, -?\d+(?:\.0)?\)")
-_MADE = re.compile(r" = aten\.(\w+)\.")
-_CALLED = re.compile(r"aten\.(\w+)\.\w+\((\w+)")
-# What a kernel computes, and what becomes of it at 0: NaN, and infinities.
-_DIVISIONS = ("div", "reciprocal", "rsqrt")
-_LOGARITHMS = ("log", "log2", "log10")
-
-
-def _zeros(
-    verdict: NonFiniteVerdict, words: set[str], read: Sequence[tuple[VerdictArgument, TensorRow]]
-) -> str:
-    """What a 0 among what the launch read comes to, if the kernel divides, or takes a logarithm.
-
-    The backward of a square root and of a norm divides by their result.
-    """
-    real = [(x, finite(row.min), finite(row.max)) for x, row in read if row.is_floating]
-    zeros = [x.in_model for x, *ends in real if 0 in ends]
-    if not zeros:
-        return ""
-    divides = [word for word in _DIVISIONS if word in words]
-    logarithms = [word for word in _LOGARITHMS if word in words]
-    computed, why = divides, "what is divided by 0 is infinite"
-    if verdict.state != "infinite":
-        why = "0 divided by 0 is NaN"
-    elif logarithms:
-        computed, why = logarithms, "a logarithm of 0 is -Inf"
-    named = f"there is a 0 in {', '.join(zeros[:3])}"
-    return f"By its name the kernel computes {computed[0]}: {why}, and {named}." if computed else ""
-
-
-def _domains(
-    verdict: NonFiniteVerdict, read: Sequence[tuple[VerdictArgument, TensorRow]]
-) -> Iterator[str]:
-    """Notes about functions of the kernel that are NaN for some of the values it read."""
-    if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
-        return
-    for compute in verdict.computes:
-        if (match := _MADE.search(compute)) and match[1] in unwritten_operators():
-            what = f"{compute.partition('(')[0]}, which the model does not write"
-            yield f"It computes with {what}: Inductor has NaN there."
-            return
-    words = set(re.split(r"[._ ]", " ".join((verdict.kernel, *verdict.origins))))
-    if note := _zeros(verdict, words, read):
-        yield note
-        # The derivative of a square root or a logarithm is a division.
-        if "backward" in words or verdict.state == "infinite":
-            return
-    lowest = [(x.in_model, finite(row.min)) for x, row in read if row.is_floating]
-    below = [(name, low) for name, low in lowest if low is not None and low < 0]
-    for functions, why in _DOMAINS:
-        computed = [word for word in functions if word in words and not _is_whole(word, verdict)]
-        if computed and (inside := _entering(verdict.computes, functions)):
-            yield f"It computes {inside}: {why}."
-        elif computed and below:
-            named = ", ".join(f"{name} goes down to {low:.4g}" for name, low in below[:3])
-            yield f"By its name the kernel computes {computed[0]}: {why}, and {named}."
-
-
-def _is_whole(word: str, verdict: NonFiniteVerdict) -> bool:
-    """Whether all powers that the launch computes are whole ones, as those of `x.square()`."""
-    powers = [compute for compute in verdict.computes if "aten.pow." in compute]
-    return word == "pow" and bool(powers) and all(map(_WHOLE_POWER.search, powers))
-
-
-def _entering(computes: Sequence[str], functions: Sequence[str]) -> str:
-    """The first call of one of these functions whose operand the launch computes itself, and that
-    operand: no argument of the launch shows it. Empty if there is none, or it is never negative."""
-    calls = dict(compute.split(" = ", 1) for compute in computes if " = " in compute)
-    for name, call in calls.items():
-        match = _CALLED.match(call)
-        if match is None or match[1] not in functions or match[2] not in calls:
-            continue
-        if not _WHOLE_POWER.search(call) and not _is_positive(match[2], calls):
-            return f"{name} = {call}, of {match[2]} = {calls[match[2]]}"
-    return ""
-
-
-def _is_positive(name: str, calls: Mapping[str, str]) -> bool:
-    """Whether a node is never negative, whatever it is computed from, by its operator."""
-    match = _CALLED.match(calls.get(name, ""))
-    if match is None:
-        return calls.get(name, "").startswith("var_mean")
-    if match[1] in _POSITIVE or _WHOLE_POWER.search(calls[name]):
-        return True
-    return match[1] in _KEEPING and _is_positive(match[2], calls)

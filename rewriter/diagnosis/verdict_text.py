@@ -25,8 +25,13 @@ _CALLS = 5  # earlier calls that are listed
 
 def describe(verdict: Verdict, *, next_command: str) -> str:
     """The text of a verdict. `next_command` is a suggestion for the user, empty for none."""
-    lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
-    if isinstance(verdict, CrashVerdict) and verdict.state == "over" and not verdict.ended.signal:
+    own = [line for line in verdict.lines if not line.is_of_library]
+    is_over = verdict.state == "over"
+    # After the launch, it was no longer at the line of the model that the launch computes.
+    is_there = verdict.state not in ("after", "over", "earlier")
+    at = f" ({own[0].short})" if own and is_there else ""
+    lines = [f"verdict: {verdict.headline}{at}", f"  {', '.join(where(verdict))}"]
+    if isinstance(verdict, CrashVerdict) and is_over and not verdict.ended.signal:
         # It was in no launch, of which this would be; nor in the call, if that is known.
         return "\n".join(map(escape, lines[: 1 if verdict.ended.scope == "outside" else 2]))
     if verdict.names.part:

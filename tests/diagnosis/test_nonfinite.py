@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import describe, next_command, statistics
-from rewriter.dump import names
+from rewriter.dump import graphs, names
+from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.conclusion import Conclusion, read_conclusion, write_conclusion
 from rewriter.instrumentation.select import select
@@ -179,6 +181,44 @@ def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
         "It computes log = aten.log.default(sub), of sub = aten.sub.Tensor(a, b): a logarithm of a "
         "negative number is NaN."
     )
+
+
+_MASKED_MEAN = """
+def forward(self, x: "f32[4, 8]", mask: "f32[4, 8]", bias: "f32[8]"):
+    # File: /m/model.py:11 in forward, code: hidden = self.norm(x)
+    var_mean = torch.ops.aten.var_mean.correction(x, [1])
+    getitem: "f32[4, 1]" = var_mean[0]
+    add: "f32[4, 1]" = torch.ops.aten.add.Tensor(getitem, 1e-05)
+    rsqrt: "f32[4, 1]" = torch.ops.aten.rsqrt.default(add)
+    add_1: "f32[4, 8]" = torch.ops.aten.add.Tensor(rsqrt, bias)
+    # File: /m/model.py:6 in forward, code: return total / mask.sum(1, keepdim=True)
+    sum_1: "f32[4, 1]" = torch.ops.aten.sum.dim_IntList(mask, [1], True)
+    div: "f32[4, 8]" = torch.ops.aten.div.Tensor(add_1, sum_1)
+    return (div,)
+"""
+
+
+def test_the_line_that_divides_comes_first_and_what_it_divides_by_is_named(tmp_path: Path) -> None:
+    """Not the layer norm before it, nor its bias, which holds a 0 as well."""
+    given = [dumps.value(name, min=0.0) for name in ("x", "mask", "bias")]
+    launches = [dumps.launch(0, "cpp_fused_div_0", given, [dumps.value("buf0", "out", nan=5)])]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    sha256 = "5" * 64
+    facts = json.loads((dump / "rank0/run0/run.json").read_text())
+    (dump / "rank0/run0/run.json").write_text(json.dumps({**facts, "sha256": sha256}))
+    nodes = re.findall(r"^    (\w+).*? = (?:torch\.ops\.)?(\S.*)$", _MASKED_MEAN, re.MULTILINE)
+    computes = tuple(f"{name} = {call}" for name, call in nodes)
+    lines = tuple(SourceLine("/m/model.py", number) for number in (11, 6))
+    known = names.Names(computes={0: computes}, lines={0: lines}, lowered=_MASKED_MEAN)
+    names.write(dump, {sha256: known})
+    graphs.write(dump, {sha256: _MASKED_MEAN})
+    (only,) = examine(dump)
+    assert [line.line for line in only.lines] == [6, 11]
+    assert only.notes[-1] == (
+        "It computes div = aten.div.Tensor(add_1, sum_1): 0 divided by 0 is NaN, and there is a 0 "
+        "in mask."
+    )
+    assert describe(only, next_command="").partition("\n")[0].endswith(" of buf0 (model.py:6)")
 
 
 def test_memory_that_the_model_does_not_write_is_named(tmp_path: Path) -> None:

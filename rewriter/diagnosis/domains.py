@@ -1,0 +1,162 @@
+"""What may make NaN among the operators that a launch computes, and the nodes that compute it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rewriter.diagnosis.verdict import NonFiniteVerdict, VerdictArgument
+from rewriter.dump.rows import TensorRow, finite
+from rewriter.locate.declarations import unwritten_operators
+from rewriter.model_names.graph import FxGraph
+
+# Functions in the names of kernels and operators, and when their result is NaN.
+_DOMAINS = (
+    (("log", "log2", "log10"), "a logarithm of a negative number is NaN"),
+    (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
+    (("pow",), "a fractional power of a negative number is NaN"),
+)
+_POSITIVE = ("abs", "exp", "exp2", "relu", "sigmoid", "softplus", "square", "var")
+_KEEPING = ("add", "amax", "clone", "expand", "mean", "mul", "sum")  # of one that is positive
+_WHOLE_POWER = re.compile(r"pow\.Tensor_Scalar\(\w+, -?\d+(?:\.0)?\)")
+_VARIANCE = re.compile(r"var_mean\w*\[0\]")  # the mean is the other one
+_RAISED = re.compile(r"aten\.add\.Tensor\((\w+), [\d.e-]*[1-9][\d.e-]*\)")
+_CALLED = re.compile(
+    r"aten\.(?P<operator>\w+)\.\w+\((?P<first>\w+)?(?:, (?P<second>[A-Za-z_]\w*))?"
+)
+# What a kernel computes, and what becomes of it at 0: NaN, and infinities.
+_DIVISIONS = ("div", "reciprocal", "rsqrt")
+_LOGARITHMS = ("log", "log2", "log10")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A note about an operator that is NaN or infinite for some values, and the nodes of the graph
+    that compute it, if these are known."""
+
+    note: str
+    nodes: tuple[str, ...] = ()
+
+
+def domains(
+    verdict: NonFiniteVerdict,
+    read: Sequence[tuple[VerdictArgument, TensorRow]],
+    graph: FxGraph | None,
+) -> Iterator[Domain]:
+    """The operators of the launch that are NaN for some of the values that it `read`. `graph` is
+    the one that its wrapper was compiled from."""
+    if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
+        return
+    calls = dict(compute.split(" = ", 1) for compute in verdict.computes if " = " in compute)
+    for name, call in calls.items():
+        if (match := _CALLED.match(call)) and match["operator"] in unwritten_operators():
+            what = f"{name} = {call.partition('(')[0]}, which the model does not write"
+            yield Domain(f"It computes with {what}: Inductor has NaN there.", (name,))
+            return
+    words = set(re.split(r"[._ ]", " ".join((verdict.kernel, *verdict.origins))))
+    if found := _zeros(verdict, words, read, calls, graph):
+        yield found
+        # The derivative of a square root or a logarithm is a division.
+        if "backward" in words or verdict.state == "infinite":
+            return
+    lowest = [(x.in_model, finite(row.min)) for x, row in read if row.is_floating]
+    below = [(name, low) for name, low in lowest if low is not None and low < 0]
+    for functions, why in _DOMAINS:
+        computed = [word for word in functions if word in words and not _is_whole(word, calls)]
+        nodes = _nodes(calls, functions)
+        if computed and (inside := _entering(calls, functions)):
+            yield Domain(f"It computes {inside}: {why}.", tuple(nodes))
+        elif computed and below:
+            named = ", ".join(f"{name} goes down to {low:.4g}" for name, low in below[:3])
+            note = f"By its name the kernel computes {computed[0]}: {why}, and {named}."
+            yield Domain(note, tuple(nodes))
+
+
+def _zeros(
+    verdict: NonFiniteVerdict,
+    words: set[str],
+    read: Sequence[tuple[VerdictArgument, TensorRow]],
+    calls: Mapping[str, str],
+    graph: FxGraph | None,
+) -> Domain | None:
+    """What a 0 among what the launch read comes to, if the kernel divides, or takes a logarithm.
+
+    The backward of a square root and of a norm divides by their result.
+    """
+    functions, why = _DIVISIONS, "what is divided by 0 is infinite"
+    if verdict.state != "infinite":
+        why = "0 divided by 0 is NaN"
+    elif words & {*_LOGARITHMS}:
+        functions, why = _LOGARITHMS, "a logarithm of 0 is -Inf"
+    computed = [word for word in functions if word in words]
+    real = [(x, finite(row.min), finite(row.max)) for x, row in read if row.is_floating]
+    zeros = [x for x, *ends in real if 0 in ends]
+    nodes = {
+        name: call
+        for name, call in _nodes(calls, functions).items()
+        if not _is_above_zero(_operand(call), calls)
+    }
+    operands = [operand for call in nodes.values() if (operand := _operand(call))]
+    if graph is not None and operands:  # those that no divisor is computed from are left out
+        behind = {*operands}.union(*map(graph.ancestors, operands))
+        zeros = [x for x in zeros if x.name in behind or x.name not in graph.inputs]
+    if not (computed and zeros):
+        return None
+    named = f"there is a 0 in {', '.join(x.in_model for x in zeros[:3])}"
+    does = f"By its name the kernel computes {computed[0]}"
+    if len(nodes) == 1:
+        ((name, call),) = nodes.items()
+        does = f"It computes {name} = {call}"
+    return Domain(f"{does}: {why}, and {named}.", tuple(nodes))
+
+
+def _nodes(calls: Mapping[str, str], functions: Sequence[str]) -> dict[str, str]:
+    """The calls of functions by the names of their nodes, without those that are never NaN."""
+    return {
+        name: call
+        for name, call in calls.items()
+        if (match := _CALLED.match(call))
+        and match["operator"] in functions
+        and not _WHOLE_POWER.search(call)
+    }
+
+
+def _operand(call: str) -> str:
+    """What a function is NaN or infinite for: the divisor of a division; empty if that is no
+    node."""
+    match = _CALLED.match(call)
+    assert match is not None
+    return (match["second"] or "") if match["operator"] == "div" else match["first"]
+
+
+def _is_whole(word: str, calls: Mapping[str, str]) -> bool:
+    """Whether all powers that the launch computes are whole ones, as those of `x.square()`."""
+    powers = [call for call in calls.values() if call.startswith("aten.pow.")]
+    return word == "pow" and bool(powers) and all(map(_WHOLE_POWER.search, powers))
+
+
+def _entering(calls: Mapping[str, str], functions: Sequence[str]) -> str:
+    """The first call of one of these functions whose operand the launch computes itself, and that
+    operand: no argument of the launch shows it. Empty if there is none, or it is never negative."""
+    for name, call in _nodes(calls, functions).items():
+        operand = _operand(call)
+        if operand in calls and not _is_positive(operand, calls):
+            return f"{name} = {call}, of {operand} = {calls[operand]}"
+    return ""
+
+
+def _is_above_zero(name: str, calls: Mapping[str, str]) -> bool:
+    """Whether a node is positive with something added, as what a layer norm divides by."""
+    match = _RAISED.match(calls.get(name, ""))
+    return match is not None and _is_positive(match[1], calls)
+
+
+def _is_positive(name: str, calls: Mapping[str, str]) -> bool:
+    """Whether a node is never negative, whatever it is computed from, by its operator."""
+    match = _CALLED.match(calls.get(name, ""))
+    if match is None:
+        return bool(_VARIANCE.match(calls.get(name, "")))
+    if match["operator"] in _POSITIVE or _WHOLE_POWER.search(calls[name]):
+        return True
+    return match["operator"] in _KEEPING and _is_positive(match["first"], calls)

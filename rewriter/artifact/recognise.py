@@ -33,9 +33,9 @@ PACKAGE = OtherForm(b"PK", "a .pt2 package or another zip file: name it itself",
 LIBRARY = OtherForm(
     b"\x7fELF",
     "a shared object",
-    hint="`rewriter list` shows the symbols of a library of AOTInductor, and `rewriter run` "
-    "records its launches. Put probes into the .pt2 package that it comes from, or "
-    "into the .wrapper.cpp that torch leaves in its cache when it compiles the model.",
+    hint="`rewriter list` shows the symbols of a library of AOTInductor. Run and instrument the "
+    ".pt2 package that it comes from, or put probes into the .wrapper.cpp that torch leaves in its "
+    "cache when it compiles the model.",
 )
 OTHER_FORMS = (PACKAGE, LIBRARY)
 

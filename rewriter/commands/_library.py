@@ -1,4 +1,4 @@
-"""`rewriter list` and `rewriter run` on an AOTInductor library without its source."""
+"""`rewriter list` of an AOTInductor library without its source."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary, open_library
 from rewriter.commands._options import WhichOptions, refuse_idle
-from rewriter.commands._output import emit, verdict_lines
-from rewriter.commands._selection import ProbedRunOptions, selection
+from rewriter.commands._output import emit
 from rewriter.core.errors import OK
 from rewriter.core.terminal import Line, message, say, table
 from rewriter.core.text import counted
@@ -28,10 +27,7 @@ def show(arguments: WhichOptions, path: Path) -> int:
     if rows := [*_rows(library)]:
         say(*table([["kind", "launches", "where"], *rows]))
     known = counted(len(rows), "kernel or call", "kernels and calls")
-    message(
-        f"{known}, in no order and without shapes: a library has no more. `rewriter run` records "
-        "both"
-    )
+    message(f"{known}, in no order and without shapes: a library has no more")
     if library.is_stripped:
         message("note: it was stripped, so kernels of the CPU in it have no names")
     return OK
@@ -53,46 +49,3 @@ def _rows(library: LoneLibrary) -> Iterator[list[str]]:
         yield ["triton" if name.startswith("triton") else "cuda", name, "through the driver"]
     for call in library.calls:
         yield [call.kind, call.name, "in torch"]
-
-
-def run(arguments: ProbedRunOptions, path: Path) -> int:
-    """Run a library, and say what it launched."""
-    from rewriter.commands import _run, _run_text
-    from rewriter.execution.host_process import HostOutput
-    from rewriter.execution.library_run import LibraryRequest, run_library
-
-    given = {
-        "--model": arguments.models,
-        "--wrapper": arguments.wrappers,
-        "--constants": arguments.constants,
-    }
-    refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
-    library = open_library(path)
-    chosen = selection(arguments, default="print")
-    command = _run.command_to_repeat(arguments)
-    options = _run.options_of(arguments) | {
-        "selection": chosen,
-        "environment": _run.environment_of(arguments),
-        "command": command,
-        "output": HostOutput(quiet=arguments.json),
-    }
-    done = run_library(LibraryRequest(library, **options))
-    ran, begun = done.result, done.begun
-    concluded = _run.conclude(arguments, str(path), ran, chosen)
-    if arguments.json:
-        emit(concluded.document(ran, command))
-        return ran.code
-    _run_text.show(ran)
-    if ran.crashed:
-        message(*_run_text.crash(ran, concluded.verdicts, ""))
-    if begun:
-        message(
-            f"  It ended in the run that finds out what there is to record, in #{len(begun) - 1} "
-            f"{begun[-1]}, after {counted(len(begun) - 1, 'launch')}."
-        )
-    for verdict, command_line in zip(concluded.verdicts, concluded.following, strict=True):
-        say(*verdict_lines(verdict, command_line))
-    if done.hidden:
-        message(f"note: not recorded: {', '.join(done.hidden)}")
-    _run_text.tell(ran, command, concluded.trace)
-    return ran.code

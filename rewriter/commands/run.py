@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rewriter.commands._click import command
 from rewriter.commands._options import ARTIFACT, RUN, programs_argument, refuse_idle
 from rewriter.commands._selection import ProbedRunOptions
@@ -35,7 +33,6 @@ class Arguments(ProbedRunOptions):
         "a package on inputs that were saved by torch.save",
         "rewriter run model.pt2 --args inputs.pt --probe inputs,print",
     ),
-    ("what a library without its source launches", "rewriter run model.so --args inputs.pt"),
     (
         "one graph of several, on random inputs",
         "rewriter run torch_compile_debug --wrapper backward --probe print",
@@ -58,7 +55,6 @@ class Arguments(ProbedRunOptions):
     ),
 )
 def act(arguments: Arguments) -> int:
-    from rewriter.artifact.recognise import is_library
     from rewriter.commands import _program, _run
     from rewriter.execution import program
 
@@ -74,8 +70,4 @@ def act(arguments: Arguments) -> int:
     if len(words) > 1:
         raise _program.no_program(words)
     refuse_idle({"--dormant": arguments.dormant}, "an artifact is called once, with the probes on")
-    if is_library(Path(words[0])):
-        from rewriter.commands import _library
-
-        return _library.run(arguments, Path(words[0]))
     return _run.act(arguments, words[0])

@@ -21,7 +21,7 @@ from rewriter.core.types import Json
 Count = Annotated[int, Meta(ge=0)]
 LineNumber = Annotated[int, Meta(ge=1, description="From 1, in the file as it is")]
 LineIfKnown = Annotated[
-    int, Meta(ge=0, description="From 1, in the file as it is; 0 of a library without its source")
+    int, Meta(ge=0, description="From 1, in the file as it is; 0 if it is not known")
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
 # JSON has no such numbers: one that is not finite is a string.

@@ -30,8 +30,6 @@ _HINTS = {
     "and diff read it without torch.",
     "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
     "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
-    "unloadable-library": "It was made for another torch, or needs libraries that are not here: "
-    "`ldd` names those.",
 }
 
 

@@ -79,11 +79,10 @@ def run_host(
     file = scratch / "spec.json"
     file.write_text(json_text.encode(specification | {"report": str(report)}), encoding="utf-8")
     # The child must import this package, whatever is in the working directory.
-    host = "library" if "library" in specification else "wrapper"
     home = str(Path(__file__).parents[2])
     program = (
         f"import sys; sys.path[0] = {home!r}; "
-        f"from rewriter.runtime.host.{host} import script; script()"
+        "from rewriter.runtime.host.wrapper import script; script()"
     )
     asked = {**request.environment, "REWRITER_COMMAND": request.command}
     environment = {**os.environ, **asked, **added}

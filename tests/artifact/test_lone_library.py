@@ -76,7 +76,7 @@ def test_list_is_text_and_json(library: Path, capsys: pytest.CaptureFixture[str]
     assert len(listed["gpu_kernels"]) == 2
 
 
-@pytest.mark.parametrize("command", ["instrument", "strip", "doctor"])
+@pytest.mark.parametrize("command", ["instrument", "strip", "doctor", "run"])
 def test_what_needs_a_source_says_so(
     command: str, library: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,14 +84,8 @@ def test_what_needs_a_source_says_so(
     assert main([command, str(library)]) == 2
     err = capsys.readouterr().err
     assert "unsupported-artifact" in err
-    assert "`rewriter run` records" in " ".join(err.split())
+    assert "`rewriter list` shows the symbols" in " ".join(err.split())
     assert library.read_bytes() == before
-    assert list(library.parent.iterdir()) == [library]
-
-
-def test_a_run_without_inputs_is_refused(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(library)]) == 2
-    assert "no-inputs" in capsys.readouterr().err
     assert list(library.parent.iterdir()) == [library]
 
 

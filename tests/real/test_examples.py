@@ -171,8 +171,7 @@ NOT_PLAYED = {
     ("docs/topics/control.md", "Dormant probes"): "a service of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
-    ("docs/topics/packages.md", "A library without its source"): "a library of the reader: "
-    "test_library_run.py",
+    ("docs/topics/packages.md", "A library without its source"): "a library of the reader",
     ("docs/topics/programs.md", "A program that another command starts"): "a scheduler: "
     "test_program_run.py",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",

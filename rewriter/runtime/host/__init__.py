@@ -1,1 +1,1 @@
-"""Runs a wrapper or a library, or loads a package, in a separate process."""
+"""Runs a wrapper, or loads a package, in a separate process."""

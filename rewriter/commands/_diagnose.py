@@ -105,9 +105,9 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     everything = _values(arguments, folder, calls=calls)
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
-        is_given = verdicts[0].launch is None
-        asks = "hold NaN: does each launch" if is_given else "makes NaN: does it"
-        why = f"{verdicts[0].label} {asks} compute what it should?"
+        # What is known is said now: the checks may take minutes.
+        known = verdicts[0].label if verdicts[0].absorbed else verdicts[0].headline
+        why = f"{known}; does each launch compute what it should?"
     environment = {}
     if arguments.against == EAGER:
         why += "; and its compiled functions as plain Python, too"

@@ -99,6 +99,12 @@ def _form_of(data: bytes) -> OtherForm | None:
 
 def not_a_wrapper(path: Path, data: bytes) -> RewriterError:
     """The error for a file that is not a wrapper, which says as far as possible what it is."""
+    if path.suffix in PACKAGE.suffixes:
+        return RewriterError(
+            "corrupt-package",
+            f"{path}: a package is a zip file, and this begins with {data[:8]!r}",
+            hint="Copy the package again; a source of a wrapper has another suffix, .py or .cpp.",
+        )
     why = languages.of_suffix(path.suffix).explain(Source(str(path), data))
     hint = (
         "Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) or "

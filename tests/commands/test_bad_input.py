@@ -83,6 +83,15 @@ def test_what_measures_a_kernel_is_no_wrapper_of_a_directory(
 
 
 @pytest.mark.parametrize("command", ["list", "instrument", "strip", "run", "doctor"])
+def test_a_package_that_is_no_zip_file_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(b"version https://git-lfs")
+    _refused(command, path, "corrupt-package", "begins with b'version '", capsys)
+
+
+@pytest.mark.parametrize("command", ["list", "instrument", "strip", "run", "doctor"])
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_damaged_files_are_refused(
     damage: str, command: str, plain: Path, capsys: pytest.CaptureFixture[str]

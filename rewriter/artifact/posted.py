@@ -59,10 +59,11 @@ _PART = re.compile(
     rb"|^[ \t]*def (?:call|partition_\d+)\((?:self, *)?args\)",
     re.MULTILINE,
 )
+_TRACEBACK = b'\n  File "'  # quotes lines of code, too
 _C_KERNEL = re.compile(rb'^[ \t]*extern "C"', re.MULTILINE)
 # The last line of a kernel's source in a wrapper, and the first.
 _CLOSED = re.compile(rb"^'''[^\n]*\n", re.MULTILINE)
-_OPENED = re.compile(rb"^[^\n]*\basync_compile\.[^\n]*'''\n", re.MULTILINE)
+_OPENED = re.compile(rb"^\w+ = async_compile\.[^\n]*'''\n", re.MULTILINE)
 _AT = "at_line_"  # where in a file a part begins
 _HEADER = b"AsyncCompile()"  # in the first lines of a whole wrapper
 # In a file: a wrapper that is cut or damaged, or a program that `rewriter run` takes.
@@ -166,7 +167,7 @@ def _fragment(
 ) -> Opened | None:
     """The fragment that a text is; an error, if it should be one and cannot be read."""
     is_cpp = suffix != ".py"
-    if not (_C_KERNEL if is_cpp else _PART).search(text):
+    if _TRACEBACK in text or not (_C_KERNEL if is_cpp else _PART).search(text):
         return None
     language: Language = "cpp" if is_cpp else "python"
     wrapper = Wrapper(name, text, language, path, inside=inside, is_fragment=True)

@@ -62,6 +62,11 @@ NONE = {
         "run.log",
         "V1127 10:00:00.000000 12 torch/graph.py:1] [0/0] [__graph_code] def call(args):\n",
     ),
+    "a traceback": (
+        "post.md",
+        '```\nTraceback (most recent call last):\n  File "x.py", line 3, in call\n'
+        "    k.run(buf0, stream=stream0)\n```\n",
+    ),
     "a name of the log in a program": (
         "logs.py",
         'PREFIX = "[__output_code]"\nprint(PREFIX)\n',

@@ -292,6 +292,7 @@ OLD = {
         ("extern_kernels.mm", "in arg0_1, in arg1_1, out buf0"),
         ("triton_fused_add_0", "inout buf1, in arg1_1, out buf2"),
     ],
+    "kernels-inlined.py": [("triton_poi_fused_relu_0", "in arg0_1, out buf0")],
     "torch2.3-cpu.py": [("cpp_fused_add_0", "in arg0_1, out buf0")],
     "torch2.4-gpu.py": [
         ("extern_kernels.mm", "in arg0_1, in arg1_1, out buf0"),

@@ -31,7 +31,7 @@ _PREFIX = re.compile(
     rb"|\[\d{4}-\d\d-\d\d [\d:,]+\])(?: \[!?(?P<id>[\d/_-]+)\])?(?: \[__(?P<artifact>\w+)\]"
     rb"| torch\.[\w.]+: \[[A-Z]+\])(?: (?P<text>[^\n]*))?"
 )
-_LOGGED = re.compile(rb"\[__output_code\]|output_code: \[[A-Z]+\]")
+_LOGGED = (b"[__output_code]", b"output_code: [")
 _BEGIN, _END = b"Output code:", re.compile(rb"\w+ code written to:")
 _RANK = re.compile(rb"(?:rank|default)?(\d+)\]")
 
@@ -67,7 +67,7 @@ _OPENED = re.compile(rb"^\w+ = async_compile\.[^\n]*'''\n", re.MULTILINE)
 _AT = "at_line_"  # where in a file a part begins
 _HEADER = b"AsyncCompile()"  # in the first lines of a whole wrapper
 # In a file: a wrapper that is cut or damaged, or a program that `rewriter run` takes.
-_WHOLE = re.compile(rb"AsyncCompile\(\)|\bAOTInductorModel|\btorch\.compile\b")
+_WHOLE = (_HEADER, b"AOTInductorModel", b"torch.compile")
 # Launches that say themselves what they read and write.
 _OPERATORS = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op", "collective"})
 
@@ -86,7 +86,7 @@ def open_posted(path: Path) -> WrapperFile | None:
     data = read(path)
     if b"\0" in data or not data.strip():
         return None
-    if _LOGGED.search(data) and (pieces := list(_logged(data))):
+    if any(name in data for name in _LOGGED) and (pieces := list(_logged(data))):
         return gather(path, _opened(path, dict.fromkeys(pieces)))
     first = data.lstrip(b"\r\n").partition(b"\n")[0]
     is_mixed = _PROSE.fullmatch(first) is not None
@@ -98,7 +98,7 @@ def open_posted(path: Path) -> WrapperFile | None:
     if is_mixed or is_quoted or is_fenced or is_indented:
         blocks = _blocks(data.splitlines(keepends=True), is_mixed=is_mixed)
         return gather(path, _opened(path, dict.fromkeys(blocks)))
-    if recognise(path.suffix, data) is not None or _WHOLE.search(data):
+    if any(name in data for name in _WHOLE) or recognise(path.suffix, data) is not None:
         return None
     suffix = path.suffix if path.suffix in suffixes() else ".py"
     wrapper = _fragment(path.name, data, path, None, suffix)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
-from rewriter.artifact.recognise import PACKAGE, PAIRED, read_head, unreadable
+from rewriter.artifact.recognise import PACKAGE, PAIRED, not_a_wrapper, read_head, unreadable
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 
@@ -54,15 +54,19 @@ _FORMS: tuple[_Open, ...] = (
     ),
     _form("containers.opening:open_container", _may_be_container),
     _form("traces:open_trace"),
+    _form("posted:open_posted"),
     _form("wrapper_file:open_wrapper_file"),
 )
 
 
-def open_artifact(path: str | Path, models: Iterable[str] = ()) -> Artifact:
+def open_artifact(
+    path: str | Path, models: Iterable[str] = (), *, kernels: bool = False
+) -> Artifact:
     """Open a wrapper, a package, a container, a directory, or a log, without importing torch.
 
     `.launches` and `.unrecognised` of the result are what was found in it. `models` chooses models
-    of a package by their names; none are all. Raises `RewriterError` if the path is not an
+    of a package by their names; none are all. With `kernels`, a file may also hold kernels alone,
+    which nothing launches. Raises `RewriterError` if the path is not an
     artifact, and says what it is.
     """
     path = Path(path)
@@ -74,6 +78,9 @@ def open_artifact(path: str | Path, models: Iterable[str] = ()) -> Artifact:
         artifact = next(artifact for artifact in opened if artifact is not None)
     except OSError as error:
         raise unreadable(Path(error.filename or path), error) from error
+    fragments = [wrapper for wrapper in artifact.wrappers if wrapper.is_fragment]
+    if fragments and not kernels and not artifact.launches:
+        raise not_a_wrapper(path, fragments[0].source)
     if chosen and not artifact.is_rebuilt:
         why = f"--model given, but {path} is no package"
         raise RewriterError("idle-options", why, hint="Drop it.")

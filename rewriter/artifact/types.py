@@ -81,7 +81,8 @@ class Wrapper:
     the launches; C++ may be inside a Python file: see `is_module`. `operators` are the nodes of the
     `.wrapper.json` beside a C++ wrapper, which describe its calls of the proxy executor. If the
     source is inside another file (a log, a page or a container), `inside` is that file, and no file
-    exists at `path`. `stored` is what a container says about the wrapper.
+    exists at `path`. `stored` is what a container says about the wrapper. `is_fragment` as in
+    `Source`.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Wrapper:
     operators: tuple[Json, ...] = ()
     inside: Path | None = None
     stored: Stored = Stored()
+    is_fragment: bool = False
     _located: list[Located] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -138,7 +140,7 @@ class Wrapper:
 
     @cached_property
     def plain(self) -> Source:
-        return Source(str(self.path), self.restored.source)
+        return Source(str(self.path), self.restored.source, self.is_fragment)
 
     @property
     def located(self) -> Located:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rewriter.artifact.recognise import PAIRED, not_a_wrapper, read, require_text
 from rewriter.artifact.types import Artifact, NewFile, Wrapper
-from rewriter.core import limits
+from rewriter.core import limits, markers
 from rewriter.core.source import check_text
 from rewriter.core.types import Json, Language
 from rewriter.locate import proxy_operators
@@ -63,7 +63,11 @@ def open_wrapper_file(path: Path) -> WrapperFile:
 def read_wrapper(path: Path, name: str, data: bytes) -> Wrapper | None:
     """The wrapper in the text of a file, under a name; `None` if it is not one."""
     written_in = recognise(path.suffix, data)
-    return None if written_in is None else open_known(path, name, data, written_in)
+    if written_in is not None:
+        return open_known(path, name, data, written_in)
+    # A fragment with probes, as `instrument` makes of a text that somebody posted.
+    is_fragment = path.suffix == ".py" and markers.find_header(data) is not None
+    return Wrapper(name, data, "python", path, is_fragment=True) if is_fragment else None
 
 
 def open_known(path: Path, name: str, data: bytes, written_in: Language) -> Wrapper:

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact
-from rewriter.commands import _diagnosis_text, _program
+from rewriter.commands import _by_text, _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
 from rewriter.commands._options import only_artifact
@@ -62,6 +62,9 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     if is_dump(path):
         refuse_run_options(arguments)
         return _act_dump(arguments, Path(path))
+    run_options = {"--expected": arguments.expected, "--against": arguments.against}
+    if (posted := _by_text.asked_for(arguments, path, run_options)) is not None:
+        return _by_text.act(arguments, posted, "diagnosis")
     artifact = open_plain(arguments, path)
     right = _right(arguments)
     named = right.named
@@ -69,9 +72,13 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     folder = runs_directory(arguments, artifact.path, ".diagnosis")
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     everything = _values(arguments, folder)
-    first = runs.run(
-        "values", everything, "does it end, are its numbers finite, and what does each launch do"
-    )
+    why = "does it end, are its numbers finite, and what does each launch do"
+    try:
+        first = runs.run("values", everything, why)
+    except RewriterError as error:
+        if any(run_options.values()):
+            raise
+        return _by_text.instead(arguments, artifact, error, folder, "diagnosis")
     pieces = [first, *_further(runs, first, everything)]
     if named is not None and reference is not None and first.ended.code == 0:
         runs = replace(runs, subject=ArtifactSubject(arguments, named, reference))

@@ -180,6 +180,16 @@ class CheckOptions(RunOptions):
     )
 
 
+class TextOptions(CheckOptions):
+    """Of a command that also looks at texts alone."""
+
+    text: bool = RUN.flag(
+        "--text",
+        "run nothing: only what the text of the wrappers shows (in any case for parts of wrappers, "
+        "and for wrappers whose device is not here)",
+    )
+
+
 def kernels_option(section: Section = PROBES) -> Any:
     what = "only launches of these kernels"
     return section.option("--kernels GLOB[,GLOB…]", what)

@@ -38,11 +38,11 @@ from rewriter.instrumentation.types import Selection
 _LONG = 20  # launches; with fewer they are not counted
 
 
-def open_named(arguments: RunOptions, path: str) -> Artifact:
-    """The wrapper that the command line names. If that is a program, the error says how to run
-    it."""
+def open_named(arguments: RunOptions, path: str, *, kernels: bool = False) -> Artifact:
+    """The wrapper that the command line names; `kernels` as in `open_artifact`. If that is a
+    program, the error says how to run it."""
     try:
-        artifact = open_artifact(path, models=arguments.models)
+        artifact = open_artifact(path, models=arguments.models, kernels=kernels)
     except RewriterError as error:
         if error.slug != "not-a-wrapper" or not path.endswith(".py"):
             raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
-from rewriter.commands import _diagnosis_text, _program
+from rewriter.commands import _by_text, _diagnosis_text, _program
 from rewriter.commands._options import only_artifact
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -58,12 +58,19 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     """Look for memory faults of a wrapper or a package."""
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
+    if (posted := _by_text.asked_for(arguments, path, {"--only": arguments.only})) is not None:
+        return _by_text.act(arguments, posted, "sanitize")
     artifact = open_plain(arguments, path)
     if checks == {"race"}:
         return _report(arguments, checks, _texts([(artifact.only, "")], checks), None)
     folder = runs_directory(arguments, artifact.path, ".sanitize")
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
-    return _sanitize(arguments, checks, runs, [artifact.only])
+    try:
+        return _sanitize(arguments, checks, runs, [artifact.only])
+    except RewriterError as error:
+        if runs.done:
+            raise
+        return _by_text.instead(arguments, artifact, error, folder, "sanitize")
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:

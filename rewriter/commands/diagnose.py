@@ -6,7 +6,7 @@ from rewriter.commands._click import Section, command, later
 from rewriter.commands._options import (
     OUTPUT,
     PROBES,
-    CheckOptions,
+    TextOptions,
     graph_option,
     kernels_option,
     programs_argument,
@@ -15,7 +15,7 @@ from rewriter.commands._options import (
 _CORRECT = Section("what is correct")
 
 
-class Arguments(CheckOptions):
+class Arguments(TextOptions):
     artifact: tuple[str, ...] = programs_argument(
         "ARTIFACT | DUMP | -- COMMAND ...",
         "a wrapper or a package, a dump with saved values, or after -- a program",

@@ -50,7 +50,7 @@ def act(arguments: Arguments) -> int:
         from rewriter.commands import _library
 
         return _library.show(arguments, Path(arguments.artifact))
-    artifact = open_artifact(arguments.artifact, models=arguments.models)
+    artifact = open_artifact(arguments.artifact, models=arguments.models, kernels=True)
     artifact = artifact.choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
@@ -79,6 +79,13 @@ def act(arguments: Arguments) -> int:
                 say(*_sources(wrapper.launches, known))
             elif wrapper.launches:
                 say(*_table(wrapper.launches, known))
+            elif wrapper.is_fragment:
+                say(*_kernels(wrapper))
+            if wrapper.is_fragment:
+                from rewriter.artifact.posted import described
+
+                for line in described(wrapper):
+                    message(line)
             if wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for name, race in races:
@@ -96,6 +103,27 @@ def act(arguments: Arguments) -> int:
             f"{counted(len(unrecognised), 'unrecognised call')}{_graphs(artifact)}"
         )
     return DIFFERS if arguments.strict and (unrecognised or races) else OK
+
+
+def _kernels(wrapper: Wrapper) -> Sequence[Line]:
+    """The kernels of a text without launches, and what their parameters are."""
+    from rewriter.artifact.kernel_sources import find_kernels
+    from rewriter.locate.python.kernel_functions import parameters_of
+
+    rows = [["line", "kernel", "reads", "writes", "numbers"]]
+    for kernel in find_kernels(wrapper):
+        known = parameters_of(kernel.text) or ()
+        tensors = [parameter for parameter in known if parameter.type == "tensor"]
+        rows.append(
+            [
+                str(wrapper.plain.line_of(kernel.start)),
+                kernel.name,
+                " ".join(x.name for x in tensors if x.role != "out"),
+                " ".join(x.name for x in tensors if x.role != "in"),
+                " ".join(x.name for x in known if x.type != "tensor"),
+            ]
+        )
+    return table(rows)
 
 
 def _head(wrapper: Wrapper, names: Names) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rewriter.commands._click import Section, command, later
-from rewriter.commands._options import CheckOptions, programs_argument
+from rewriter.commands._options import TextOptions, programs_argument
 
 _LOOKED_FOR = Section("what is looked for")
 
 
-class Arguments(CheckOptions):
+class Arguments(TextOptions):
     artifact: tuple[str, ...] = programs_argument(
         "ARTIFACT | -- COMMAND ...", "a wrapper or a package, or after -- a program"
     )

@@ -16,10 +16,14 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Source:
-    """The bytes of one source file, and `name` for messages."""
+    """The bytes of one source file, and `name` for messages.
+
+    A fragment is a part of a wrapper, or a file with kernels and what launches them.
+    """
 
     name: str
     data: bytes
+    is_fragment: bool = False
 
     @cached_property
     def _starts(self) -> list[int]:

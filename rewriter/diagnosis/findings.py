@@ -27,6 +27,7 @@ from rewriter.verification.types import LaunchCheck
 # `wrong`: it does not compute what it claims.
 # `differs`: it is the first one that differs from the reference.
 # `unwritten`, `stale`, `freed`: it reads memory that was not written, was taken over, or deleted.
+# `unbound`: it uses a name that its function does not have.
 # `missing`: no launch runs this kernel, or computes this node of the graph.
 # `order`: it reads what a later launch computes.
 # `race`: it does not wait for another stream that writes, or reads, the same memory.
@@ -40,7 +41,7 @@ from rewriter.verification.types import LaunchCheck
 FindingKind = Literal[
     "crash", "hang", "nan", "wrong", "differs", "unwritten", "stale", "freed", "missing", "order",
     "race", "bounds", "aliased", "varies", "corrupted", "inputs", "outputs",
-    "eager",
+    "eager", "unbound",
 ]  # fmt: skip
 BY_TEXT = "shown by the text of the wrapper"
 # How certain a finding is; `possible` is one of several that may be to blame.
@@ -166,7 +167,8 @@ class Diagnosis:
     """A complete diagnosis. The first of `findings` is the headline. `ruled_out` has a sentence for
     each suspicion that was examined and dropped, `next` is the command that finds out more.
     `checked` of `launches` were compared with what they have to do, and `by_arguments` of these
-    with what they have to be given; `compared` of `outputs` of calls with the whole graph."""
+    with what they have to be given; `compared` of `outputs` of calls with the whole graph. If it
+    `is_by_text`, nothing was run."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[str, ...]
@@ -179,6 +181,7 @@ class Diagnosis:
     by_arguments: Count = 0
     outputs: Count = 0
     compared: Count = 0
+    is_by_text: bool = False
 
     @property
     def finding(self) -> Finding | None:
@@ -187,6 +190,14 @@ class Diagnosis:
     @property
     def is_all_checked(self) -> bool:
         return 0 < self.launches == self.checked and self.outputs == self.compared
+
+    @property
+    def _followed(self) -> str:
+        """How much of a text was followed, without running it."""
+        followed = self.launches - len(self.suspects)
+        share = percent(followed, self.launches)
+        what = f"what {followed} of {counted(self.launches, 'launch')} ({share}) use was followed"
+        return f"nothing wrong is shown; {what if self.launches else 'there is no launch'}"
 
     def fails(self, *, strict: bool) -> bool:
         """Whether there is a finding or, if that is `strict`, a launch that was not checked, or an
@@ -203,6 +214,8 @@ class Diagnosis:
     def headline(self) -> str:
         if self.finding is not None:
             return self.finding.headline
+        if self.is_by_text:
+            return self._followed
         if not self.checked:
             return "no launch was checked; nothing wrong was found in what was looked at"
         left = self.outputs - self.compared
@@ -224,8 +237,8 @@ class Diagnosis:
 # The order of findings about the same launch, from cause to effect: memory faults, then what it
 # computes, then what became of it.
 _ORDER: Sequence[FindingKind] = (
-    "freed", "order", "missing", "unwritten", "stale", "race", "bounds", "aliased", "varies",
-    "corrupted", "wrong", "differs",
+    "freed", "unbound", "order", "missing", "unwritten", "stale", "race", "bounds", "aliased",
+    "varies", "corrupted", "wrong", "differs",
     "inputs", "nan", "crash", "hang", "outputs", "eager",
 )  # fmt: skip
 

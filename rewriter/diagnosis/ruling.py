@@ -139,7 +139,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     by_text = [
         finding
         for finding in findings
-        if finding.kind in ("freed", "order", "missing", "unwritten")
+        if finding.kind in ("freed", "unbound", "order", "missing", "unwritten")
     ]
     stale = any(finding.kind == "stale" for finding in findings)
     # The process may die much later, such as in an allocator whose memory was overwritten.

@@ -39,11 +39,13 @@ _KINDS: Mapping[Hazard, FindingKind] = {
     "updated": "unwritten",
     "stale": "stale",
     "freed": "freed",
+    "unbound": "unbound",
 }
 _RETURNED: Mapping[FindingKind, str] = {
     "unwritten": "nothing has written it: the launch that computes it is missing",
     "stale": "another buffer took its memory over",
     "freed": "it is deleted before",
+    "unbound": "nothing there has this name",
 }
 
 
@@ -140,6 +142,9 @@ class _Text:
         text = [f"line {launch.line}: {launch.kernel} is given {argument.expr}"]
         if kind == "freed":
             what = f"reads {name}, which is deleted before it"
+        elif kind == "unbound":
+            what = f"uses {name}, which {launch.scope} does not have: it is none of its inputs, "
+            what += "and no line above gives it a value"
         elif kind == "stale":
             what = f"reads {name} after another buffer took its memory over"
             stale = [(x.index, y) for x in after for y in x.args if y.hazard == "stale"]

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import Package, open_package
+from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact, Loader, Wrapper
 from rewriter.core import files, json_text
 from rewriter.core.errors import RewriterError
@@ -149,6 +150,12 @@ def blocking_environment() -> dict[str, str]:
 def _check(request: RunRequest) -> None:
     """Refuse requests that cannot be run, before anything is done."""
     artifact, wrapper, selection = request.artifact, request.wrapper, request.selection
+    if wrapper.is_fragment:
+        raise RewriterError(
+            "not-a-wrapper",
+            f"{wrapper.name} is a part of a wrapper, or a program that launches kernels itself",
+            hint=program_hint(wrapper.path),
+        )
     if not (artifact.is_rebuilt or wrapper.is_module):
         raise RewriterError(
             "not-runnable",

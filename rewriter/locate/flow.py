@@ -15,6 +15,8 @@ from enum import Enum
 from rewriter.core.types import Role, Type
 from rewriter.locate.types import Hazard
 
+# Buffers and inputs, as Inductor names them.
+_VALUE = re.compile(r"(?:buf|primals_|tangents_)\d+$|arg\d+_\d+$")
 # Symbolic sizes (s0, u1, ks0, ps0), and numbers that launches compute from them.
 _SYMBOL = re.compile(r"(s|u|ks|ps|zuf|i)\d+$|.*_[xyzr]\d*_?numel$")
 
@@ -55,6 +57,7 @@ class Flow:
     aliases: dict[str, set[str]] = field(default_factory=dict)
     # Owners of memory without elements, which nothing has to write.
     empty: set[str] = field(default_factory=set)
+    is_closed: bool = False  # whether all values that exist here are known
 
     def branch(self) -> Flow:
         return Flow(
@@ -65,6 +68,7 @@ class Flow:
             set(self.lost),
             {root: set(names) for root, names in self.aliases.items()},
             self.empty,
+            self.is_closed,
         )
 
     def join(self, other: Flow) -> None:
@@ -79,7 +83,8 @@ class Flow:
         names = set(names)
         known = {name: self.variables[name] for name in names if name in self.variables}
         gone = {name: self.gone[name] for name in names if name in self.gone}
-        return Flow(self.tensors, self.scalars, known, gone, self.lost & names, empty=self.empty)
+        lost = self.lost & names
+        return Flow(self.tensors, self.scalars, known, gone, lost, {}, self.empty, self.is_closed)
 
     def forget(self, name: str) -> None:
         """`name` was deleted."""
@@ -90,7 +95,9 @@ class Flow:
         """What is wrong with memory that a kernel reads, judging by the text."""
         if name in self.gone:
             return "freed"
-        if (known := self.variables.get(name)) is None or declared in ("out", None):
+        if (known := self.variables.get(name)) is None:
+            return "unbound" if self.is_closed and _VALUE.match(name) else ""
+        if declared in ("out", None):
             return ""
         if name in self.lost:
             return "stale"

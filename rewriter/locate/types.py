@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 # What is wrong with memory that is read, judging by the text alone. `unwritten`: nothing has
 # written it; `taken`: nothing has since it was taken over from another buffer; `stale`: another
 # buffer has taken it over; `freed`: it was deleted. Inductor generates no such reads. `updated`:
-# nothing has written it, which is wrong only if the kernel reads it before writing it.
-Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed"]
+# nothing has written it, which is wrong only if the kernel reads it before writing it. `unbound`:
+# the scope has no such name.
+Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed", "unbound"]
 
 # How a line affects the order of streams: a scope with such lines begins or ends; the following
 # work goes to another stream; an event is recorded on a stream; a stream or the host waits for one.

@@ -24,6 +24,7 @@ PACKAGE = next(FIXTURES.rglob("*.pt2"))
 LOG = next(FIXTURES.rglob("*.log"))
 CONTAINER = FIXTURES / "containers" / "standalone-aot.bin"
 WRAPPER = get("cpu-torch2.13/mlp").path
+POSTED = FIXTURES / "posted" / "issue.md"
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_the_first_form_that_knows_a_path_opens_it(unpacked: Path, saved: Path) -> None:
-    paths = [unpacked, saved, WRAPPER.parent, CACHE, PACKAGE, CONTAINER, LOG, WRAPPER]
+    paths = [unpacked, saved, WRAPPER.parent, CACHE, PACKAGE, CONTAINER, LOG, POSTED, WRAPPER]
     assert [form_of(path) for path in paths] == list(range(len(opening._FORMS)))
     assert open_artifact(unpacked).is_rebuilt
     assert not open_artifact(WRAPPER.parent).is_rebuilt

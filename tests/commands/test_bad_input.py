@@ -73,6 +73,9 @@ DAMAGED = {
     ),
 }
 
+# `list` shows their parameters; there is no launch that could get probes.
+KERNELS = {"a Triton kernel", "what measures a Triton kernel", "the kernels of a CPU wrapper"}
+
 
 def test_what_measures_a_kernel_is_no_wrapper_of_a_directory(
     plain: Path, capsys: pytest.CaptureFixture[str]
@@ -100,6 +103,9 @@ def test_damaged_files_are_refused(
     if damage == "elf" and command == "list":
         slug = "bad-library"  # of a library it says what can be said
     plain.write_bytes(change(plain.read_bytes()))
+    if damage in KERNELS and command == "list":
+        assert main([command, str(plain)]) == 0
+        return
     _refused(command, plain, slug, says, capsys)
 
 
@@ -165,6 +171,9 @@ def test_damaged_cpp_is_refused(
     change, slug, says = DAMAGED_CPP[damage]
     path = tmp_path / "model.wrapper.cpp"
     path.write_bytes(change(CPP.read_bytes()))
+    if damage in KERNELS and command == "list":
+        assert main([command, str(path)]) == 0
+        return
     _refused(command, path, slug, says, capsys)
 
 

@@ -52,7 +52,7 @@ def diff(
 def _open(given: str | Path | Artifact, models: tuple[str, ...]) -> Artifact:
     if isinstance(given, Artifact):
         return given
-    artifact = open_artifact(given, models)
+    artifact = open_artifact(given, models, kernels=True)
     artifact.require_sound()
     return artifact
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 import libcst as cst
 
 from rewriter.locate.python.forms import Template
-from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
+from rewriter.locate.python.grammar import FUNCTION, JIT, PythonGrammar, PythonShape
+from rewriter.locate.python.kernel_functions import is_jit
 from rewriter.locate.python.outline import PythonOutline
 from rewriter.locate.python.statements import children, head, names, path, template
 
@@ -39,8 +40,11 @@ class CallClassifier:
         """The first launch shape that a call matches."""
         definition = self._outline.definitions.get(head(callee))
         factory = definition.factory if definition else ""
-        if callee in self._outline.functions and self._grammar.effect(callee) is None:
-            factory = FUNCTION
+        if (function := self._outline.functions.get(head(callee))) is not None:
+            if is_jit(function):
+                factory = JIT
+            elif callee in self._outline.functions and self._grammar.effect(callee) is None:
+                factory = FUNCTION
         for shape in self._grammar.shapes:
             if any(pattern.fullmatch(callee) for pattern in shape.excluded):
                 continue

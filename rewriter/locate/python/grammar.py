@@ -18,8 +18,9 @@ from rewriter.runtime.host.harness import HARNESSES
 
 ROLES = ("signature", "out", "schema")
 
-# A value of `defined_by`: a function that the wrapper defines.
+# Values of `defined_by`: a function that the wrapper defines, and one with that decorator.
 FUNCTION = "def"
+JIT = "triton.jit"
 
 # The effects of known calls on the data flow.
 GROUPS = ("allocation", "view", "write", "copy", "check", "device", "scalar", "plumbing")
@@ -32,8 +33,8 @@ class CallPattern:
     """One way to recognise a shape; every condition that is given must hold.
 
     `defined_by` is the callee that made the module-level name at the start of this callee, or `def`
-    if that name is a function. `source` is text that the definition contains, `keyword` a keyword
-    argument of the call.
+    if that name is a function, or `triton.jit` if it is a kernel. `source` is text that the
+    definition contains, `keyword` a keyword argument of the call.
     """
 
     callee: re.Pattern[str]

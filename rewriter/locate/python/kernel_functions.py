@@ -10,16 +10,17 @@ in a wrapper returns what it computes, and may also write arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import libcst as cst
 
 from rewriter.core.types import Role
+from rewriter.locate import kernels
 from rewriter.locate.kernels import Parameter, role_by_name
 from rewriter.locate.python.module import Block, Module, read
-from rewriter.locate.python.statements import Statement, calls, positional, walk
+from rewriter.locate.python.statements import Statement, calls, path, positional, template, walk
 from rewriter.locate.python.syntax import PythonError, TooDeepError
 
 # What Inductor puts before a backslash, and the quotation marks of a docstring, where it quotes the
@@ -27,6 +28,8 @@ from rewriter.locate.python.syntax import PythonError, TooDeepError
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # The name of the function that is called: `def pallas_fused_add_1a2b3c4d_main(…, stream=None):`.
 _MAIN = "_main"
+# The argument of a decorator that describes a Triton kernel; in torch 2.0 it was `meta`.
+_META = frozenset({"triton_meta", "meta"})
 # Inputs that templates write: torch/_inductor/kernel/flex/flex_flash_attention.py.
 _WRITTEN_INPUTS = frozenset({"arg_LOGSUMEXP", "arg_DK", "arg_DV"})
 
@@ -47,11 +50,12 @@ class _Value:
 
     @property
     def items(self) -> Iterator[tuple[str, _Value]]:
-        """The items of a dictionary; a key that is no string is empty."""
+        """The items of a dictionary; a key that is neither string nor number is empty."""
         for element in self.node.elements if isinstance(self.node, cst.Dict) else ():
             if isinstance(element, cst.DictElement):
-                key = self.statement.string(element.key) or ""
-                yield key, _Value(self.statement, element.value)
+                number = self.statement.integer(element.key)
+                key = self.statement.string(element.key) if number is None else str(number)
+                yield key or "", _Value(self.statement, element.value)
 
     @property
     def text(self) -> str:
@@ -74,7 +78,7 @@ def _of_kernel(text: str, read_kernel: Callable[[Module, Block], Found]) -> Foun
         try:
             module = _read(source)
             for function in _functions(module):
-                if "triton_meta" in _keywords(function):
+                if _META & _keywords(function).keys():
                     return read_kernel(module, function)
             return None
         except TooDeepError:
@@ -108,12 +112,15 @@ def _keywords(function: Block) -> dict[str, _Value]:
 
 def _triton_parameters(module: Module, function: Block) -> Iterator[Parameter]:
     given = _keywords(function)
-    meta = given.get("inductor_meta")
-    mutated = meta.get("mutated_arg_names") if meta else None
+    own = given.get("triton_meta") or given["meta"]
+    mutated = given.get("inductor_meta", own).get("mutated_arg_names")
     names = set(_strings(mutated)) if mutated else set()
-    signature = given["triton_meta"].get("signature")
+    signature = own.get("signature")
+    parameters = function.parameters
     accesses: tuple[set[str], set[str]] | None = None
-    for name, value in signature.items if signature else ():
+    for key, value in signature.items if signature else ():
+        # Up to torch 2.5 the keys are positions.
+        name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
         kind = value.text
         if kind == "constexpr":
             continue
@@ -128,22 +135,66 @@ def _triton_parameters(module: Module, function: Block) -> Iterator[Parameter]:
         yield Parameter(name, role, "tensor")
 
 
+def is_jit(function: Block) -> bool:
+    """Whether a function of the file itself is a Triton kernel, or a part of one."""
+    found = (x.node.decorator for x in function.decorators if isinstance(x.node, cst.Decorator))
+    named = (path(x.func if isinstance(x, cst.Call) else x).text for x in found)
+    return any(name in ("triton.jit", "jit") for name in named)
+
+
+def jit(module: Module, function: Block) -> tuple[Parameter, ...]:
+    """The parameters of a Triton kernel of the file itself; those at the end that the compiler is
+    given, such as `XBLOCK: tl.constexpr`, may be passed by name."""
+    if _META & _keywords(function).keys():
+        return tuple(_triton_parameters(module, function))
+    assert isinstance(function.node, cst.FunctionDef)
+    runtime = [
+        function.head.name(x.name)
+        for x in function.node.params.params
+        if x.annotation is None or "constexpr" not in template(x.annotation.annotation).text
+    ]
+    loaded, written = _accesses(module, function, runtime)
+    parameters: list[Parameter] = []
+    for name in function.parameters:
+        role: Role = "in" if name not in written else "inout" if name in loaded else "out"
+        is_tensor = name in loaded | written
+        parameters.append(Parameter(name, role, "tensor" if is_tensor else "scalar"))
+    while parameters and parameters[-1].type == "scalar":
+        parameters.pop()
+    return tuple(parameters)
+
+
+def parameters_of(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of a kernel in Triton or C++, wherever its text is from."""
+    if known := triton(text) or kernels.cpp(text):
+        return known
+    try:
+        module = _read(text)
+    except PythonError:
+        return None
+    return next((jit(module, x) for x in _functions(module) if is_jit(x)), None)
+
+
 def _strings(value: _Value) -> Iterator[str]:
     for node in walk(value.node):
         if (text := value.statement.string(node)) is not None:
             yield text
 
 
-def _accesses(module: Module, function: Block) -> tuple[set[str], set[str]]:
+def _accesses(
+    module: Module, function: Block, pointers: Collection[str] = ()
+) -> tuple[set[str], set[str]]:
     """The parameters that occur in addresses of loads, and of stores or atomics.
 
     A name stands for the parameters in what it was assigned from. Takes two passes, because a loop
-    may advance an address at its end.
+    may advance an address at its end. If the types of parameters are not known, only the first of
+    those that may be `pointers` counts in an address: others are strides.
     """
-    carried = {name: {name} for name in function.parameters}
+    carried = {name: {name} for name in pointers or function.parameters}
 
     def of(statement: Statement, node: cst.CSTNode) -> set[str]:
-        return set().union(*(carried.get(name, ()) for name in statement.names(node)))
+        found = (carried.get(name, set()) for name in statement.names(node))
+        return next(filter(None, found), set()) if pointers else set().union(*found)
 
     loaded: set[str] = set()
     written: set[str] = set()

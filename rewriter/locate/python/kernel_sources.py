@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from rewriter.core.source import Source
-from rewriter.locate.python.module import parse
+from rewriter.locate.python.kernel_functions import is_jit
+from rewriter.locate.python.module import Block, parse
 from rewriter.locate.python.statements import positional
 from rewriter.locate.types import KernelSource
 
@@ -17,7 +18,12 @@ _COMPILED = ("async_compile.", "compile_mps_shader")
 
 def kernels(source: Source) -> Iterator[KernelSource]:
     """Yield the kernels in file order; of two with one name, the last is the one launched."""
-    for part in parse(source).statements():
+    module = parse(source)
+    for block in module.body if source.is_fragment else ():
+        if isinstance(block, Block) and is_jit(block):
+            start, end = block.line.start, block.last.end
+            yield KernelSource(block.name, source.data[start:end].decode(), start, end)
+    for part in module.statements():
         match part.node:
             case cst.Assign(
                 targets=[cst.AssignTarget(cst.Name() as target), *_], value=cst.Call() as call

@@ -112,6 +112,7 @@ class PythonLaunchFinder:
         self._index = index
         body = self._scope.function.body
         self.received = next(filter(_receives, self._module.each(body)), None)
+        self._flow.is_closed = self.received is not None
         self._suite(body, self._flow)
         self.stream_actions = self._streams.tracker.end(self._scope.function.last.last)
         for incomplete in self._incomplete:
@@ -205,9 +206,12 @@ class PythonLaunchFinder:
                 self.returned = tuple(_returned(statement, value, flow))
         # Every argument has a value now: it had one before, or the launch wrote it.
         for call in launches:
-            for used, view in uses(call, self._grammar):
-                if (name := used.fill(statement.values)) in flow.variables:
-                    flow.write(name, view.fill(statement.values) if view else "")
+            self._written(statement, call, flow)
+
+    def _written(self, statement: Statement, call: cst.Call, flow: Flow) -> None:
+        for used, view in uses(call, self._grammar):
+            if (name := used.fill(statement.values)) in flow.variables:
+                flow.write(name, view.fill(statement.values) if view else "")
 
     def _assign(
         self,
@@ -303,6 +307,7 @@ class PythonLaunchFinder:
             elif verdict is None:
                 text = " ".join(statement.code(call).split())
                 self.unrecognised.append(Unrecognised(statement.line_of(call), text))
+                self._written(statement, call, flow)
             else:
                 if verdict == "device":
                     target = next(_targets(statement), "")

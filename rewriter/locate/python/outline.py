@@ -14,7 +14,9 @@ from rewriter.locate.inputs import Harness
 from rewriter.locate.python.grammar import PythonGrammar
 from rewriter.locate.python.harness import read_harness
 from rewriter.locate.python.module import Block, Module, Suite, parse
-from rewriter.locate.python.statements import Statement, positional, walk
+from rewriter.locate.python.statements import Statement, calls, positional, walk
+
+_BODY = "call"  # the scope of a fragment that is the body of a function, without its head
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
     for part in module.each(module.body):
         if isinstance(part, Block):
             for name, function in _functions(part):
-                if not grammar.is_helper(function.name) and _is_scope(module, function):
+                if not grammar.is_helper(function.name) and (
+                    _is_scope(module, function)
+                    or (source.is_fragment and _launches_by_grid(module, function))
+                ):
                     header = header or part.line.start
                     scopes.append(ScopeNode(name, function, entry=function.name == "call"))
                 elif function is part and not grammar.is_helper(name):
@@ -82,8 +87,14 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
                 definitions[name] = KernelDefinition(part, value)
             elif isinstance(value, cst.Name) and value.value == "None":
                 loader_globals.append(part.name(targets[0]))
+    if source.is_fragment and not scopes and module.body:
+        first, last = next(iter(module.each(module.body))), module.last(module.body)
+        head = first.head if isinstance(first, Block) else first
+        end = last.last if isinstance(last, Block) else last.line
+        body = Block(head, (), [(head, module.body)], end)
+        scopes.append(ScopeNode(_BODY, body, entry=True))
     for scope in scopes:
-        if scope.entry:
+        if scope.entry and not source.is_fragment:
             _check_complete(source, module, scope, assigned)
     return PythonOutline(
         definitions,
@@ -120,6 +131,15 @@ def _is_scope(module: Module, function: Block) -> bool:
         and (node.value.value == "extern_kernels" or node.attr.value == "run")
         for statement in module.every(function.body)
         for node in walk(statement.node)
+    )
+
+
+def _launches_by_grid(module: Module, function: Block) -> bool:
+    """Whether a function has a call such as `kernel[grid](x, …)`."""
+    return any(
+        isinstance(node.func, cst.Subscript)
+        for statement in module.every(function.body)
+        for node in calls(statement.node)
     )
 
 

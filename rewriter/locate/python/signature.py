@@ -37,9 +37,12 @@ class Signatures:
             self._read[name] = None  # also for a multi-kernel that names itself
             if name in outline.definitions:
                 self._read[name] = self._parameters(outline.definitions[name])
-            elif name in outline.functions:
-                found = kernel_functions.function(name, outline.functions, outline.module)
-                self._read[name] = tuple(found)
+            elif (function := outline.functions.get(name)) is not None:
+                if kernel_functions.is_jit(function):
+                    self._read[name] = kernel_functions.jit(outline.module, function)
+                else:
+                    found = kernel_functions.function(name, outline.functions, outline.module)
+                    self._read[name] = tuple(found)
         return self._read[name]
 
     def _parameters(self, definition: KernelDefinition) -> tuple[Parameter, ...] | None:

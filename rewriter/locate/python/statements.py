@@ -151,7 +151,7 @@ def _path(node: cst.BaseExpression) -> str:
 
 def head(path: str) -> str:
     """The name that a callee's text starts with."""
-    return path.partition(".")[0]
+    return path.partition(".")[0].removesuffix("[]")
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -14,14 +14,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import torch
-
 from rewriter.dump.reading import RunDump
 from rewriter.locate.operators import NAMESPACES, mutating_operators
 from rewriter.model_names import graph as naming
 from rewriter.model_names.graph import FxGraph, FxNode, parse_inlined
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.evaluate import MEAN, THROUGH, operator_named
+from rewriter.verification.operators import operands
 from rewriter.verification.operators.operands import is_written
 
 _COPIED = re.compile(r"aten\.copy_\.default\(\w+, (\w+)\)$")
@@ -53,7 +52,7 @@ def _schemas(run: RunDump) -> dict[str, str]:
 
 def schema_of(run: RunDump, path: str) -> Any:
     """The recorded schema of `namespace.op.overload`; `None` if it was not recorded."""
-    return (text := _schemas(run).get(path)) and _parsed(text)
+    return (text := _schemas(run).get(path)) and operands.schema_of(text)
 
 
 class _Functional:
@@ -101,7 +100,8 @@ class _Functional:
     def _schema(self, path: str) -> Any:
         """The schema of an operator that writes its arguments; `None` of others."""
         try:
-            schema = _parsed(self._schemas[path]) if path in self._schemas else _registered(path)
+            known = self._schemas.get(path)
+            schema = operands.schema_of(known) if known else _registered(path)
         except (UncheckedError, RuntimeError):
             return None
         return schema if schema is not None and schema.is_mutable else None
@@ -185,11 +185,6 @@ def _registered(path: str) -> Any:
     if not name.endswith("_") and path not in mutating_operators():
         return None  # most need not be looked up
     return operator_named(path.split("."), in_place=True)._schema
-
-
-@cache
-def _parsed(text: str) -> Any:
-    return torch._C.parse_schema(text)
 
 
 def _written(call: str, schema: Any) -> Iterator[str]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
-from rewriter.verification.bounded import Bounded, finite_error, mapped, wide_type
+from rewriter.verification.bounded import (
+    Bounded,
+    UncheckedError,
+    finite_error,
+    mapped,
+    wide_type,
+)
 
 
 def names(text: str) -> frozenset[str]:
@@ -18,6 +26,8 @@ def names(text: str) -> frozenset[str]:
 Given = list[Bounded]
 Call = Callable[[Callable[[Bounded], Any]], Any]
 _ANYTHING = (math.nan, 3.5, -1e30)
+# torch prints what it does not read: `Tensor!` as `Tensor($0! -> )`, and types of the program.
+_UNNAMED, _OPAQUE = re.compile(r"\(\$\d+! -> \)"), re.compile(r"\bPyObject\b")
 TYPES = {"dtype", "layout", "device", "pin_memory", "requires_grad", "non_blocking"}
 
 
@@ -54,6 +64,15 @@ def updating(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ca
         return tuple(x for x in (*written, *new) if isinstance(x, torch.Tensor))
 
     return call
+
+
+@cache
+def schema_of(text: str) -> Any:
+    """The schema that a program recorded, as torch printed it."""
+    try:
+        return torch._C.parse_schema(_OPAQUE.sub("Any", _UNNAMED.sub("!", text)))
+    except RuntimeError as error:
+        raise UncheckedError(f"the schema {text} cannot be read") from error
 
 
 def is_written(about: Any) -> bool:

@@ -183,9 +183,9 @@ class _Text:
             for place, (name, buffer, hazard) in enumerate(returned):
                 if not hazard or {name, buffer} & set(known):
                     continue
-                if hazard == "unwritten" and place in meant:
-                    continue
                 kind = _KINDS[hazard]
+                if kind == "unwritten" and place in meant:
+                    continue
                 if (copy := self._copy(name, kind)) is not None:
                     yield self._lost(*copy, f"{name}, which the call returns")
                     continue
@@ -194,7 +194,7 @@ class _Text:
                 yield Finding(
                     kind, what, BY_TEXT, artifact=path, run=self.run, whole=True,
                     kernel="the return of the call",
-                    text=() if hazard != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
+                    text=() if kind != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
                 )  # fmt: skip
 
     def _reads_first(self, launch: Launch, position: int) -> bool:

@@ -19,7 +19,7 @@ from rewriter.artifact.trace.log import ENTRY
 from rewriter.core import edit, json_text
 from rewriter.core.types import Json
 from rewriter.model_names.entries.types import Frame
-from rewriter.model_names.graph import MOST_BYTES
+from rewriter.model_names.graph import MOST_BYTES, FxGraph, parse
 
 _GRAPHS = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
 _ARTIFACTS = ("inductor_post_grad_graph", "inductor_provenance_tracking_node_mappings")
@@ -68,7 +68,8 @@ def read(path: Path) -> dict[str, CompilationTrace]:
     """The facts about each wrapper whose text is in a log, by `digest`. Raises `OSError`."""
     by_digest: dict[str, CompilationTrace] = {}
     compilations: dict[tuple[object, ...], _Compilation] = {}
-    for _, about, payload in _entries(path):
+    latest: dict[int, _Compilation] = {}  # whose graph Dynamo made last, by process
+    for process, about, payload in _entries(path):
         names = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
         key = tuple(str(about.get(name)) for name in names)
         one = compilations.setdefault(key, _Compilation())
@@ -78,10 +79,14 @@ def read(path: Path) -> dict[str, CompilationTrace]:
             plain = edit.strip(payload).source  # the program may have run with probes
             one.last = digest(plain)
             by_digest[one.last] = _compilation_trace(one, plain)
+            if "frame_id" not in about and process in latest:
+                by_digest[one.last] = _with_dynamo(by_digest[one.last], latest[process])
             one.texts.pop("inductor_post_grad_graph", None)
         elif name := _name(about):
             text = payload.decode("utf-8", "replace")
             one.texts[name] = text
+            if name == "dynamo_output_graph":
+                latest[process] = one
             if name == _ARTIFACTS[1] and one.last:
                 # This entry follows the wrapper that it is about.
                 by_digest[one.last] = replace(by_digest[one.last], mappings=mappings(text))
@@ -116,6 +121,26 @@ def _compilation_trace(one: _Compilation, wrapper: bytes) -> CompilationTrace:
     return CompilationTrace(
         tuple(one.sources), one.texts.get("dynamo_output_graph", ""), traced, lowered
     )
+
+
+def _with_dynamo(trace: CompilationTrace, model: _Compilation) -> CompilationTrace:
+    """The same with Dynamo's graph, of what is compiled ahead of time: its entries say no frame. A
+    part of the model, which is compiled by itself, has other inputs than that graph."""
+    text = model.texts["dynamo_output_graph"]
+    dynamo, traced = parse(text), parse(trace.traced)
+    if trace.dynamo or dynamo is None or traced is None or not _are_same(dynamo, traced):
+        return trace
+    return replace(trace, sources=tuple(model.sources), dynamo=text)
+
+
+def _are_same(dynamo: FxGraph, traced: FxGraph) -> bool:
+    """Whether two graphs have the same inputs, by their types. What is no tensor may have none."""
+    # Other names of inputs are among the nodes, too.
+    one, other = (
+        [graph.types.get(name, "") for name in graph.inputs if name not in graph.nodes]
+        for graph in (dynamo, traced)
+    )
+    return one == other
 
 
 def _name(about: Json) -> str:

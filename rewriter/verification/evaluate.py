@@ -54,6 +54,12 @@ class Evaluator:
         text = node.type if node is not None and node.type else self._graph.types.get(name, "")
         return tensor_type(text, self._sizes)
 
+    def is_opaque(self, name: str) -> bool:
+        """Whether a name is an input that is no tensor and no number, such as vLLM's name of a
+        layer, which nobody records."""
+        given = self._graph.inputs.keys() - self._graph.nodes.keys() - self._sizes.keys()
+        return name in given and not self._graph.types.get(name)
+
     def held_as(self, name: str, row: TensorRow) -> list[str]:
         """What a recorded tensor is that has the memory of a node: that node, its base or a view of
         it, by shape and stride. One of the same shape may lie otherwise than the graph says. Of

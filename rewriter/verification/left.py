@@ -85,8 +85,11 @@ class CallResults:
         stride = self._stride(name, shape)
         is_seen = bool(stride)  # by a launch that was given all of it
         stride = stride or tuple(x or 0 for x in kind.stride)
-        if len(parts) == 1 and (row.size > (kind.numel or 0) or 0 in (stride or (0,))):
-            return whole  # of a larger buffer, or expanded
+        is_larger = row.size > (kind.numel or 0)
+        if is_larger and _covers(parts[-1][0], parts):
+            return whole  # of a larger buffer, which its last writer wrote as a whole
+        if len(parts) == 1 and (is_larger or 0 in (stride or (0,))):
+            return whole  # or expanded
         if None in kind.shape or not stride or (not is_seen and None in kind.stride):
             raise UncheckedError(f"how {name} lies in memory is not known")
         if not is_seen and any(_lies_otherwise(part, shape, stride) for part, _ in parts):
@@ -162,6 +165,15 @@ class CallResults:
         """The variables that are views, and where they begin in their buffers."""
         text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
         return {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
+
+
+def _covers(last: TensorRow, parts: Sequence[tuple[TensorRow, LaunchRow]]) -> bool:
+    """Whether what was written last leaves no gap, and is no less than what was written before:
+    all of the memory, to another buffer that had it."""
+    if len(last.stride or ()) != len(last.shape):
+        return False
+    extent = 1 + sum((x - 1) * y for x, y in zip(last.shape, last.stride or (), strict=True))
+    return extent == last.size >= max(part.size for part, _ in parts)
 
 
 def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -351,6 +354,41 @@ def test_damaged_logs_name_less(tmp_path: Path) -> None:
         for told in found.values():
             parse(told.lowered)
             parse(told.dynamo)
+
+
+AHEAD = """
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(8, 16)
+    def forward(self, x):
+        return torch.relu(self.up(x))
+
+x = torch.ones(4, 8)
+with torch.no_grad():
+    torch.compile(Model().forward, fullgraph=True).aot_compile(((x,), {}))
+    torch._inductor.standalone_compile(make_fx(torch.relu)(x), [x])
+"""
+
+
+@pytest.mark.programs
+def test_what_is_compiled_ahead_of_time_has_the_names_of_its_model(tmp_path: Path) -> None:
+    """As vLLM does on a CPU: torch writes no frame for such a graph, which is that of the model.
+    What is compiled by itself later in the process is not."""
+    cache = str(tmp_path / "cache")
+    environment = {**os.environ, "TORCH_TRACE": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": cache}
+    (tmp_path / "ahead.py").write_text(AHEAD)
+    subprocess.run([sys.executable, str(tmp_path / "ahead.py")], env=environment, check=True)
+    (log,) = tmp_path.glob("*.log")
+    found = {}
+    for wrapper in rewriter.open(log).wrappers:
+        told = trace.read(log)[trace.digest(wrapper.source)]
+        inputs = of_wrapper(wrapper.located, told).inputs.values()
+        found[len(wrapper.launches)] = [one.name for one in inputs]
+    assert found == {2: ["up.weight", "up.bias", "x"], 1: []}
 
 
 @pytest.fixture

@@ -21,19 +21,21 @@ from rewriter.verification.whole_graph import GraphOutcome, WholeGraph  # noqa: 
 
 _GRAPH = """\
 class GraphModule(torch.nn.Module):
-    def forward(self, x: "f32[4, 6][6, 1]cpu", n: "Sym(s0)"):
+    def forward(self, x: "f32[4, 6][6, 1]cpu", n: "Sym(s0)", layer, other):
         sin: "f32[4, 6][6, 1]cpu" = torch.ops.aten.sin.default(x)
         cos: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cos.default(x)
         floordiv: "Sym(s0//2)" = n // 2
         mix: "f32[4, 6][6, 1]cpu" = torch.ops.nobody.mix.default([sin, cos], 0.5, floordiv)
         empty: "f32[4, 6][6, 1]cpu" = torch.ops.aten.empty.memory_format([4, 6])
         into = torch.ops.nobody.into.default(empty, mix, None, 'sum');  into = None
+        note: "f32[0][1]cpu" = torch.ops.nobody.note.default(mix, layer)
         mix_1: "f32[4, 6][6, 1]cpu" = torch.ops.nobody.mix.default([mix, x], 0.5, 3)
         add: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add.Tensor(empty, mix_1)
         return (add,)
 """
 _SCHEMAS = {
     "nobody.mix.default": "nobody::mix(Tensor[] xs, float factor, int n, *, int by=3) -> Tensor",
+    "nobody.note.default": "nobody::note(Tensor x, PyObject layer) -> Tensor",
     "nobody.into.default": "nobody::into(Tensor(a!) out, Tensor x, Tensor? mask, str how) -> ()",
 }
 X = torch.arange(24.0).reshape(4, 6)
@@ -138,6 +140,20 @@ def test_an_argument_that_is_another_one_is_named(
 def test_what_is_not_known_is_no_finding(tmp_path: Path) -> None:
     with pytest.raises(UncheckedError, match="u0 is not known"):
         _Call(tmp_path).mix("[buf0, buf1], 0.5, u0")
+
+
+@pytest.mark.parametrize("layer", ["layer", "other"])
+def test_an_input_that_is_no_tensor_is_the_one_with_its_name(layer: str, tmp_path: Path) -> None:
+    """As vLLM gives the name of a layer to the update of its cache, whose result is empty."""
+    call = _Call(tmp_path)
+    call.mix("[buf0, buf1], 0.5, 3")
+    statement = f"buf9 = torch.ops.nobody.note.default(buf2, {layer})"
+    words: Any = ("torch.ops.nobody.note.default", "custom_op", statement, {"buf2": MIX})
+    if layer == "layer":
+        assert _wrong(call.launch(*words, {"buf9": torch.ones(0)})) == []
+    else:
+        with pytest.raises(UncheckedError, match="layer is not known"):
+            call.launch(*words, {"buf9": torch.ones(0)})
 
 
 def test_what_it_writes_is_the_value_of_what_follows(tmp_path: Path) -> None:

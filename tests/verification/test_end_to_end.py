@@ -15,6 +15,7 @@ from rewriter.dump import dataflow, graphs  # noqa: E402
 from rewriter.dump.reading import open_dump  # noqa: E402
 from rewriter.dump.rows import renamed  # noqa: E402
 from rewriter.verification import left  # noqa: E402
+from rewriter.verification.bounded import UncheckedError  # noqa: E402
 from rewriter.verification.calls import as_recorded  # noqa: E402
 from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
 from rewriter.verification.graph_types import TensorType  # noqa: E402
@@ -351,3 +352,30 @@ def test_a_part_that_no_launch_writes_is_found_whatever_its_graph_gives(
     # Of a larger buffer, or of one that the launch was given as it is, nothing is missing.
     assert results.returned(named, TensorType(torch.float32, (4, 4), ())).unwritten is None
     assert results.returned(named, TensorType(torch.float32, (4, 5), ())).unwritten is None
+
+
+@pytest.mark.parametrize("last", [[4, 8], [4, 5]])
+def test_a_slice_of_a_buffer_in_reused_memory_is_what_the_last_launch_wrote(
+    last: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an attention's input in vLLM: a slice of what one operator wrote over another's result."""
+    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    part = {"stride": [8, 1], "file": "part.pt"}
+    written = [
+        dumps.value(f"buf{number}", "out", shape=shape, numel=shape[0] * shape[1], **part)
+        for number, shape in enumerate(([4, 8], last))
+    ]
+    facts = {"kind": "custom_op", "scope": "call", "buffers": {"buf1": "buf0"}}
+    launches = [dumps.launch(n, "op", [], [value], **facts) for n, value in enumerate(written)]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    torch.save(torch.ones(*last), dump / "rank0/run0/part.pt")
+    (run,) = open_dump(dump).runs
+    nodes = dataflow.trace(run)
+    results = left.CallResults(run, nodes, nodes[-1])
+    row = renamed(results._parts["buf0"][-1][0], "0: buf0")
+    kind = TensorType(torch.float32, (4, 2, 2), (8, 2, 1))
+    if last == [4, 8]:
+        assert results.returned(row, kind).tensor.shape == (4, 8)
+    else:  # a part, which may lie beside the slice
+        with pytest.raises(UncheckedError, match=r"holds f32\[4, 5\], not f32\[4, 8\]"):
+            results.returned(row, kind)

@@ -54,6 +54,7 @@ def _ask(
     [
         pytest.param("operator_fills.py", 2, 1, marks=exhaustive),
         ("operators_of_a_user.py", 10, 3),
+        ("operators_of_an_engine.py", 5, 2),
     ],
 )
 def test_what_is_right_is_not_accused(

@@ -59,8 +59,20 @@ class Engine:
     def ask(self, *words: str, model: str = "model") -> tuple[int, dict[str, Any]]:
         """The exit code of a command of the rewriter, and its document. Each start of the engine
         prints the same tokens as without it."""
-        script = "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.main()"
-        command = [sys.executable, "-c", script, ROOT, *words, "--json", "-d", "dump", "--overwrite"]
+        script = (
+            "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.main()"
+        )
+        command = [
+            sys.executable,
+            "-c",
+            script,
+            ROOT,
+            *words,
+            "--json",
+            "-d",
+            "dump",
+            "--overwrite",
+        ]
         done = self.start(*command, "--", model=model)
         if model == "model":
             assert {*tokens(done.stderr)} == {*self.tokens}, done.stderr
@@ -115,7 +127,9 @@ def test_a_kernel_with_another_number_is_named(served: Engine) -> None:
     """The epsilon of a norm, in the file that vLLM loads from its cache."""
     kept = served.folder / "kept"
     shutil.copytree(served.folder / "cache", kept)
-    (loaded,) = {x.parents[1] / "inductor_cache" for x in served.artifacts if "nan" not in str(x)} or {}
+    (loaded,) = {
+        x.parents[1] / "inductor_cache" for x in served.artifacts if "nan" not in str(x)
+    } or {}
     try:
         wrapper = next(x for x in loaded.rglob("*.py") if "1e-05" in x.read_text())
         text = wrapper.read_text()

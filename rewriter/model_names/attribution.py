@@ -232,7 +232,9 @@ class _Attribution:
         """Whether a call that is given these values may be of a node. What it overwrites may hold
         another one, of a buffer whose memory is reused."""
         others = known - self._bases(node)
-        return len(others) <= len(self._unwritten(node)) and not others & {*self._graph.inputs}
+        if any(name in self._graph.inputs for name in others):
+            return False
+        return not others or len(others) <= len(self._unwritten(node))
 
     def _bases(self, node: FxNode) -> set[str]:
         return {self._graph.base(name) for name in node.reads}

@@ -60,7 +60,7 @@ class Engine:
         """The exit code of a command of the rewriter, and its document. Each start of the engine
         prints the same tokens as without it."""
         script = (
-            "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.main()"
+            "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.script()"
         )
         command = [
             sys.executable,

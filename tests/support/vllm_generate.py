@@ -1,6 +1,6 @@
 """A small Llama in vLLM, for one request: `vllm_generate.py FOLDER [OPTIONS]`.
 
-    vllm_generate.py --write FOLDER [WEIGHT]  writes the model, with a NaN in the weight of this name
+    vllm_generate.py --write FOLDER [WEIGHT]  writes the model, with a NaN in this weight
 
 `OPTIONS` are those of `LLM`, as JSON. The environment of vLLM runs it, which need have nothing of
 this repository.

@@ -56,9 +56,11 @@ class Engine:
         assert done.stdout, done.stderr
         return done
 
-    def ask(self, *words: str, model: str = "model") -> tuple[int, dict[str, Any]]:
+    def ask(
+        self, *words: str, model: str = "model", same: bool = True
+    ) -> tuple[int, dict[str, Any]]:
         """The exit code of a command of the rewriter, and its document. Each start of the engine
-        prints the same tokens as without it."""
+        prints the same tokens as without it, unless it computes something else."""
         script = (
             "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.script()"
         )
@@ -74,7 +76,7 @@ class Engine:
             "--overwrite",
         ]
         done = self.start(*command, "--", model=model)
-        if model == "model":
+        if model == "model" and same:
             assert {*tokens(done.stderr)} == {*self.tokens}, done.stderr
         return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
@@ -127,22 +129,24 @@ def test_a_kernel_with_another_number_is_named(served: Engine) -> None:
     """The epsilon of a norm, in the file that vLLM loads from its cache."""
     kept = served.folder / "kept"
     shutil.copytree(served.folder / "cache", kept)
-    (loaded,) = {
-        x.parents[1] / "inductor_cache" for x in served.artifacts if "nan" not in str(x)
-    } or {}
     try:
-        wrapper = next(x for x in loaded.rglob("*.py") if "1e-05" in x.read_text())
-        text = wrapper.read_text()
-        before, _, after = text.partition("1e-05")
-        wrapper.write_text(f"{before}0.1{after}")
-        (kernel,) = re.findall(r"^(\w+) = async_compile\.", before, re.MULTILINE)[-1:]
-        code, found = served.ask("diagnose")
+        kernels = [*map(changed, (served.folder / "cache").rglob("inductor_cache/*/*.py"))]
+        code, found = served.ask("diagnose", same=False)
         assert code == 1
-        assert [one["kernel"] for one in found["findings"]] == [kernel]
-        assert "submod_" in json.dumps(found["findings"])
+        assert found["finding"]["kernel"] in kernels
+        assert "submod_" in "".join(found["finding"]["text"])
     finally:
         shutil.rmtree(served.folder / "cache")
         kept.rename(served.folder / "cache")
+
+
+def changed(wrapper: Path) -> str:
+    """The first kernel of a wrapper with an epsilon, which is written with another one."""
+    before, found, after = wrapper.read_text().partition("1e-05")
+    if not found:
+        return ""
+    wrapper.write_text(f"{before}0.1{after}")
+    return re.findall(r"^(\w+) = async_compile\.", before, re.MULTILINE)[-1]
 
 
 def test_artifacts_are_patched_loaded_and_stripped(served: Engine) -> None:

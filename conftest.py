@@ -249,6 +249,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="the Python of another torch, for tests/real/test_torch_forms.py",
     )
+    parser.addoption(
+        "--vllm-python",
+        metavar="PATH",
+        help="a Python with vLLM, for tests/real/test_vllm.py",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

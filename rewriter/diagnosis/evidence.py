@@ -200,7 +200,9 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
 
 
 def evidence_of(dump: Dump, run: RunDump, launch: int, iteration: int = 0) -> tuple[str, ...]:
-    """The inputs and results of a recorded launch, as lines of text."""
+    """The piece of the model, the inputs and the results of a recorded launch, as lines of text."""
     if (step := run.step(launch, iteration)) is None:
         return ()
-    return tuple(argument_lines([*Evidence(dump, run, step).with_results()]))
+    piece = [f"in {', '.join(filter(None, (run.piece_words, str(run.process))))}"]
+    values = argument_lines([*Evidence(dump, run, step).with_results()])
+    return (*(piece if run.piece_words else ()), *values)

@@ -13,6 +13,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from rewriter.locate.declarations import unwritten_operators
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, EntryPoint, Launch, by_item
 from rewriter.locate.vocabulary import kind_of
@@ -173,6 +174,10 @@ class _Attribution:
             if buffer in last and node in graph.nodes:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
         self._likely: set[_Value] = set()
+        self._updated: dict[str, int] = {}  # where a node is updated in place first
+        for name in sorted(graph.updates, key=self._order.__getitem__):
+            for base in self._bases(graph.nodes[name]):
+                self._updated.setdefault(base, self._order[name])
         self._called = self._calls()
 
     @property
@@ -201,7 +206,7 @@ class _Attribution:
             names = sorted(called(launch) & set(candidates))
             nodes = {x.name: x for name in names for x in _untaken(candidates[name], taken)}
             known = {self._held.get(value) for value in self._reads[launch.index]}
-            possible = [x for x in nodes.values() if known - {None} <= self._bases(x)]
+            possible = [x for x in nodes.values() if self._may_read(x, known - {None})]
             if not possible:
                 continue
             # The calls are in the order of the graph, or nearly so.
@@ -210,7 +215,7 @@ class _Attribution:
             before = {x for x in values if x in self._held}
             if launch.kind == "triton_user" or _template(launch):
                 self._hold_in_order(launch, node)
-            self._hold_read(launch.index, node, self._bases(node) - known)
+            self._hold_read(launch.index, node, self._bases(node) - known - self._unwritten(node))
             calls[launch.index] = node.name
             taken.add(node.name)
             if not _template(launch) or len(self._writes[launch.index]) == 1:
@@ -223,8 +228,23 @@ class _Attribution:
                 self._likely |= {x for x in values if x in self._held} - before
         return calls
 
+    def _may_read(self, node: FxNode, known: set[str | None]) -> bool:
+        """Whether a call that is given these values may be of a node. What it overwrites may hold
+        another one, of a buffer whose memory is reused."""
+        others = known - self._bases(node)
+        if any(name in self._graph.inputs for name in others):
+            return False
+        return not others or len(others) <= len(self._unwritten(node))
+
     def _bases(self, node: FxNode) -> set[str]:
         return {self._graph.base(name) for name in node.reads}
+
+    def _unwritten(self, node: FxNode) -> set[str]:
+        """What a node is given that nobody has written yet, such as `empty`."""
+        operators, place = unwritten_operators(), self._order[node.name]
+        given = {x for x in self._bases(node) if x in self._graph.nodes}
+        new = {x for x in given if self._graph.nodes[x].operator in operators}
+        return {x for x in new if self._updated.get(x, place) >= place}
 
     def _hold_read(self, launch: int, node: FxNode, rest: set[str]) -> None:
         """Note what a call reads: the arguments of its node. `rest` are the unknown ones.
@@ -232,7 +252,11 @@ class _Attribution:
         Arguments are in the same order, unless the operator is called in another way. So the known
         ones have to agree.
         """
-        values, given = self._reads[launch], [self._graph.base(name) for name in node.reads]
+        bases, unwritten = self._bases(node), self._unwritten(node)
+        given = [x for x in map(self._graph.base, node.reads) if x not in unwritten]
+        values = [
+            x for x in self._reads[launch] if not unwritten or self._held.get(x, "") in {"", *bases}
+        ]
         pairs = list(zip(values, given, strict=False))
         if len(values) == len(given) == len(set(values)) and all(
             self._held.get(value, name) == name for value, name in pairs
@@ -264,9 +288,11 @@ class _Attribution:
             number = places.get(value[0], -1)
             name = items.get(number) if items else node if len(written) == 1 else None
             if node in self._graph.updates:  # a buffer that it updates in place keeps its name
-                read = [self._held[x] for x in self._reads[launch] if x[0] == value[0]
-                        and x in self._held]  # fmt: skip
-                name = read[0] if read else None
+                made = self._graph.nodes[node]
+                new, given = self._unwritten(made), self._bases(made)
+                read = [self._held.get(x) for x in self._reads[launch] if x[0] == value[0]]
+                known = [x for x in read if x is not None and (x in given or not new)]
+                name = next(iter(known or (new if len(new) == 1 else ())), None)
             if name is not None:
                 self._held[value] = name
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 import torch
 
@@ -384,7 +383,9 @@ class WholeGraph:
         ]
         tried = ((name, compare_node(got, row, name, evaluator)) for name in names)
         first = next(tried)
-        name, comparison = next((x for x in chain([first], tried) if x[1].agrees), first)
+        # Anything agrees with what is not initialised, such as `empty`.
+        others = (x for x in tried if x[1].agrees and _is_sharp(value_of(x[0], evaluator)))
+        name, comparison = first if first[1].agrees else next(others, first)
         return (name,), Checked(row.arg, self._graph.statement(name), comparison)
 
     def _sharper(

@@ -306,6 +306,16 @@ def test_many_calls_with_other_inputs_are_one_note(tmp_path: Path) -> None:
     assert compared.apart == (why,)
 
 
+@pytest.mark.parametrize(("dtype", "calls"), [("int64", 1), ("float32", 0)])
+def test_an_address_is_another_one_in_each_run(dtype: str, calls: int, tmp_path: Path) -> None:
+    """vLLM gives an operator of oneDNN its weights by a number."""
+    for folder, at in (("0", 94_492_703_848_576), ("1", 140_018_000_000_064)):
+        facts = {"dtype": dtype, "shape": [], "stride": [], "numel": 1, "min": at, "max": at}
+        dumps.write(tmp_path / folder, [], inputs=[dumps.value("x", fingerprint=folder, **facts)])
+    compared = fills.compare_fills(tmp_path / "0", tmp_path / "1")
+    assert (compared.calls, len(compared.apart)) == (calls, 1 - calls)
+
+
 def test_other_launches_say_nothing(tmp_path: Path) -> None:
     run = [("a", {}, {"buf0": ONES})]
     paths = [write(tmp_path / "0", run), write(tmp_path / "1", run * 2)]

@@ -26,6 +26,7 @@ _PRODUCT = "        extern_kernels.mm(buf0, arg0_1, out=buf1)\n"
 _MOVED = [(_UPDATE, ""), (_PRODUCT, _PRODUCT + _UPDATE.replace("buf0", "buf1"))]
 _REGION = "buf3 = reinterpret_tensor(buf9, (1, 64), (64, 1), 192)  # alias"
 _APART = [(_REGION, "buf3 = empty_strided_cpu((1, 64), (64, 1), torch.float32)")]
+_TRIPLED = [("static_cast<float>(2.0)", "static_cast<float>(3.0)")]
 Edits = list[tuple[str, str]]
 
 
@@ -54,6 +55,7 @@ def _ask(
     [
         pytest.param("operator_fills.py", 2, 1, marks=exhaustive),
         ("operators_of_a_user.py", 10, 3),
+        ("operators_of_an_engine.py", 5, 2),
     ],
 )
 def test_what_is_right_is_not_accused(
@@ -69,6 +71,7 @@ def test_what_is_right_is_not_accused(
 @pytest.mark.parametrize(
     ("command", "program", "edits", "kind", "words"),
     [
+        ("diagnose", "operators_of_an_engine.py", _TRIPLED, "wrong", "launch #0 cpp_fused"),
         ("diagnose", "input_updated.py", _MOVED, "wrong", "leaves arg1_1, which is not the add"),
         pytest.param(
             "diagnose", "source_is_target.py", [], "aliased", "as src, which it reads, and as dst",

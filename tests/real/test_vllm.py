@@ -1,0 +1,165 @@
+"""vLLM itself, on this machine's CPU or GPU: as it comes, with probes put in as it loads its files.
+
+    pytest -m engine tests/real/test_vllm.py --vllm-python PATH
+
+`PATH` is the Python of an environment with vLLM, which need not have inductor-rewriter. Without the
+option, it is the one that runs the tests, if that has vLLM. On a CPU, vLLM compiles in pieces by a
+plugin (`tests/support/vllm_piecewise`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from caches import ROOT
+
+pytestmark = pytest.mark.engine
+SUPPORT = ROOT / "tests/support"
+PROGRAM = SUPPORT / "vllm_generate.py"
+NORM = "model.layers.1.post_attention_layernorm.weight"
+GPU = {"gpu_memory_utilization": 0.1, "compilation_config": {"cudagraph_mode": "NONE"}}
+CPU = {"compilation_config": {"compile_sizes": []}}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """vLLM with a model, and what it printed when it was started first."""
+
+    python: str
+    folder: Path
+    tokens: tuple[str, ...] = ()
+
+    def start(self, *before: object, model: str = "model") -> Any:
+        environment = {
+            **os.environ,
+            "VLLM_CACHE_ROOT": str(self.folder / "cache"),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "PYTHONPATH": str(SUPPORT / "vllm_piecewise"),
+        }
+        options = json.dumps(GPU if torch.cuda.is_available() else CPU)
+        words = [*before, self.python, PROGRAM, self.folder / model, options]
+        done = subprocess.run(
+            [*map(str, words)], env=environment, cwd=self.folder, capture_output=True, text=True
+        )
+        assert done.stdout, done.stderr
+        return done
+
+    def ask(
+        self, *words: str, model: str = "model", same: bool = True
+    ) -> tuple[int, dict[str, Any]]:
+        """The exit code of a command of the rewriter, and its document. Each start of the engine
+        prints the same tokens as without it, unless it computes something else."""
+        script = (
+            "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.script()"
+        )
+        command = [
+            sys.executable,
+            "-c",
+            script,
+            ROOT,
+            *words,
+            "--json",
+            "-d",
+            "dump",
+            "--overwrite",
+        ]
+        done = self.start(*command, "--", model=model)
+        if model == "model" and same:
+            assert {*tokens(done.stderr)} == {*self.tokens}, done.stderr
+        return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+    @property
+    def artifacts(self) -> list[Path]:
+        kept = self.folder / "cache/torch_compile_cache"
+        found = (x for x in kept.rglob("*") if re.match(r"model$|artifact_", x.name))
+        return [x for x in found if x.is_file()]
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"^tokens .*$", text, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    python = request.config.getoption("--vllm-python")
+    if not python and importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed here; --vllm-python names another Python")
+    engine = Engine(str(python or sys.executable), tmp_path_factory.mktemp("vllm"))
+    for model, nan in (("model", ()), ("nan", (NORM,))):
+        write = [engine.python, PROGRAM, "--write", engine.folder / model, *nan]
+        subprocess.run([*map(str, write)], check=True)
+    plain = tokens(engine.start().stdout)
+    assert len(plain) == 2
+    return replace(engine, tokens=tuple(plain))
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verify", "sanitize"])
+def test_what_is_right_is_not_accused(command: str, served: Engine) -> None:
+    code, found = served.ask(command)
+    assert code == 0, found
+    if command == "verify":
+        assert (found["differ"], found["unchecked"]) == (0, 0)
+    else:
+        assert found["findings"] == []
+
+
+def test_a_weight_with_nan_is_named(served: Engine) -> None:
+    code, found = served.ask("run", model="nan")
+    assert code == 1
+    (verdict,) = found["verdicts"]
+    assert "layers.1" in verdict["piece"]
+    assert "sizes 1 to" in verdict["piece"]
+    assert verdict["process"].startswith(("VllmWorker", "EngineCore"))
+    assert NORM.removeprefix("model.") in [one.get("model") for one in verdict["arguments"]]
+
+
+def test_a_kernel_with_another_number_is_named(served: Engine) -> None:
+    """The epsilon of a norm, in the file that vLLM loads from its cache."""
+    kept = served.folder / "kept"
+    shutil.copytree(served.folder / "cache", kept)
+    try:
+        kernels = [*map(changed, (served.folder / "cache").rglob("inductor_cache/*/*.py"))]
+        code, found = served.ask("diagnose", same=False)
+        assert code == 1
+        assert found["finding"]["kernel"] in kernels
+        assert "submod_" in "".join(found["finding"]["text"])
+    finally:
+        shutil.rmtree(served.folder / "cache")
+        kept.rename(served.folder / "cache")
+
+
+def changed(wrapper: Path) -> str:
+    """The first kernel of a wrapper with an epsilon, which is written with another one."""
+    before, found, after = wrapper.read_text().partition("1e-05")
+    if not found:
+        return ""
+    wrapper.write_text(f"{before}0.1{after}")
+    return re.findall(r"^(\w+) = async_compile\.", before, re.MULTILINE)[-1]
+
+
+def test_artifacts_are_patched_loaded_and_stripped(served: Engine) -> None:
+    before = {path: path.read_bytes() for path in served.artifacts}
+    assert before
+    rewriter = [sys.executable, "-m", "rewriter"]
+    for path in before:
+        patch = ["instrument", path, "--probe", "names", "--standalone", "--in-place"]
+        subprocess.run([*map(str, [*rewriter, *patch])], check=True, cwd=ROOT)
+    done = served.start()
+    assert tokens(done.stdout) == [*served.tokens]
+    assert "[rewriter" in done.stdout + done.stderr
+    for path in before:
+        strip = [*rewriter, "strip", path, "--in-place"]
+        subprocess.run([*map(str, strip)], check=True, cwd=ROOT)
+    assert {path: path.read_bytes() for path in before} == before

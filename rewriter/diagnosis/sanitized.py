@@ -48,7 +48,6 @@ _ONE = {
     "launches compared": "launch compared",
     "values with a fingerprint": "value with a fingerprint",
 }
-# Launches that allocate their results themselves.
 _READS: Mapping[Filling, tuple[FindingKind, str]] = {
     "poison": ("unwritten", "computes from uninitialised memory"),
     "stale": ("stale", "computes from freed memory"),
@@ -268,7 +267,7 @@ def _of_read(read: UnwrittenRead) -> Finding:
     if named:
         what += f": {', '.join(named[:_NAMED])}"
     text = [
-        str(read.element),
+        read.element,
         f"{of_elements(read.count, read.numel)} that it writes differ",
     ]
     for name, (by, count) in read.given.items():
@@ -280,16 +279,16 @@ def _of_read(read: UnwrittenRead) -> Finding:
                 f"      launch {place} writes {name} and left them out: the fault may be there"
             )
         text += (f"      {line}" for line in _life(history, name, None))
-    return finding_at(run, step, kind, what, _BY_FILLINGS, text=text)
+    return finding_at(run, step, kind, what, _BY_FILLINGS, text=tuple(text))
 
 
 def _of_unsteady(one: UnwrittenRead) -> Finding:
-    text = [
-        str(one.element),
+    text = (
+        one.element,
         f"{of_elements(one.count, one.numel)} that it writes differ",
         "its inputs were the same in both runs: it may return memory that it allocates and does "
         "not write, or keep a state",
-    ]
+    )
     run, step = one.difference.pair.first, one.difference.steps[0]
     what = "writes other values in each run, though its inputs are the same"
     return finding_at(run, step, "varies", what, "shown by two runs", "likely", text=text)
@@ -298,12 +297,14 @@ def _of_unsteady(one: UnwrittenRead) -> Finding:
 def _of_left(left: LeftUnwritten) -> Finding:
     run, step = left.difference.pair.first, left.difference.steps[0]
     of_all = of_elements(left.count, left.numel)
-    place = f"{left.name}[{', '.join(map(str, left.index))}]" if left.index else left.name
     held = {"poison": "it is uninitialised", "stale": "it was freed"}[left.filling]
-    text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]
+    text = [
+        f"{left.first} is the first: {held}",
+        "the call returns it, and no launch writes it later",
+    ]
     text += (f"{left.name}: {line}" for line in _life(_history(run), left.name, None))
     what = f"does not write {of_all} of {left.name}, which the call returns"
-    return finding_at(run, step, "unwritten", what, _BY_FILLINGS, text=text)
+    return finding_at(run, step, "unwritten", what, _BY_FILLINGS, text=tuple(text))
 
 
 _Key = tuple[str, int, str]  # of an output: the wrapper, the call and the name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rewriter.core.labels import short
-from rewriter.core.text import counted, of_elements, percent
+from rewriter.core.text import counted, element, of_elements, percent
 from rewriter.dump.names import listed
 from rewriter.verification.types import (
     Checked,
@@ -79,8 +79,8 @@ def evidence(finding: LaunchCheck) -> list[str]:
 
 def values(name: str, comparison: Comparison) -> str:
     """The element that exceeds its tolerance most: where it is, and both values."""
-    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
-    return f"{name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
+    place = element(name, comparison.at)
+    return f"{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
 
 
 def _result(checked: Checked) -> Iterator[str]:

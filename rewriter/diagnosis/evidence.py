@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.errors import RewriterError
@@ -150,16 +151,11 @@ def finding_at(
     what: str,
     shown: str,
     certainty: Certainty = "shown",
-    *,
-    text: Sequence[str] = (),
-    others: tuple[int, ...] = (),
+    **more: Any,
 ) -> Finding:
     """A finding about a launch of a recorded call, or about its inputs."""
     at = dataflow.recorded(run, step)
-    return Finding(
-        kind, what, shown, certainty, run.artifact, run.name, at.launch, at.iteration, at.kernel,
-        at.line, at.lines, tuple(text), others,
-    )  # fmt: skip
+    return Finding.of(at, kind, what, shown, certainty, artifact=run.artifact, **more)
 
 
 def located(run: RunDump) -> tuple[Mapping[int | None, Launch], tuple[str, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
@@ -133,14 +132,8 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with those marked as symptoms that follow from another one: outputs are wrong
     because a launch is, and a process dies because of a fault in its text or of damaged memory."""
-    named = any(
-        finding.launch is not None and finding.certainty != "possible" for finding in findings
-    )
-    by_text = [
-        finding
-        for finding in findings
-        if finding.kind in ("freed", "order", "missing", "unwritten")
-    ]
+    named = any(x.launch is not None and x.certainty != "possible" for x in findings)
+    by_text = [x for x in findings if x.kind in ("freed", "order", "missing", "unwritten")]
     stale = any(finding.kind == "stale" for finding in findings)
     # The process may die much later, such as in an allocator whose memory was overwritten.
     bad = ("bounds", "corrupted")
@@ -151,9 +144,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
         places = (x.launch for x in by_text if x.kind == "missing" or x.launch is not None)
         return any(None in (x, crash.launch) or x <= crash.launch for x in places)  # type: ignore[operator]
 
-    sized = {
-        finding.run for finding in findings if finding.kind == "inputs" and _SIZE in finding.what
-    }
+    sized = {x.run for x in findings if x.kind == "inputs" and _SIZE in x.what}
 
     def is_symptom(one: Finding) -> bool:
         if one.run in sized:  # it read beside its input, whatever became of that
@@ -179,24 +170,19 @@ def of_end(
     how = "was stopped at its time limit" if ended.timed_out else "ended"
     shown = "shown by its traceback" if ended.raised else f"shown by where the process {how}"
     text = (*ended.message.strip().splitlines()[1:][-12:], *ended.stacks)
-    # What raised an exception or hangs outside of launches is no launch, whichever ended last.
     is_outside = ended.scope == "outside"
-    is_launch = [
-        verdict.state != "over" or not (ended.raised or is_outside) for verdict in verdicts
-    ]
-    findings = tuple(
-        _of_verdict(verdict, kind, shown, following[at : at + 1])
-        for at, verdict in enumerate(verdicts)
-        if is_launch[at]
-    )
-    # A rank that waits for one that is behind is not at fault.
     is_behind = any(verdict.behind for verdict in verdicts)
-    findings = tuple(
-        replace(finding, symptom=is_behind and not verdict.behind, text=(*text, *finding.text))
-        for finding, verdict in zip(findings, compress(verdicts, is_launch), strict=True)
-    )
+    findings = []
+    for at, verdict in enumerate(verdicts):
+        # What raised an exception or hangs outside of launches is no launch, whichever ended last.
+        if verdict.state == "over" and (ended.raised or is_outside):
+            continue
+        found = _of_verdict(verdict, kind, shown, following[at : at + 1])
+        # A rank that waits for one that is behind is not at fault.
+        symptom = is_behind and not verdict.behind
+        findings.append(replace(found, symptom=symptom, text=(*text, *found.text)))
     if findings and not (ended.raised and is_outside):
-        return Examined(findings)
+        return Examined(tuple(findings))
     if ended.timed_out and not verdicts:
         text += (EARLY,)
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")

@@ -243,15 +243,11 @@ class _Text:
 def reads_first(text: str, position: int) -> bool:
     """Whether a kernel reads the memory of a parameter before it writes to it, by the order of its
     text. False if the text does not show it."""
-    for parameters in signatures(text, position):
-        signature = re.search(r"\)\s*(?::\n|\{)", text)
-        body = text[signature.end() :] if signature is not None else ""
-        return _reads_first(body, parameters[position].name)
-    return False
-
-
-def _reads_first(body: str, name: str) -> bool:
-    names = {name}
+    parameters = next(signatures(text, position), None)
+    signature = re.search(r"\)\s*(?::\n|\{)", text)
+    if parameters is None or signature is None:
+        return False
+    names, body = {parameters[position].name}, text[signature.end() :]
     # `auto in_ptr0 = in_out_ptr0;` of kernels that Inductor makes in place.
     for alias, of in re.findall(r"(?m)^\s*auto (\w+) = (\w+);$", body):
         if of in names:

@@ -59,11 +59,12 @@ def _first_agreeing(comparisons: Iterable[Comparison]) -> Comparison:
 
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     """How a tensor differs from the value that it should have; both have the same shape."""
-    value = expected.value
+    if not got.numel():
+        return Comparison(0, 0)
     if not (got.is_floating_point() or got.is_complex()):
         return _exactly(got, expected)
     dtype, wrote = got.dtype, wide(got)
-    value = value.to(wrote.dtype)
+    value = expected.value.to(wrote.dtype)
     facts = torch.finfo(dtype)
     bound = expected.bound()
     allowed = bound + value.abs() * facts.eps + facts.tiny
@@ -82,8 +83,6 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     edge = wrote.abs().isinf() & (value.abs() + allowed >= facts.max)
     wrong = ~(same | edge)
     count = int(wrong.sum())
-    if not got.numel():
-        return Comparison(0, 0)
     excess = error / allowed.clamp_min(1e-300)
     if count:
         excess = torch.where(wrong, excess.nan_to_num(torch.inf, torch.inf), -1.0)
@@ -109,11 +108,9 @@ def _exactly(got: torch.Tensor, expected: Bounded) -> Comparison:
     value = expected.value.to(got.dtype)
     unsure = expected.bound() > 0
     wrong = (got != value) & ~unsure
-    count = int(wrong.sum())
-    if not got.numel():
-        return Comparison(0, 0)
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
-    return _comparison(count, unsure, value, got, flat, 0.0, f"{_name(got.dtype)} is exact")
+    why = f"{_name(got.dtype)} is exact"
+    return _comparison(int(wrong.sum()), unsure, value, got, flat, 0.0, why)
 
 
 def _comparison(

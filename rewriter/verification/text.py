@@ -39,8 +39,8 @@ def differing(finding: LaunchCheck) -> str:
     """How many elements of its worst result are wrong; empty without results."""
     if (worst := finding.worst) is None:
         return ""
-    if worst.comparison.is_other:
-        return f": {worst.comparison.why}"
+    if worst.problem:
+        return f": {worst.problem}"
     share = of_elements(worst.comparison.wrong, worst.comparison.numel)
     return f": {share} of {worst.arg} differ by more than rounding explains"
 
@@ -69,11 +69,11 @@ def evidence(finding: LaunchCheck) -> list[str]:
     """The evidence that a launch is wrong: lines of the model, elements, expected values."""
     lines = [f"at {line}" for line in finding.lines[:_LINES]]
     for checked in finding.results:
-        if not checked.comparison.agrees:
+        if not checked.agrees:
             lines += list(_result(checked))
     lines.append(f"against {AGAINST[finding.route]}, from the values that it received")
     known = [result for result in finding.results if not result.comparison.is_unknown]
-    agreeing = [checked.arg for checked in known if checked.comparison.agrees]
+    agreeing = [checked.arg for checked in known if checked.agrees]
     return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
 
 
@@ -85,8 +85,8 @@ def values(name: str, comparison: Comparison) -> str:
 
 def _result(checked: Checked) -> Iterator[str]:
     comparison = checked.comparison
-    if comparison.is_other:
-        yield comparison.why
+    if checked.problem:
+        yield checked.problem
         return
     yield values(checked.arg, comparison)
     far = f"{comparison.error:.3g} off"

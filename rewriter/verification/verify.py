@@ -201,7 +201,7 @@ class _Call:
                 outcome = graph.check(values)
             except UncheckedError as error:
                 problem = str(error)
-        if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
+        if isinstance(by_call, list) and not all(x.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
         by_fragment = self._by_fragment(base, values)
         found = [self._by_graph(base, outcome), by_fragment]
@@ -250,8 +250,7 @@ class _Call:
     def _by(self, base: LaunchCheck, route: Route, results: Sequence[Checked]) -> LaunchCheck:
         if route != "arguments" and results and all(x.comparison.is_unknown for x in results):
             return replace(base, reason=_ANYTHING)
-        wrong = any(not x.comparison.agrees for x in results)
-        outcome: Outcome = "differs" if wrong else "agrees"
+        outcome: Outcome = "agrees" if all(x.agrees for x in results) else "differs"
         return replace(base, outcome=outcome, route=route, results=tuple(results))
 
     def _by_call(self, values: LaunchValues) -> list[Checked] | UncheckedError:
@@ -291,7 +290,7 @@ def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
     The mapping of arguments to nodes is a guess, and a wrong guess is unlikely to agree: so a check
     that agrees wins, unless it does not cover a result that another check finds wrong.
     """
-    wrong = {x.arg for check in judged for x in check.results if not x.comparison.agrees}
+    wrong = {x.arg for check in judged for x in check.results if not x.agrees}
 
     def rank(one: LaunchCheck) -> tuple[bool, bool, bool]:
         silent = bool(wrong - {x.arg for x in one.results})

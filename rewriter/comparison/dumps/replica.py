@@ -8,7 +8,7 @@ values on one rank, inputs that agreed at first and later differ, and records th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
@@ -19,6 +19,7 @@ from rewriter.comparison.dumps.types import (
     LaunchComparison,
     RunComparison,
     State,
+    TensorComparison,
 )
 from rewriter.core.documents import Count
 from rewriter.core.printed import printed
@@ -98,7 +99,6 @@ class Replica:
 def like(other: Replica, rank: int, names: Mapping[str, str]) -> Replica:
     """A rank whose values differ from the reference just as those of `other` do; `names` maps the
     calls of the other rank to those of this one."""
-
     divergences, given = (
         tuple(replace(divergence, rank=rank, run=names[divergence.run]) for divergence in several)
         for several in (other.divergences, other.given)
@@ -285,23 +285,21 @@ class _Collectives:
     def read(self, launch: LaunchComparison) -> str | None:
         """The collective whose results a launch shows to differ, if there is one."""
         if launch.place.kind != "collective":
-            return self._first_seen(launch, self._ended)
+            return self._first_seen(launch.reads)
         if not _WAIT.search(launch.place.kernel):
             for tensor in launch.results if _AGREEING.search(launch.place.kernel) else ():
                 self._started[variable(tensor.name)] = launch.place.kernel
             return None
         for name in {variable(tensor.name) for tensor in launch.tensors} & self._started.keys():
             self._ended[name] = self._started.pop(name)
-        return self._first_seen(launch, self._ended, after=True)
+        return self._first_seen(launch.results)
 
-    def _first_seen(
-        self, launch: LaunchComparison, waiting: dict[str, str], *, after: bool = False
-    ) -> str | None:
+    def _first_seen(self, tensors: Iterable[TensorComparison]) -> str | None:
         found = None
-        for tensor in launch.results if after else launch.reads:
+        for tensor in tensors:
             name = variable(tensor.name)
-            if name in waiting and tensor.state != "unknown":
-                kernel = waiting.pop(name)
+            if name in self._ended and tensor.state != "unknown":
+                kernel = self._ended.pop(name)
                 found = found or (kernel if tensor.state in DIFFERS else None)
         return found
 

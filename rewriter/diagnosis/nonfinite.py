@@ -6,7 +6,7 @@ that a launch computed and no later one absorbs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -84,6 +84,11 @@ def search(
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
     absorbed: dict[tuple[str, int | None], tuple[NonFiniteVerdict, ...]] = {}
+
+    def found(verdicts: tuple[NonFiniteVerdict, ...]) -> NonFinite:
+        every = tuple(chain.from_iterable(absorbed.values()))
+        return NonFinite(verdicts, passed or frozenset(), every)
+
     for look in (origins_of, infinite_origins_of):
         for run in runs:
             for origin in look(run, dump.allowed):
@@ -97,16 +102,9 @@ def search(
                 made = _OriginVerdicts(dump, run, origin, values=values, known_before=known_before)
                 verdicts = made.verdicts()
                 if not origin.absorbed:
-                    return NonFinite(verdicts, passed or frozenset(), _all(absorbed))
+                    return found(verdicts)
                 absorbed[key] = verdicts
-    first = next(iter(absorbed.values()), ())
-    return NonFinite(first, passed or frozenset(), _all(absorbed))
-
-
-def _all(
-    absorbed: Mapping[tuple[str, int | None], tuple[NonFiniteVerdict, ...]],
-) -> tuple[NonFiniteVerdict, ...]:
-    return tuple(chain.from_iterable(absorbed.values()))
+    return found(next(iter(absorbed.values()), ()))
 
 
 def _skipped_steps(dump: Dump) -> frozenset[str]:

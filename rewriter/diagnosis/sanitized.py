@@ -233,22 +233,20 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
     value = f" {row.value}" if row.value else ""
     many = f"; {counted(row.count, 'element')} of the band in all" if row.count > 1 else ""
     what = f"stores{value} out of bounds: {where} {row.buffer}{many}"
-    others: tuple[int, ...] = ()
-    certainty: Certainty = "shown"
     since = -1 if row.since is UNSET else row.since
-    if row.launch - since > 1:
-        others = tuple(range(since + 1, row.launch))
-        named = ", ".join(f"#{other}" for other in others[:_NAMED])
-        text.append(f"launches between this and the last comparison: {named}")
-        certainty = "likely"
     streams = {launch.index: launch.stream for launch in located(run)[0].values()}
     own = streams.get(row.launch)
-    if beside := tuple(x for x, stream in streams.items() if own is not None and stream != own):
-        # Bands are compared on the stream of the launch, and others go on meanwhile.
-        others = (*others, *beside)
-        named = ", ".join(f"#{number}" for number in beside[:_NAMED])
-        text.append(f"launches on other streams, which may have run at the same time: {named}")
-        certainty = "likely"
+    # Bands are compared on the stream of the launch, and others go on meanwhile.
+    beside = [x for x, stream in streams.items() if own is not None and stream != own]
+    between = range(since + 1, row.launch)
+    for which, launches in (
+        ("between this and the last comparison", between),
+        ("on other streams, which may have run at the same time", beside),
+    ):
+        if launches:
+            text.append(f"launches {which}: {', '.join(f'#{x}' for x in launches[:_NAMED])}")
+    others = (*between, *beside)
+    certainty: Certainty = "likely" if others else "shown"
     return Finding(
         "bounds", what, "shown by the memory beside it", certainty, run.artifact, run.name,
         row.launch, 0, facts.kernel or row.kernel, facts.line,

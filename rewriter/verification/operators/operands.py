@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -64,12 +65,8 @@ def result_type(args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:
     asked = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)]
     if asked:
         return asked[0]
-    real = [bounded.dtype for bounded in given if bounded.is_real]
-    if real:
-        widest = real[0]
-        for one in real[1:]:
-            widest = torch.promote_types(widest, one)
-        return widest
+    if real := [bounded.dtype for bounded in given if bounded.is_real]:
+        return reduce(torch.promote_types, real)
     return given[0].dtype if given else torch.float32
 
 

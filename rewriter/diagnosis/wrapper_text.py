@@ -282,33 +282,26 @@ def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] =
         name = re.compile(rf"\b{re.escape(kernel.name)}\b")
         return any(map(name.search, [unknown, *(x.text for x in kernels if x.name != kernel.name)]))
 
+    def missing(kernel: KernelSource) -> Finding:
+        line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
+        before = _launched_before(kernel, kernels, wrapper.located.launches)
+        at = 0 if before is None else before.index + 1
+        where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
+        if known := [reader for reader in readers if reader >= at]:
+            at = min(known)
+            where = f", before launch #{at}"
+        what = (
+            f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), "
+            f"and no launch runs it: its launch is missing{where}"
+        )
+        facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
+        return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
+
     idle = (x for x in kernels if x.name not in launched and not is_chosen(x))
-    if found := tuple(_unlaunched(wrapper, kernel, kernels, run, readers) for kernel in idle):
+    if found := tuple(map(missing, idle)):
         return Examined(found)
     known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
     return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched" * bool(kernels))
-
-
-def _unlaunched(
-    wrapper: Wrapper,
-    kernel: KernelSource,
-    kernels: Sequence[KernelSource],
-    run: str,
-    readers: Sequence[int],
-) -> Finding:
-    line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
-    before = _launched_before(kernel, kernels, wrapper.located.launches)
-    at = 0 if before is None else before.index + 1
-    where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
-    if known := [reader for reader in readers if reader >= at]:
-        at = min(known)
-        where = f", before launch #{at}"
-    what = (
-        f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
-        f"no launch runs it: its launch is missing{where}"
-    )
-    facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
-    return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
 
 
 def _launched_before(

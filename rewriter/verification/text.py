@@ -9,13 +9,7 @@ from pathlib import Path
 from rewriter.core.labels import short
 from rewriter.core.text import counted, element, of_elements, percent
 from rewriter.dump.names import listed
-from rewriter.verification.types import (
-    Checked,
-    Comparison,
-    LaunchCheck,
-    Route,
-    Verification,
-)
+from rewriter.verification.types import Checked, Comparison, LaunchCheck, Route, Verification
 
 _LINES = 4
 # What the results of a launch are compared with.

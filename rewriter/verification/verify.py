@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -108,19 +108,16 @@ class _Call:
         self, run: RunDump, given: GivenGraphs | None, references: Sequence[Reference]
     ) -> None:
         self._run, self._references = run, references
-        self._wrapper = wrapper_of(run)
+        self._wrapper = wrapper = wrapper_of(run)
         text = graph_text(run, self._wrapper, given)
         # A dump of a C++ wrapper does not say whether TF32 is allowed, so it may be.
         allowed = run.manifest.tf32
         self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
         self._without_graph = _OTHER_GRAPH if given is not None and not text else _NO_GRAPH
-        self._launches: Mapping[int, Launch] = {}
-        self._source = b""
-        self._fragments: Mapping[str, FxGraph] = {}
-        if self._wrapper is not None:
-            self._launches = {x.index: _as_recorded(x, run) for x in self._wrapper.launches}
-            self._source = self._wrapper.plain.data
-            self._fragments = fragments(self._source.decode("utf-8", "replace"))
+        launches = () if wrapper is None else wrapper.launches
+        self._launches = {x.index: _as_recorded(x, run) for x in launches}
+        self._source = b"" if wrapper is None else wrapper.plain.data
+        self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = functional.read(run, text)
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)

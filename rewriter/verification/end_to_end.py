@@ -275,12 +275,8 @@ def _lost(
 ) -> _Culprit | None:
     """The launch that has to write a wrong result, and does not."""
     for output in wrong:
-        elsewhere = tuple(_elsewhere(results.run, output, known))
-        if (
-            (found := _given_a_copy(results.run, output, known))
-            or (found := _copied(output, elsewhere))
-            or (found := _part(results, graph, output, elsewhere))
-        ):
+        found = _given_a_copy(results.run, output, known)
+        if found := found or _misplaced(results, graph, output, known):
             return found
     return None
 
@@ -305,22 +301,16 @@ def _given_a_copy(run: RunDump, output: Checked, known: _Known) -> _Culprit | No
     return check, _wrong(output.arg, "", f"it only writes a copy, {copy[1].expr}")
 
 
-def _copied(
-    output: Checked, elsewhere: Sequence[tuple[LaunchCheck, tuple[str, ...]]]
+def _misplaced(
+    results: CallResults, graph: FxGraph, output: Checked, known: _Known
 ) -> _Culprit | None:
-    """The launch that computes what the graph copies into an input."""
+    """The launch that computes what the graph copies into an input, and writes it elsewhere, or a
+    part of a result which nothing reads where it writes that."""
+    elsewhere = list(_elsewhere(results.run, output, known))
     copied = f" = aten.copy_.default({output.arg}, "
-    found = (x for x, _ in elsewhere if any(copied in compute for compute in x.computes))
-    return next(((check, output) for check in found), None)
-
-
-def _part(
-    results: CallResults,
-    graph: FxGraph,
-    output: Checked,
-    elsewhere: Sequence[tuple[LaunchCheck, tuple[str, ...]]],
-) -> _Culprit | None:
-    """The launch that computes a part of a result which nothing reads where it writes that."""
+    for check, _ in elsewhere:
+        if any(copied in compute for compute in check.computes):
+            return check, output
     whole = graph.nodes.get(node_of(output.claim)) if output.problem else None
     parts = {graph.base(name) for name in whole.reads} if whole is not None else set()
     read = {x.step for node in results.nodes for x in node.origins}

@@ -191,7 +191,7 @@ class _Search:
         updated = {name for role, name, *_ in after if role != "in"}  # as a running mean is
         # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
-        own, inputs, parted, unknown = [], [], [], set()
+        own, inputs, parted, is_known = [], [], [], True
         for name in (x.name for x in launch.results if x.name in wrong - shards):
             kind = kinds.get(name, "")
             follows = backward and not name.startswith("primals_")
@@ -207,13 +207,11 @@ class _Search:
                 inputs.append(name)
             else:
                 own.append(name)
-                if name not in data:
-                    unknown.add(name)
+                is_known = is_known and name in data
         # After a fault, differing inputs of a later call may be its consequence.
         if not self.divergences:
             if own:
                 given = self._inputs("data", run, at, launch, own)
-                is_known = not any(x in unknown for x in own)
                 self._give(replace(given, is_known=is_known))
             if parts := sorted(wrong & shards):
                 is_known = all(kinds.get(x) == "shard" for x in parts)  # or it is only likely
@@ -231,8 +229,7 @@ class _Search:
             f"the {kind} " * (kind in KEPT) + known.called(name)
             for kind, name in zip(kinds, names, strict=True)
         )
-        at_inputs = reason, self._rank, run.a, at, launch, tuple(names)
-        return Divergence(*at_inputs, labels=labels)
+        return Divergence(reason, self._rank, run.a, at, launch, tuple(names), labels=labels)
 
     def _read_culprit(
         self, launch: LaunchComparison, run: RunComparison, at: At, near: Collection[str], *,

@@ -31,6 +31,11 @@ def of_elements(part: int, whole: int) -> str:
     return f"{part:,} of {counted(whole, 'element', grouped=True)}"
 
 
+def element(name: str, index: Sequence[int]) -> str:
+    """`buf0[3, 1]`; of a tensor without dimensions only its name."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
 def seconds(span: str) -> float | None:
     """A span of time such as `500ms`, `10m`, `2h` or `3d`, in seconds; `None` if it is none."""
     match = _SPAN.fullmatch(span.strip())

@@ -134,4 +134,6 @@ def _finding(one: Changed) -> Finding:
     shown = "shown by the values that were recorded on both sides"
     indices = tuple(x.launch for x in others if x.launch is not None)
     at = only or step
-    return finding_at(run, at, "corrupted", what, shown, certainty, text=text, others=indices)
+    return finding_at(
+        run, at, "corrupted", what, shown, certainty, text=tuple(text), others=indices
+    )

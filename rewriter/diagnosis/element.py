@@ -18,14 +18,13 @@ from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.dump.saved import load_row
+from rewriter.dump.where import searched
 from rewriter.runtime.text import number
 
 if TYPE_CHECKING:
     import torch
 
 _MOST = 8  # steps
-_LARGE = 1 << 28  # elements; larger tensors are not searched
 _VIEW = re.compile(r"reinterpret_tensor\w*\(\w*, \(([\d, ]*)\), \(([\d, ]*)\), (\d+)\)")
 _WORD = re.compile(r"[a-z0-9]+")
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "linear"}
@@ -197,15 +196,8 @@ def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
 
 def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
     """The saved value of a row, `None` if it cannot be read."""
-    if row.size > _LARGE or (tensor := load_row(run.path, row)) is None:
-        return None
-    import torch
-
-    tensor = tensor.detach()
-    if tensor.is_complex() or not tensor.is_floating_point():
-        return None
-    # torch lacks most operations for 8-bit floats.
-    return tensor.to(torch.float32) if tensor.element_size() == 1 else tensor
+    tensor = searched(run.path, row)
+    return None if tensor is None or tensor.is_complex() else tensor
 
 
 def _text(value: torch.Tensor) -> str:

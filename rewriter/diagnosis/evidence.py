@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.training import Forward
-from rewriter.diagnosis.verdict import Producer, SavedValue, VerdictArgument
+from rewriter.diagnosis.verdict import Producer, VerdictArgument
 from rewriter.diagnosis.verdict_text import argument_lines
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
@@ -55,18 +56,14 @@ class Evidence:
                 producer = sources.get(row.arg) or self._producer(
                     row.arg, dataflow.buffer_of(self.facts, row.arg)
                 )
-            model = in_model(self._run, row.arg)
-            saved = self._saved(row.arg, producer)
-            yield VerdictArgument(row.arg, row.role, row, producer, model=model, saved=saved)
+            yield self._argument(row.arg, row.role, row, producer)
         named = {row.arg for row in given}
         named |= {name.partition("[")[0] for name in named}
         for role, name, root, is_tensor in self._known():
             if name not in named:
                 producer = self._producer(name, root) if role != "out" and is_tensor else None
-                model = in_model(self._run, name)
-                saved = self._saved(name, producer)
                 after = next((x for x in dataflow.results(self.rows) if x.arg == name), None)
-                yield VerdictArgument(name, role, after, producer, model=model, saved=saved)
+                yield self._argument(name, role, after, producer)
 
     def with_results(self) -> Iterator[VerdictArgument]:
         """The arguments, each with what the launch left in it, then the other results."""
@@ -77,10 +74,15 @@ class Evidence:
             yield argument if is_after else replace(argument, after=after or argument.after)
         yield from (VerdictArgument(name, row.role, row) for name, row in written.items())
 
-    def _saved(self, name: str, producer: Producer | None) -> SavedValue | None:
-        """The variable of the forward that an input of a backward was saved from."""
+    def _argument(
+        self, name: str, role: str, row: ValueRow | None, producer: Producer | None
+    ) -> VerdictArgument:
+        """An argument; if it is an input of a backward, with what its forward saved there."""
         is_input = producer is not None and producer.launch is None
-        return self._forward.saved(dataflow.variable(name)) if is_input else None
+        saved = self._forward.saved(dataflow.variable(name)) if is_input else None
+        return VerdictArgument(
+            name, role, row, producer, model=in_model(self._run, name), saved=saved
+        )
 
     def _known(self) -> Iterator[tuple[str, str, str, bool]]:
         """The arguments in the text of the wrapper, or else in its table: role, name, buffer, and
@@ -103,8 +105,8 @@ class Evidence:
         """The producers by argument, as far as the recorded values show them."""
         node = self._flow.nodes[self._step.position]
         last = ((name, one) for name in node.given if (one := node.writer(name)) is not None)
-        steps = ((name, origin, self._flow.nodes[origin.step].step) for name, origin in last)
-        return {name: self._made(step, self._flow.origin(origin)) for name, origin, step in steps}
+        made = ((name, self._flow.nodes[x.step].place, self._flow.origin(x)) for name, x in last)
+        return {name: Producer.of(place, row) for name, place, row in made}
 
     def _producer(self, name: str, root: str) -> Producer | None:
         """The last writer of a buffer before this step, by the names in the wrapper."""
@@ -150,16 +152,11 @@ def finding_at(
     what: str,
     shown: str,
     certainty: Certainty = "shown",
-    *,
-    text: Sequence[str] = (),
-    others: tuple[int, ...] = (),
+    **more: Any,
 ) -> Finding:
     """A finding about a launch of a recorded call, or about its inputs."""
     at = dataflow.recorded(run, step)
-    return Finding(
-        kind, what, shown, certainty, run.artifact, run.name, at.launch, at.iteration, at.kernel,
-        at.line, at.lines, tuple(text), others,
-    )  # fmt: skip
+    return Finding.of(at, kind, what, shown, certainty, artifact=run.artifact, **more)
 
 
 def located(run: RunDump) -> tuple[Mapping[int | None, Launch], tuple[str, ...]]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.blame import behind
 from rewriter.comparison.dumps.tolerance import default
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted, of_elements
-from rewriter.diagnosis.findings import Finding, FindingKind
+from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict_text import model_lines
 from rewriter.dump import dataflow, saved
-from rewriter.dump.dataflow import FlowNode, ValueOrigin
+from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.runtime.text import short_dtype
@@ -161,23 +163,13 @@ def _feeding(
     nodes: Sequence[FlowNode], last: FlowNode, labels: Sequence[str]
 ) -> frozenset[tuple[int, int]] | None:
     """The launches whose results reach these outputs; `None` if that is not completely known."""
-    waiting: list[ValueOrigin] = [x for label in labels for x in last.given.get(label, ())]
     if not all(last.given.get(label) for label in labels):
         return None
-    steps: set[int] = set()
-    while waiting:
-        step = waiting.pop().step
-        if step in steps:
-            continue
-        steps.add(step)
-        node = nodes[step]
-        if node.step.launch is not None and not all(node.given.values()):
-            return None  # some of its inputs are of unknown origin
-        waiting += node.origins
-    launches = (nodes[step].step for step in steps)
-    return frozenset(
-        (launch.launch, launch.iteration) for launch in launches if launch.launch is not None
-    )
+    _, between = behind(nodes, (x for label in labels for x in last.given[label]), {})
+    feeding = [(nodes[x].step, nodes[x].given) for x in between]
+    if not all(step.launch is None or all(given.values()) for step, given in feeding):
+        return None  # some of its inputs are of unknown origin
+    return frozenset((x.launch, x.iteration) for x, _ in feeding if x.launch is not None)
 
 
 def _bad(path: Path, why: str) -> RewriterError:
@@ -215,11 +207,9 @@ def _finding(launch: LaunchComparison, artifact: str) -> Finding:
             most = f"max abs {worst.error:.4g} at {list(worst.index)}, " if worst else ""
             share = of_elements(metrics.mismatched, metrics.numel)
             text.append(f"{tensor.name}: {most}{share} differ")
-    facts = ("run", "launch", "iteration", "kernel", "line", "lines")
-    where: dict[str, Any] = {name: getattr(place, name) for name in facts} | {"artifact": artifact}
-    kind: FindingKind = "differs"
-    what = "is where the run diverges from the reference: its inputs agree, its results do not"
+    about = partial(Finding.of, place, shown="shown by the reference", artifact=artifact)
     if place.launch is None:
-        kind, what = "inputs", "the inputs of the call differ from those of the reference"
-    whole = place.launch is None
-    return Finding(kind, what, "shown by the reference", text=tuple(text), whole=whole, **where)
+        what = "the inputs of the call differ from those of the reference"
+        return about("inputs", what, text=tuple(text), whole=True)
+    what = "is where the run diverges from the reference: its inputs agree, its results do not"
+    return about("differs", what, text=tuple(text))

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rewriter.core.text import counted
+from rewriter.core.text import counted, element
 from rewriter.diagnosis.evidence import sources_of
 from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
@@ -64,14 +64,14 @@ class Difference:
 @dataclass(frozen=True)
 class LeftUnwritten:
     """A launch that wrote a result of the call, and left `count` of its elements as they were.
-    `index` is the first of them; no later launch writes them."""
+    `first` is one of them; no later launch writes them."""
 
     difference: Difference
     name: str
     filling: Filling
     count: int
     numel: int
-    index: tuple[int, ...]
+    first: str
 
 
 @dataclass(frozen=True)
@@ -86,23 +86,9 @@ class FillComparison:
 
 
 @dataclass(frozen=True)
-class Element:
-    """One element in both runs."""
-
-    name: str
-    index: tuple[int, ...]
-    first: str
-    second: str
-
-    def __str__(self) -> str:
-        name = self.name + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
-        return f"{name}: {self.first} with the first filling, {self.second} with the other"
-
-
-@dataclass(frozen=True)
 class UnwrittenRead:
     """A launch that computed from uninitialised memory. `count` elements of what it wrote
-    differ, `element` is the first.
+    differ, `element` is the first, in both runs.
 
     `given` says which of its arguments hold a filling, and how many elements do. Where no input
     does, these are results: it left elements unwritten, and may have read them back. Where no
@@ -112,7 +98,7 @@ class UnwrittenRead:
     difference: Difference
     count: int
     numel: int
-    element: Element
+    element: str
     given: Mapping[str, tuple[Filling, int]] = field(default_factory=dict)
 
 
@@ -264,10 +250,10 @@ def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:
         compared = _compare(again.pair, row, other)
         if compared is None or compared.left is None:
             continue
-        filling, index = compared.left
+        filling, first = compared.left
         if filling not in passed:
             count = compared.filled[filling]
-            yield LeftUnwritten(again.difference, row.arg, filling, count, row.size, index)
+            yield LeftUnwritten(again.difference, row.arg, filling, count, row.size, first)
 
 
 def _first_writer(
@@ -339,19 +325,19 @@ def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
 class _Compared(NamedTuple):
     """A value in both runs: how many elements differ without being filling, the first of them, how
     many elements hold a filling, and which; `left` is the filling of an element that was not
-    written, and where the first of these is."""
+    written, and the first of these."""
 
     computed: int
-    element: Element | None
+    element: str
     filled: Mapping[Filling, int]
-    left: tuple[Filling, tuple[int, ...]] | None = None
+    left: tuple[Filling, str] | None = None
 
 
 def _judged(again: _Again) -> UnwrittenRead | None:
     given: dict[str, tuple[Filling, int]] = {}
     own: dict[str, tuple[Filling, int]] = {}  # results that it may have read back
     count = numel = 0
-    element: Element | None = None
+    element = ""
     for row, other in again.rows:
         if not (row.phase == "before" or row.is_result):
             continue
@@ -369,7 +355,7 @@ def _judged(again: _Again) -> UnwrittenRead | None:
             for filling, elements in compared.filled.items():
                 if filling != "bounds":
                     own[row.arg] = (filling, elements)
-    if element is None:
+    if not element:
         return None
     return UnwrittenRead(again.difference, count, numel, element, given or own)
 
@@ -378,7 +364,7 @@ def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
     """`None` where it was not saved. Of another shape in the other run, all of it was computed."""
     if row.shape != other.shape:
         shapes = [f"a shape of {list(one.shape)}" for one in (row, other)]
-        return _Compared(max(row.size, other.size), Element(row.arg, (), shapes[0], shapes[1]), {})
+        return _Compared(max(row.size, other.size), _in_both(row.arg, shapes), {})
     a, b = (saved.load_row(run.path, x) for run, x in zip(pair, (row, other), strict=True))
     if a is None or b is None or max(a.nbytes, b.nbytes) > _MOST:
         return None
@@ -395,7 +381,7 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))
     filled: dict[Filling, int] = {}
     carried = torch.zeros(len(first), dtype=torch.bool)
-    left: tuple[Filling, tuple[int, ...]] | None = None
+    left: tuple[Filling, str] | None = None
     # Of an argument that holds several, the last one is named.
     fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
     seen: set[tuple[bytes, ...]] = set()
@@ -408,34 +394,29 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
         for words in {
             tuple(chunk[at : at + size] for chunk in patterns) for at in range(0, 8, size)
         }:
-            is_one = torch.ones(len(first), dtype=torch.bool)
-            for data, word in zip((first, second), words, strict=True):
-                bits = torch.frombuffer(bytearray(word), dtype=torch.uint8)
-                is_one &= (data == bits).all(1)
-            is_filling |= is_one
+            bits = [torch.frombuffer(bytearray(word), dtype=torch.uint8) for word in words]
+            is_filling |= (first == bits[0]).all(1) & (second == bits[1]).all(1)
         if number := int(is_filling.sum()):
             filled[filling] = number
         if filling != "bounds":  # which no buffer has inside: it was read from beside one
             carried |= is_filling
             if number:
-                left = filling, _index(int(is_filling.nonzero()[0]), a)
+                left = filling, _first(name, is_filling, a)
     computed = (first != second).any(1) & ~carried
     count = int(computed.sum())
     if not count:
-        return _Compared(0, None, filled, left)
-    at = int(computed.nonzero()[0])
-    values = [str(x.contiguous().reshape(-1)[at].item()) for x in (a, b)]
-    element = Element(name, _index(at, a), values[0], values[1])
-    return _Compared(count, element, filled, left)
+        return _Compared(0, "", filled, left)
+    values = [x.contiguous().reshape(-1)[computed][0].item() for x in (a, b)]
+    return _Compared(count, _in_both(_first(name, computed, a), values), filled, left)
 
 
-def _index(place: int, tensor: torch.Tensor) -> tuple[int, ...]:
-    """The indices of an element by its place in the order of the dimensions."""
-    import torch
+def _first(name: str, marked: torch.Tensor, tensor: torch.Tensor) -> str:
+    """The first of the marked elements of a tensor."""
+    return element(name, marked.reshape(tensor.shape).nonzero()[0].tolist())
 
-    if not tensor.dim():
-        return ()
-    return tuple(int(x) for x in torch.unravel_index(torch.tensor(place), tensor.shape))
+
+def _in_both(name: str, values: Sequence[object]) -> str:
+    return f"{name}: {values[0]} with the first filling, {values[1]} with the other"
 
 
 def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:

@@ -15,7 +15,7 @@ from rewriter.core.documents import Count
 from rewriter.core.labels import short
 from rewriter.core.printed import printed
 from rewriter.core.text import counted, percent
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import RunDump, label
 from rewriter.locate.types import Launch
@@ -85,17 +85,18 @@ class Finding:
     @classmethod
     def of(
         cls,
-        about: Verdict | LaunchCheck,
+        about: RecordedLaunch,
         kind: FindingKind,
         what: str,
         shown: str,
         certainty: Certainty = "shown",
         **more: Any,
     ) -> Finding:
-        """A finding about the launch that a verdict or a check is about."""
-        facts = ("artifact", "run", "launch", "iteration", "kernel", "line", "lines")
+        """A finding about a launch, or about what a verdict or a check is about."""
+        facts = ("run", "launch", "iteration", "kernel", "line", "lines")
         where = {name: getattr(about, name) for name in facts}
-        return cls(kind, what, shown, certainty, **where, **more)
+        where["artifact"] = getattr(about, "artifact", "")
+        return cls(kind, what, shown, certainty, **{**where, **more})
 
     @classmethod
     def in_text(

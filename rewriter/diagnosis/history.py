@@ -9,6 +9,7 @@ from rewriter.diagnosis.verdict import Earlier
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
 
 _LOOKED_AT = 8  # earlier calls
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
@@ -35,8 +36,6 @@ class CallHistory:
 
     def words(self, run: RunDump) -> str:
         """Such as `4th call of the forward graph`."""
-        from rewriter.execution.dumped_wrappers import wrapper_of
-
         wrapper = wrapper_of(run)
         # A model that was compiled ahead of time has only one graph.
         graph = f"{wrapper.graph} graph" if wrapper is not None and wrapper.is_module else "wrapper"

@@ -6,7 +6,7 @@ that a launch computed and no later one absorbs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -84,6 +84,11 @@ def search(
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
     absorbed: dict[tuple[str, int | None], tuple[NonFiniteVerdict, ...]] = {}
+
+    def found(verdicts: tuple[NonFiniteVerdict, ...]) -> NonFinite:
+        every = tuple(chain.from_iterable(absorbed.values()))
+        return NonFinite(verdicts, passed or frozenset(), every)
+
     for look in (origins_of, infinite_origins_of):
         for run in runs:
             for origin in look(run, dump.allowed):
@@ -97,16 +102,9 @@ def search(
                 made = _OriginVerdicts(dump, run, origin, values=values, known_before=known_before)
                 verdicts = made.verdicts()
                 if not origin.absorbed:
-                    return NonFinite(verdicts, passed or frozenset(), _all(absorbed))
+                    return found(verdicts)
                 absorbed[key] = verdicts
-    first = next(iter(absorbed.values()), ())
-    return NonFinite(first, passed or frozenset(), _all(absorbed))
-
-
-def _all(
-    absorbed: Mapping[tuple[str, int | None], tuple[NonFiniteVerdict, ...]],
-) -> tuple[NonFiniteVerdict, ...]:
-    return tuple(chain.from_iterable(absorbed.values()))
+    return found(next(iter(absorbed.values()), ()))
 
 
 def _skipped_steps(dump: Dump) -> frozenset[str]:
@@ -142,9 +140,9 @@ class _OriginVerdicts:
         cause = Producer.of(origin.overflow.place, next(iter(origin.overflow_rows), None))
         made = replace(made, cause=cause)
         first = self._verdict(origin.overflow, "overflowed", origin.overflow_rows, "inf")
-        first = replace(first, effect=Producer.of(origin.node.place, next(iter(origin.rows), None)))
-        first = replace(first, notes=tuple(_overflow(origin.overflow_rows)))
-        return first, self._noted(made)
+        effect = Producer.of(origin.node.place, next(iter(origin.rows), None))
+        notes = tuple(_overflow(origin.overflow_rows))
+        return replace(first, effect=effect, notes=notes), self._noted(made)
 
     def _verdict(
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What

@@ -22,7 +22,7 @@ from rewriter.diagnosis.verdict import NonFiniteState
 from rewriter.dump import dataflow, infinities
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult, ValueOrigin
 from rewriter.dump.reading import Dump, RunDump
-from rewriter.dump.rows import EventRow, NonFinite, TensorRow
+from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.execution.dumped_wrappers import are_writes_recorded
 from rewriter.locate.operators import takes_shape
 from rewriter.runtime.allowed import Allowed
@@ -97,35 +97,26 @@ def _steps_with_nan(run: RunDump, flow: Flow, allowed: Allowed) -> Iterator[Orig
     """The first step with NaN, and each later one that makes some and reads none."""
     is_first = True
     for node in flow.nodes[: len(run.steps)]:
-        rows = flow.rows(node)
-        kernel = "" if node.step.launch is None else node.step.kernel
-        written = _holding(dataflow.results(rows), "nan", kernel, allowed)
-        read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
-        if kernel:
-            written = tuple(row for row in written if not _is_undefined(flow, node, row))
-            read = () if takes_shape(kernel) else read
-        found = _found(run, flow, node, written, read, allowed)
-        if found is not None and (is_first or not read):
+        found = _found(run, flow, node, allowed)
+        if found is not None and (is_first or found.state not in ("read", "passed")):
             is_first = False
             yield found
 
 
-def _found(
-    run: RunDump,
-    flow: Flow,
-    node: FlowNode,
-    written: tuple[TensorRow, ...],
-    read: tuple[TensorRow, ...],
-    allowed: Allowed,
-) -> Origin | None:
+def _found(run: RunDump, flow: Flow, node: FlowNode, allowed: Allowed) -> Origin | None:
+    rows = flow.rows(node)
+    kernel = "" if node.step.launch is None else node.step.kernel
+    written = _with_nan(dataflow.results(rows), kernel, allowed)
     if node.step.launch is None:
         return Origin("given", node, written) if written else None
+    written = tuple(row for row in written if not _is_undefined(flow, node, row))
+    read = () if takes_shape(kernel) else _with_nan(dataflow.reads(rows), kernel, allowed)
     passed = [_allowed_maker(flow, node, row, allowed) for row in read]
     if None in passed:
         return Origin("read", node, read)
     if written and passed:
         return Origin("passed", node, written, allowed=passed[0])
-    return _written(run, flow, node, flow.rows(node), written) if written else None
+    return _written(run, flow, node, written) if written else None
 
 
 def _left(run: RunDump, flow: Flow) -> list[ValueOrigin] | None:
@@ -182,13 +173,8 @@ def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed)
     return makers[0] if makers else None
 
 
-def _written(
-    run: RunDump,
-    flow: Flow,
-    node: FlowNode,
-    rows: Sequence[EventRow],
-    held: tuple[TensorRow, ...],
-) -> Origin:
+def _written(run: RunDump, flow: Flow, node: FlowNode, held: tuple[TensorRow, ...]) -> Origin:
+    rows = flow.rows(node)
     measured = any(row.is_measured for row in dataflow.tensors(dataflow.reads(rows)))
     known = measured or _is_known(flow, node, rows)
     known = known and not unrecorded(run, flow, node)
@@ -209,14 +195,9 @@ def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
     return bool(given)
 
 
-def _holding(
-    rows: Sequence[EventRow], what: NonFinite, kernel: str, allowed: Allowed
-) -> tuple[TensorRow, ...]:
-    return tuple(
-        row
-        for row in dataflow.tensors(rows)
-        if row.count(what) and not allowed.covers(kernel, row.arg)
-    )
+def _with_nan(rows: Sequence[EventRow], kernel: str, allowed: Allowed) -> tuple[TensorRow, ...]:
+    found = (row for row in dataflow.tensors(rows) if row.nan)
+    return tuple(row for row in found if not allowed.covers(kernel, row.arg))
 
 
 _LAST = 10  # steps that may be skipped at the end of a run

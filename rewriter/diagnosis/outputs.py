@@ -14,10 +14,10 @@ from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.model_names.graph import parse
-from rewriter.verification.end_to_end import CallCheck, OutputCheck
+from rewriter.verification.end_to_end import CallCheck
 from rewriter.verification.graph_types import tensor_type
 from rewriter.verification.text import values
-from rewriter.verification.types import node_of
+from rewriter.verification.types import Checked, node_of
 
 _LISTED = 4
 _ALLOCATED = re.compile(r"^\s*(\w+) = empty_strided_\w+\(.*torch\.(\w+)\)$", re.MULTILINE)
@@ -79,9 +79,9 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
 
 
 def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
-    names = ", ".join(check.name for check in call.wrong[:_LISTED])
+    names = ", ".join(check.arg for check in call.wrong[:_LISTED])
     what = f"what the call leaves ({names}) is not what its graph gives from the same inputs"
-    if problem := next((f"{x.name}, {x.problem}" for x in call.wrong if x.problem), ""):
+    if problem := next((f"{x.arg}, {x.problem}" for x in call.wrong if x.problem), ""):
         what = f"what the call leaves is not what its graph gives: of {problem}"
     outputs = Finding(
         "outputs",
@@ -97,10 +97,10 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         return [outputs]
     node = node_of(call.of.claim)
     leaves = (
-        f"leaves {call.of.name}, which is not the {node} that the graph gives from the inputs of "
+        f"leaves {call.of.arg}, which is not the {node} that the graph gives from the inputs of "
         "the call"
     )
-    what = leaves if node else f"is given {call.of.name}, of which {call.of.problem}"
+    what = leaves if node else f"is given {call.of.arg}, of which {call.of.problem}"
     text = tuple(_lines(call.of))
     return [
         Finding.of(first, "wrong", what, "shown by the whole graph", "likely", text=text),
@@ -108,13 +108,13 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     ]
 
 
-def _lines(output: OutputCheck) -> list[str]:
+def _lines(output: Checked) -> list[str]:
     comparison = output.comparison
     if output.problem:
         wants = [f"      it should be {output.claim}"] if output.claim else []
-        return [f"{output.name}: {output.problem}", *wants]
+        return [f"{output.arg}: {output.problem}", *wants]
     return [
-        f"{values(output.name, comparison)}: "
+        f"{values(output.arg, comparison)}: "
         f"{of_elements(comparison.wrong, comparison.numel)} differ",
         f"      {comparison.error:.3g} off; {comparison.allowed:.3g} allowed ({comparison.why})",
         f"      it should be {output.claim}",

@@ -70,13 +70,12 @@ def _ruled_out(calls: Sequence[EagerCall]) -> str:
     compared = [call for call in calls if not call.reason and call.part == "call"]
     if not compared:
         return ""
-    functions = counted(
-        len({(call.file, call.line, call.function) for call in compared}), "function"
-    )
+    functions = {(call.file, call.line, call.function) for call in compared}
     backward = sum(call.part == "gradients" and not call.reason for call in calls)
     return (
-        f"a difference from plain Python: {counted(len(compared), 'call')} of {functions} return "
-        f"and update the same, and the gradients of {backward} are the same"
+        f"a difference from plain Python: {counted(len(compared), 'call')} of "
+        f"{counted(len(functions), 'function')} return and update the same, and the gradients of "
+        f"{backward} are the same"
     )
 
 

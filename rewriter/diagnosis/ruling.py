@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
@@ -58,9 +57,7 @@ def without_effect(
     outputs are `right`, or if only this launch reads it, it computes what it should, and no output
     is known to be `wrong`.
     """
-    agree = {
-        (check.artifact, check.launch) for check in verification.checks if check.outcome == "agrees"
-    }
+    agree = {(x.artifact, x.launch) for x in verification.checks if x.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
         if one.kind != "stale":
@@ -119,10 +116,8 @@ def rule(
 def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
     """Possible findings if outputs are wrong and no launch is to blame: the unchecked launches that
     may reach these outputs."""
-    left = sorted(
-        (suspect for suspect in suspects if suspect.feeds is not False),
-        key=lambda one: not one.feeds,
-    )
+    left = [suspect for suspect in suspects if suspect.feeds is not False]
+    left.sort(key=lambda one: not one.feeds)
     for suspect in left[:_SUSPECTED]:
         feeds = "feeds what is wrong, and " if suspect.feeds else ""
         what = f"{feeds}could not be checked: {suspect.reason}"
@@ -151,9 +146,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
         places = (x.launch for x in by_text if x.kind == "missing" or x.launch is not None)
         return any(None in (x, crash.launch) or x <= crash.launch for x in places)  # type: ignore[operator]
 
-    sized = {
-        finding.run for finding in findings if finding.kind == "inputs" and _SIZE in finding.what
-    }
+    sized = {x.run for x in findings if x.kind == "inputs" and _SIZE in x.what}
 
     def is_symptom(one: Finding) -> bool:
         if one.run in sized:  # it read beside its input, whatever became of that
@@ -179,24 +172,19 @@ def of_end(
     how = "was stopped at its time limit" if ended.timed_out else "ended"
     shown = "shown by its traceback" if ended.raised else f"shown by where the process {how}"
     text = (*ended.message.strip().splitlines()[1:][-12:], *ended.stacks)
-    # What raised an exception or hangs outside of launches is no launch, whichever ended last.
     is_outside = ended.scope == "outside"
-    is_launch = [
-        verdict.state != "over" or not (ended.raised or is_outside) for verdict in verdicts
-    ]
-    findings = tuple(
-        _of_verdict(verdict, kind, shown, following[at : at + 1])
-        for at, verdict in enumerate(verdicts)
-        if is_launch[at]
-    )
-    # A rank that waits for one that is behind is not at fault.
     is_behind = any(verdict.behind for verdict in verdicts)
-    findings = tuple(
-        replace(finding, symptom=is_behind and not verdict.behind, text=(*text, *finding.text))
-        for finding, verdict in zip(findings, compress(verdicts, is_launch), strict=True)
-    )
+    findings = []
+    for at, verdict in enumerate(verdicts):
+        # What raised an exception or hangs outside of launches is no launch, whichever ended last.
+        if verdict.state == "over" and (ended.raised or is_outside):
+            continue
+        found = _of_verdict(verdict, kind, shown, following[at : at + 1])
+        # A rank that waits for one that is behind is not at fault.
+        symptom = is_behind and not verdict.behind
+        findings.append(replace(found, symptom=symptom, text=(*text, *found.text)))
     if findings and not (ended.raised and is_outside):
-        return Examined(findings)
+        return Examined(tuple(findings))
     if ended.timed_out and not verdicts:
         text += (EARLY,)
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
@@ -213,10 +201,10 @@ def of_inputs(dump: Dump) -> Examined:
         rows = list(run.unexpected())
         if not rows:
             continue
-        named = "; ".join(
-            f"{run.names.called(row.name)}: {row.unexpected}" for row in rows[:_REASONS]
+        wrong = [f"{run.names.called(row.name)}: {row.unexpected}" for row in rows[:_REASONS]]
+        what = (
+            f"an input of {run.name} is not what the wrapper was compiled for: {'; '.join(wrong)}"
         )
-        what = f"an input of {run.name} is not what the wrapper was compiled for: {named}"
         findings.append(Finding.of_call(run, "inputs", what, "shown by the inputs of the call"))
     if findings or not calls:
         return Examined(tuple(findings))

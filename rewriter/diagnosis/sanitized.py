@@ -48,7 +48,6 @@ _ONE = {
     "launches compared": "launch compared",
     "values with a fingerprint": "value with a fingerprint",
 }
-# Launches that allocate their results themselves.
 _READS: Mapping[Filling, tuple[FindingKind, str]] = {
     "poison": ("unwritten", "computes from uninitialised memory"),
     "stale": ("stale", "computes from freed memory"),
@@ -234,22 +233,20 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
     value = f" {row.value}" if row.value else ""
     many = f"; {counted(row.count, 'element')} of the band in all" if row.count > 1 else ""
     what = f"stores{value} out of bounds: {where} {row.buffer}{many}"
-    others: tuple[int, ...] = ()
-    certainty: Certainty = "shown"
     since = -1 if row.since is UNSET else row.since
-    if row.launch - since > 1:
-        others = tuple(range(since + 1, row.launch))
-        named = ", ".join(f"#{other}" for other in others[:_NAMED])
-        text.append(f"launches between this and the last comparison: {named}")
-        certainty = "likely"
     streams = {launch.index: launch.stream for launch in located(run)[0].values()}
     own = streams.get(row.launch)
-    if beside := tuple(x for x, stream in streams.items() if own is not None and stream != own):
-        # Bands are compared on the stream of the launch, and others go on meanwhile.
-        others = (*others, *beside)
-        named = ", ".join(f"#{number}" for number in beside[:_NAMED])
-        text.append(f"launches on other streams, which may have run at the same time: {named}")
-        certainty = "likely"
+    # Bands are compared on the stream of the launch, and others go on meanwhile.
+    beside = [x for x, stream in streams.items() if own is not None and stream != own]
+    between = range(since + 1, row.launch)
+    for which, launches in (
+        ("between this and the last comparison", between),
+        ("on other streams, which may have run at the same time", beside),
+    ):
+        if launches:
+            text.append(f"launches {which}: {', '.join(f'#{x}' for x in launches[:_NAMED])}")
+    others = (*between, *beside)
+    certainty: Certainty = "likely" if others else "shown"
     return Finding(
         "bounds", what, "shown by the memory beside it", certainty, run.artifact, run.name,
         row.launch, 0, facts.kernel or row.kernel, facts.line,
@@ -268,7 +265,7 @@ def _of_read(read: UnwrittenRead) -> Finding:
     if named:
         what += f": {', '.join(named[:_NAMED])}"
     text = [
-        str(read.element),
+        read.element,
         f"{of_elements(read.count, read.numel)} that it writes differ",
     ]
     for name, (by, count) in read.given.items():
@@ -280,16 +277,16 @@ def _of_read(read: UnwrittenRead) -> Finding:
                 f"      launch {place} writes {name} and left them out: the fault may be there"
             )
         text += (f"      {line}" for line in _life(history, name, None))
-    return finding_at(run, step, kind, what, _BY_FILLINGS, text=text)
+    return finding_at(run, step, kind, what, _BY_FILLINGS, text=tuple(text))
 
 
 def _of_unsteady(one: UnwrittenRead) -> Finding:
-    text = [
-        str(one.element),
+    text = (
+        one.element,
         f"{of_elements(one.count, one.numel)} that it writes differ",
         "its inputs were the same in both runs: it may return memory that it allocates and does "
         "not write, or keep a state",
-    ]
+    )
     run, step = one.difference.pair.first, one.difference.steps[0]
     what = "writes other values in each run, though its inputs are the same"
     return finding_at(run, step, "varies", what, "shown by two runs", "likely", text=text)
@@ -298,12 +295,14 @@ def _of_unsteady(one: UnwrittenRead) -> Finding:
 def _of_left(left: LeftUnwritten) -> Finding:
     run, step = left.difference.pair.first, left.difference.steps[0]
     of_all = of_elements(left.count, left.numel)
-    place = f"{left.name}[{', '.join(map(str, left.index))}]" if left.index else left.name
     held = {"poison": "it is uninitialised", "stale": "it was freed"}[left.filling]
-    text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]
+    text = [
+        f"{left.first} is the first: {held}",
+        "the call returns it, and no launch writes it later",
+    ]
     text += (f"{left.name}: {line}" for line in _life(_history(run), left.name, None))
     what = f"does not write {of_all} of {left.name}, which the call returns"
-    return finding_at(run, step, "unwritten", what, _BY_FILLINGS, text=text)
+    return finding_at(run, step, "unwritten", what, _BY_FILLINGS, text=tuple(text))
 
 
 _Key = tuple[str, int, str]  # of an output: the wrapper, the call and the name

@@ -57,9 +57,9 @@ class Forward:
 
     def _agrees(self, forward: RunDump) -> bool:
         """Whether no value that both recorded differs."""
-        flow, inputs = Flow(forward), _inputs(self._backward)
+        left, inputs = _left(forward), _inputs(self._backward)
         for name, variable in self._backward.names.saved.items():
-            given, made = inputs.get(name), _last(flow, variable)
+            given, made = inputs.get(name), left.get(variable)
             if given is None or made is None:
                 continue
             values = dataflow.fingerprint(given), dataflow.fingerprint(made)
@@ -83,12 +83,11 @@ class Forward:
         assert self.run is not None
         if variable in _inputs(self.run):
             return Producer(None)
-        wrapper = wrapper_of(self.run)
-        try:
-            located = wrapper.located if wrapper is not None else None
-        except RewriterError:
+        if (wrapper := wrapper_of(self.run)) is None:
             return None
-        if wrapper is None or located is None:
+        try:
+            located = wrapper.located
+        except RewriterError:
             return None
         if any(variable in entry.inputs for entry in located.entries):
             return Producer(None)
@@ -105,14 +104,8 @@ def _inputs(run: RunDump) -> dict[str, TensorRow]:
     return {row.arg: row for row in dataflow.tensors(run.inputs)}
 
 
-def _last(flow: Flow, variable: str) -> TensorRow | None:
-    """The last recorded value of a variable: as the call returned it, or as an input."""
-    for node in flow.nodes:
-        for row in node.returned:
-            if isinstance(row, TensorRow) and dataflow.output_variable(row.arg) == variable:
-                return row
-        if node.step.launch is None and not node.returned:
-            for row in dataflow.tensors(flow.rows(node)):
-                if row.arg == variable:
-                    return row
-    return None
+def _left(run: RunDump) -> dict[str, TensorRow]:
+    """The recorded values of variables: as inputs of the call, or else as it returned them."""
+    last = dataflow.outputs(dataflow.trace(run))
+    rows = [row for row in last.returned if isinstance(row, TensorRow)] if last else []
+    return {dataflow.output_variable(row.arg): row for row in reversed(rows)} | _inputs(run)

@@ -12,6 +12,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from pathlib import Path
 
 from msgspec import UNSET
@@ -68,17 +69,14 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
-    verdicts = [
-        replace(verdict, behind=_behind(opened, verdict, verdicts, calls)) for verdict in verdicts
-    ]
     among = [(x.rank, x.pid, _AMONG.get(x.state, "")) for x in verdicts]
     within = Counter(among)  # threads of a process in a call, or streams of its graph in a launch
-    return tuple(
-        replace(verdict, notes=(*verdict.notes, f"{within[where]} {where[2]}"))
-        if where[2] and within[where] > 1
-        else verdict
-        for verdict, where in zip(verdicts, among, strict=True)
-    )
+    result = []
+    for verdict, where in zip(verdicts, among, strict=True):
+        also = (f"{within[where]} {where[2]}",) if where[2] and within[where] > 1 else ()
+        behind = _behind(opened, verdict, verdicts, calls)
+        result.append(replace(verdict, behind=behind, notes=(*verdict.notes, *also)))
+    return tuple(result)
 
 
 def _behind(
@@ -150,12 +148,11 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
 
 def _replays(process: Sequence[Sequence[RunDump]], marks: Sequence[GraphMark]) -> Iterator[_Stop]:
     """The launches that graph replays of a process began and did not end, one for each stream."""
-    for run in (run for runs in process for run in runs):
-        for mark in marks:
-            if (mark.pid, mark.run) != (run.facts.pid, run.name) or mark.running is None:
-                continue
-            if (step := run.step(*mark.running)) is not None:
-                yield _Stop(run, step, "replayed", _time(run))
+    for run, mark in product(chain.from_iterable(process), marks):
+        is_own = (mark.pid, mark.run) == (run.facts.pid, run.name)
+        step = run.step(*mark.running) if is_own and mark.running is not None else None
+        if step is not None:
+            yield _Stop(run, step, "replayed", _time(run))
 
 
 def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:

@@ -57,12 +57,10 @@ def same_bits(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
         return None
     import torch
 
-    tensors = []
-    for row in (a, b):
-        if (tensor := saved.load_row(run.path, row)) is None:
-            return None
-        tensors.append(tensor.contiguous().view(-1).view(torch.uint8))
-    return bool(torch.equal(*tensors))
+    x, y = (saved.load_row(run.path, row) for row in (a, b))
+    if x is None or y is None:
+        return None
+    return torch.equal(*(one.contiguous().view(-1).view(torch.uint8) for one in (x, y)))
 
 
 class _Tracker:

@@ -248,15 +248,11 @@ class _Text:
 def reads_first(text: str, position: int) -> bool:
     """Whether a kernel reads the memory of a parameter before it writes to it, by the order of its
     text. False if the text does not show it."""
-    for parameters in signatures(text, position):
-        signature = re.search(r"\)\s*(?::\n|\{)", text)
-        body = text[signature.end() :] if signature is not None else ""
-        return _reads_first(body, parameters[position].name)
-    return False
-
-
-def _reads_first(body: str, name: str) -> bool:
-    names = {name}
+    parameters = next(signatures(text, position), None)
+    signature = re.search(r"\)\s*(?::\n|\{)", text)
+    if parameters is None or signature is None:
+        return False
+    names, body = {parameters[position].name}, text[signature.end() :]
     # `auto in_ptr0 = in_out_ptr0;` of kernels that Inductor makes in place.
     for alias, of in re.findall(r"(?m)^\s*auto (\w+) = (\w+);$", body):
         if of in names:
@@ -291,33 +287,26 @@ def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] =
         name = re.compile(rf"\b{re.escape(kernel.name)}\b")
         return any(map(name.search, [unknown, *(x.text for x in kernels if x.name != kernel.name)]))
 
+    def missing(kernel: KernelSource) -> Finding:
+        line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
+        before = _launched_before(kernel, kernels, wrapper.located.launches)
+        at = 0 if before is None else before.index + 1
+        where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
+        if known := [reader for reader in readers if reader >= at]:
+            at = min(known)
+            where = f", before launch #{at}"
+        what = (
+            f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), "
+            f"and no launch runs it: its launch is missing{where}"
+        )
+        facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
+        return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
+
     idle = (x for x in kernels if x.name not in launched and not is_chosen(x))
-    if found := tuple(_unlaunched(wrapper, kernel, kernels, run, readers) for kernel in idle):
+    if found := tuple(map(missing, idle)):
         return Examined(found)
     known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
     return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched" * bool(kernels))
-
-
-def _unlaunched(
-    wrapper: Wrapper,
-    kernel: KernelSource,
-    kernels: Sequence[KernelSource],
-    run: str,
-    readers: Sequence[int],
-) -> Finding:
-    line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
-    before = _launched_before(kernel, kernels, wrapper.located.launches)
-    at = 0 if before is None else before.index + 1
-    where = f", behind launch #{before.index} {before.kernel}" if before is not None else ""
-    if known := [reader for reader in readers if reader >= at]:
-        at = min(known)
-        where = f", before launch #{at}"
-    what = (
-        f"the kernel {kernel.name} is defined (line {line} of {beginning(wrapper.path.name)}), and "
-        f"no launch runs it: its launch is missing{where}"
-    )
-    facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
-    return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
 
 
 def _launched_before(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rewriter.core.exit_status import first_line
 
@@ -124,22 +125,12 @@ def of_sum(
 
 def flat(value: Any) -> list[Bounded]:
     """The values in the (nested) arguments of an operation."""
-    if isinstance(value, Bounded):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [x for one in value for x in flat(one)]
-    return [x for one in value.values() for x in flat(one)] if isinstance(value, dict) else []
+    return [one for one in tree_leaves(value) if isinstance(one, Bounded)]
 
 
 def mapped(value: Any, change: Callable[[Bounded], Any]) -> Any:
     """The (nested) arguments with each value replaced by what `change` returns for it."""
-    if isinstance(value, Bounded):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(mapped(one, change) for one in value)
-    if isinstance(value, dict):
-        return {name: mapped(one, change) for name, one in value.items()}
-    return value
+    return tree_map_only(Bounded, change, value)
 
 
 def finite_error(error: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from rewriter.artifact.given_copies import given_copy
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.model_names.graph import FxGraph
 from rewriter.verification import functional, received, threads
@@ -30,39 +30,25 @@ from rewriter.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.verification.graph_types import graph_sizes, tensor_type
 from rewriter.verification.judge import compare_node, value_of
 from rewriter.verification.left import CallResults, Left
-from rewriter.verification.types import Comparison, LaunchCheck, node_of
+from rewriter.verification.types import Checked, Comparison, LaunchCheck, node_of
 
 _MOST = 1 << 27  # elements of all nodes of a graph
 
 
 @dataclass(frozen=True)
-class OutputCheck:
-    """An output of a call, or an input that it updates: its variable, the node that it should be,
-    and how it differs from that node. `problem` says what is wrong with it as a whole, such as
-    that no launch writes a part of it; empty if nothing is."""
-
-    name: str
-    claim: str
-    comparison: Comparison
-    problem: str = ""
-
-    @property
-    def agrees(self) -> bool:
-        return self.comparison.agrees and not self.problem
-
-
-@dataclass(frozen=True)
 class CallCheck:
-    """The outputs of one call. `reason` says why some or all were not checked, `missing` how many.
+    """The outputs of one call, and inputs that it updates, each with the node that it should be: as
+    a whole it is wrong if no launch writes a part of it. `reason` says why some or all were not
+    checked, `missing` how many.
     `first` is the first launch whose result is not the node that it claims to be, and `of` that
     result."""
 
     run: str
     artifact: str
-    outputs: tuple[OutputCheck, ...] = ()
+    outputs: tuple[Checked, ...] = ()
     reason: str = ""
     first: LaunchCheck | None = None
-    of: OutputCheck | None = None
+    of: Checked | None = None
     missing: int = 0
 
     @classmethod
@@ -74,12 +60,12 @@ class CallCheck:
         return cls(run.name, run.artifact, reason=reason, missing=missing)
 
     @property
-    def wrong(self) -> tuple[OutputCheck, ...]:
+    def wrong(self) -> tuple[Checked, ...]:
         return tuple(output for output in self.outputs if not output.agrees)
 
 
 # The launch, and what of it, or of what it is given, is wrong.
-_Culprit = tuple[LaunchCheck, OutputCheck]
+_Culprit = tuple[LaunchCheck, Checked]
 _Known = Mapping[tuple[int, int], LaunchCheck]  # by launch and iteration
 
 
@@ -96,8 +82,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     graph = functional.read(run, graph_text(run, wrapper_of(run), given))
     if graph is None:
         return CallCheck.without(run, "its graph is not known")
-    rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
-    sizes = graph_sizes(graph, rows)
+    sizes = graph_sizes(graph, run.inputs)
     if graph.updates:
         return CallCheck.without(run, "its graph updates values in place")
     kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
@@ -106,8 +91,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     try:
         known: dict[str, Bounded] = {
             row.arg: exact(received.load(run, row))
-            for row in rows
-            if isinstance(row, TensorRow) and row.arg in graph.types
+            for row in dataflow.tensors(run.inputs)
+            if row.arg in graph.types
         }
         known |= _attributes(run, graph) | _own_results(run, graph, checks)
     except UncheckedError as error:
@@ -168,7 +153,7 @@ def _outputs(
     results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator
 ) -> CallCheck:
     """Check what the call returns, and what it leaves in inputs that the graph updates."""
-    run, found, reasons, missing = results.run, list[OutputCheck](), list[str](), 0
+    run, found, reasons, missing = results.run, list[Checked](), list[str](), 0
     for what, node in [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]:
         try:
             left: Left | None = None
@@ -187,7 +172,7 @@ def _outputs(
     return CallCheck(run.name, run.artifact, tuple(found), why, missing=missing)
 
 
-def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
+def _left(left: Left, node: str, evaluator: Evaluator) -> Checked:
     """Compare a tensor that a call leaves with the node that it should be."""
     row, kind, problem = left.row, evaluator.type_of(node), ""
     if kind is not None and received.dtype_of(row) not in (None, kind.dtype):
@@ -197,15 +182,20 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> OutputCheck:
             bound = value_of(node, evaluator).bound()
             wanted = wanted & torch.isfinite(bound).reshape(wanted.shape)
         problem = _unwritten(wanted) if bool(wanted.any()) else ""
-    comparison = Comparison(0, 0)
-    if not problem:
-        comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
-    return OutputCheck(row.arg, evaluator.statement(node), comparison, problem)
+    if problem:
+        return _wrong(row.arg, evaluator.statement(node), problem)
+    comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
+    return Checked(row.arg, evaluator.statement(node), comparison)
+
+
+def _wrong(name: str, claim: str, problem: str) -> Checked:
+    """What is wrong as a whole."""
+    return Checked(name, claim, Comparison(1, 1, why=problem))
 
 
 def _never_written(
     run: RunDump, what: NoResult, node: str, evaluator: Evaluator
-) -> Iterator[OutputCheck]:
+) -> Iterator[Checked]:
     """An output that by the text of the wrapper nothing writes, though the graph gives a value."""
     if what.is_known or not bool(torch.isfinite(value_of(node, evaluator).bound()).any()):
         return
@@ -214,8 +204,7 @@ def _never_written(
     returned = (zip(x.outputs, x.hazards, strict=False) for x in entries)
     if not any((what.name, "unwritten") in pairs for pairs in returned):
         raise UncheckedError(what.text)
-    problem = "nothing is written by a launch"
-    yield OutputCheck(what.name, evaluator.statement(node), Comparison(0, 0), problem)
+    yield _wrong(what.name, evaluator.statement(node), "nothing is written by a launch")
 
 
 def _unwritten(marked: torch.Tensor) -> str:
@@ -257,17 +246,15 @@ def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) ->
             wrong = _received(run, graph, evaluator, step, node, own)
             if wrong is not None and (maker := known.get(wrong[0])) is not None:
                 return maker, wrong[1]
-            return check, OutputCheck(checked.arg, checked.claim, comparison)
+            return check, replace(checked, comparison=comparison)
     return None
 
 
-def _left_alone(
-    results: CallResults, wrong: Sequence[OutputCheck], known: _Known
-) -> _Culprit | None:
+def _left_alone(results: CallResults, wrong: Sequence[Checked], known: _Known) -> _Culprit | None:
     """The launch that wrote a wrong result last, if that could not be checked, and all that it read
     was checked: its computation or its inputs differ."""
     for output in wrong:
-        node = results.writers.get(output.name)
+        node = results.writers.get(output.arg)
         if output.problem or node is None or node.step.launch is None:
             continue
         check = known.get((node.step.launch, node.step.iteration))
@@ -277,63 +264,52 @@ def _left_alone(
         if check is None or not is_fed or check.outcome == "differs":
             continue
         facts = results.run.launch_row(check.launch)
-        if output.name not in {dataflow.buffer_of(facts, result.arg) for result in check.results}:
+        if output.arg not in {dataflow.buffer_of(facts, result.arg) for result in check.results}:
             return check, output
     return None
 
 
 def _lost(
-    results: CallResults, graph: FxGraph, wrong: Sequence[OutputCheck], known: _Known
+    results: CallResults, graph: FxGraph, wrong: Sequence[Checked], known: _Known
 ) -> _Culprit | None:
     """The launch that has to write a wrong result, and does not."""
     for output in wrong:
-        elsewhere = tuple(_elsewhere(results.run, output, known))
-        if (
-            (found := _given_a_copy(results.run, output, known))
-            or (found := _copied(output, elsewhere))
-            or (found := _part(results, graph, output, elsewhere))
-        ):
+        found = _given_a_copy(results.run, output, known)
+        if found := found or _misplaced(results, graph, output, known):
             return found
     return None
 
 
 def _elsewhere(
-    run: RunDump, output: OutputCheck, known: _Known
+    run: RunDump, output: Checked, known: _Known
 ) -> Iterator[tuple[LaunchCheck, tuple[str, ...]]]:
     """The launches that do not write a result, each with what it writes."""
     for check in known.values():
         step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
         written = () if step is None else tuple(received.written(run.rows(step)))
-        if output.name not in {dataflow.buffer_of(facts, name) for name in written}:
+        if output.arg not in {dataflow.buffer_of(facts, name) for name in written}:
             yield check, written
 
 
-def _given_a_copy(run: RunDump, output: OutputCheck, known: _Known) -> _Culprit | None:
+def _given_a_copy(run: RunDump, output: Checked, known: _Known) -> _Culprit | None:
     """The launch that is given a copy of a result to write to."""
     wrapper = wrapper_of(run)
-    copy = None if wrapper is None else given_copy(wrapper, output.name)
+    copy = None if wrapper is None else given_copy(wrapper, output.arg)
     if copy is None or (check := known.get((copy[0].index, 0))) is None:
         return None
-    problem = f"it only writes a copy, {copy[1].expr}"
-    return check, OutputCheck(output.name, "", Comparison(0, 0), problem)
+    return check, _wrong(output.arg, "", f"it only writes a copy, {copy[1].expr}")
 
 
-def _copied(
-    output: OutputCheck, elsewhere: Sequence[tuple[LaunchCheck, tuple[str, ...]]]
+def _misplaced(
+    results: CallResults, graph: FxGraph, output: Checked, known: _Known
 ) -> _Culprit | None:
-    """The launch that computes what the graph copies into an input."""
-    copied = f" = aten.copy_.default({output.name}, "
-    found = (x for x, _ in elsewhere if any(copied in compute for compute in x.computes))
-    return next(((check, output) for check in found), None)
-
-
-def _part(
-    results: CallResults,
-    graph: FxGraph,
-    output: OutputCheck,
-    elsewhere: Sequence[tuple[LaunchCheck, tuple[str, ...]]],
-) -> _Culprit | None:
-    """The launch that computes a part of a result which nothing reads where it writes that."""
+    """The launch that computes what the graph copies into an input, and writes it elsewhere, or a
+    part of a result which nothing reads where it writes that."""
+    elsewhere = list(_elsewhere(results.run, output, known))
+    copied = f" = aten.copy_.default({output.arg}, "
+    for check, _ in elsewhere:
+        if any(copied in compute for compute in check.computes):
+            return check, output
     whole = graph.nodes.get(node_of(output.claim)) if output.problem else None
     parts = {graph.base(name) for name in whole.reads} if whole is not None else set()
     read = {x.step for node in results.nodes for x in node.origins}
@@ -341,7 +317,8 @@ def _part(
         part = next((x for x in map(node_of, check.computes) if x in parts), "")
         if part and written and check.step not in read:
             is_in = f"{part}, which belongs there, is in {', '.join(written)}, and nothing"
-            return check, replace(output, problem=f"{output.problem}: {is_in} reads that")
+            problem = f"{output.problem}: {is_in} reads that"
+            return check, _wrong(output.arg, output.claim, problem)
     return None
 
 
@@ -354,13 +331,13 @@ def _fed_unwritten(results: CallResults, known: _Known) -> _Culprit | None:
         if check is None:
             continue
         for name, unwritten in results.unwritten_inputs(node, check.launch):
-            return check, OutputCheck(name, "", Comparison(0, 0), _unwritten(unwritten))
+            return check, _wrong(name, "", _unwritten(unwritten))
     return None
 
 
 def _received(
     run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str, own: set[str]
-) -> tuple[tuple[int, int], OutputCheck] | None:
+) -> tuple[tuple[int, int], Checked] | None:
     """An input of a launch that is not the node it should be, to compute `node`; with the launch
     and iteration that wrote it. `own` are nodes that the launch computes itself."""
     flow = dataflow.Flow(run)
@@ -381,6 +358,6 @@ def _received(
             continue
         maker = flow.nodes[sources[0].step].step
         if maker.launch is not None:
-            output = OutputCheck(row.arg, graph.statement(name), comparison)
-            return (maker.launch, maker.iteration), output
+            received_here = Checked(row.arg, graph.statement(name), comparison)
+            return (maker.launch, maker.iteration), received_here
     return None

@@ -65,16 +65,12 @@ class Evaluator:
         it, by shape and stride. One of the same shape may lie otherwise than the graph says. Of
         several only one is meant: a square value is itself, or its transpose.
         """
-        shaped, exact = [], []
-        for text in self._graph.family(name):
-            kind = self.type_of(text)
-            if kind is not None and kind.shape == tuple(row.shape):
-                shaped.append(text)
-                if kind.lies_as(row):
-                    exact.append(text)
+        kinds = ((text, self.type_of(text)) for text in self._graph.family(name))
+        shaped = {text: kind for text, kind in kinds if kind and kind.shape == row.shape}
+        exact = next((text for text, kind in shaped.items() if kind.lies_as(row)), "")
         if not exact:
-            return shaped
-        return [exact[0], *([name] if name in shaped and name != exact[0] else [])]
+            return list(shaped)
+        return [exact, *({name} & shaped.keys() - {exact})]
 
     def base_of(self, view: str, value: Bounded) -> Bounded | None:
         """The value of the base of a view that has all of its elements; `None` of another one."""

@@ -54,7 +54,7 @@ class NoneAgreesError(UncheckedError):
 def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
     """Check what a launch wrote. Raises `UncheckedError` if the fragment does not say enough."""
     fragment = _Fragment(_with_items(_updated_in_place(graph)), values)
-    tried: list[tuple[int, list[Checked]]] = []
+    tried: list[list[Checked]] = []
     problem = UncheckedError("its arguments do not fit what the fragment reads")
     for pairs in itertools.islice(fragment.matchings(), _MOST):
         try:
@@ -62,15 +62,15 @@ def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
         except UncheckedError as error:
             problem = error
             continue
-        tried.append((sum(not checked.comparison.agrees for checked in found), found))
-        if not tried[-1][0]:
+        tried.append(found)
+        if all(checked.agrees for checked in found):
             break
     if not tried:
         flex = [x.operator for x in graph.nodes.values() if x.operator.startswith(_FLEX)]
         if flex:
             problem = type(problem)(f"the functions of {flex[0]} are not in the text")
         raise problem
-    return min(tried, key=lambda one: one[0])[1]
+    return min(tried, key=lambda found: sum(not checked.agrees for checked in found))
 
 
 class _Fragment:
@@ -84,7 +84,8 @@ class _Fragment:
         own = {*graph.outputs, *(x.name for x in copies)}
         self._read = [x for x in graph.types if x not in own]
         reads = dict.fromkeys(x for node in graph.nodes.values() for x in node.reads)
-        self._open = set(reads) - set(graph.nodes) - set(graph.types)
+        self._reads = reads.keys()
+        self._open = reads.keys() - graph.nodes.keys() - graph.types.keys()
         # Sizes that the program read from a tensor: `u1 = buf6.item()`.
         items = sorted(x for x in self._open if x.startswith(_NUMBER))
         made = [n for x, n in values.numbers.items() if _UNBACKED.fullmatch(x)]
@@ -110,10 +111,8 @@ class _Fragment:
         """The ways to match placeholders with arguments, the likeliest first."""
 
         def fits(pairs: _Pairs) -> bool:
-            rows = [
-                (tensor_type(types.get(name, ""), {}), self._given[x.name]) for name, x in pairs
-            ]
-            return all(kind is None or kind.fits(row) for kind, row in rows)
+            kinds = ((tensor_type(types.get(name, ""), {}), x.name) for name, x in pairs)
+            return all(kind is None or kind.fits(self._given[x]) for kind, x in kinds)
 
         ways: list[tuple[int, _Pairs]] = []
         given, types = self._in, self._graph.types
@@ -161,7 +160,7 @@ class _Fragment:
         found: list[Checked] = []
         for link in self._links(known, sizes):
             found = self._results_of(Evaluator(self._graph, known | link, sizes), known)
-            if all(checked.comparison.agrees for checked in found):
+            if all(checked.agrees for checked in found):
                 break
         return found
 
@@ -172,9 +171,8 @@ class _Fragment:
         views out, so it may be any part of a split tensor. `{}` if there is no such name."""
         given = {*known, *self._graph.nodes, *self._graph.types}
         missing = [x for x in self._open if x not in given and x not in self._numbers]
-        read = {x for node in self._graph.nodes.values() for x in node.reads}
         parts = [x.name for x in self._graph.nodes.values()
-                 if x.operator in _PARTS and x.name not in read]  # fmt: skip
+                 if x.operator in _PARTS and x.name not in self._reads]  # fmt: skip
         if len(missing) == 1 and len(parts) == 1:
             evaluator = Evaluator(self._graph, known, sizes)
             yield from ({missing[0]: one} for one in evaluator.value(parts[0]))
@@ -183,15 +181,13 @@ class _Fragment:
 
     def _results_of(self, evaluator: Evaluator, known: Mapping[str, Bounded]) -> list[Checked]:
         # Without outputs, all nodes: first those that no other node reads.
-        read = {x for node in self._graph.nodes.values() for x in node.reads}
         names = list(dict.fromkeys(self._graph.outputs))
-        names = names or sorted(self._graph.nodes, key=lambda name: name in read)
+        names = names or sorted(self._graph.nodes, key=lambda name: name in self._reads)
         ordered = self._in_order(evaluator, names)
-        if ordered and all(checked.comparison.agrees for checked in ordered):
+        if ordered and all(checked.agrees for checked in ordered):
             return ordered
         found = self._searched(evaluator, names, known)
-        wrong = any(not checked.comparison.agrees for checked in found)
-        return ordered if ordered and wrong else found
+        return ordered if ordered and not all(checked.agrees for checked in found) else found
 
     def _in_order(self, evaluator: Evaluator, names: Sequence[str]) -> list[Checked]:
         """Compare each result with its own node: kernels store them in the order in which the
@@ -317,8 +313,7 @@ class _Fragment:
     def _unnamed(self, known: Mapping[str, Bounded]) -> dict[str, Bounded]:
         """Nodes that the fragment reads, if the kernel gets their value in a buffer of another
         name: from an earlier launch, or from a library, whose convolution leaves the bias out."""
-        reads = {x for node in self._graph.nodes.values() for x in node.reads}
-        spare = [x for x in known if x not in reads]
+        spare = [x for x in known if x not in self._reads]
         found: dict[str, Bounded] = {}
         nodes = [x for x in self._graph.nodes.values() if not x.call.startswith("higher_order.")]
         missing = [

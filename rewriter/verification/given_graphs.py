@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
@@ -18,12 +17,7 @@ _NEAR = 0.95  # of the lines of a wrapper
 _COMMANDS = "// Compile cmd"  # torch adds such lines to the source that it keeps of a package
 
 
-@dataclass(frozen=True)
-class _Given:
-    """The text of a graph, and of the code that was generated for it, empty if it is missing."""
-
-    text: str
-    code: str = ""
+_Given = tuple[str, str]  # the text of a graph, and its code, empty if that is missing
 
 
 class GivenGraphs:
@@ -32,8 +26,8 @@ class GivenGraphs:
     def __init__(self, path: Path) -> None:
         """Raises `RewriterError` where the path holds no graph."""
         folders = sorted({x.parent for name in GRAPHS for x in path.rglob(name)})
-        given = list(_of_folders(folders)) if path.is_dir() else [_Given(_read(path))]
-        self._given = [one for one in given if parse(one.text) is not None]
+        given = list(_of_folders(folders)) if path.is_dir() else [(_read(path), "")]
+        self._given = [(text, code) for text, code in given if parse(text) is not None]
         if not self._given:
             raise RewriterError(
                 "no-graph",
@@ -45,13 +39,13 @@ class GivenGraphs:
         """The graph of a wrapper: the one with the same code, or else the only one with nearly the
         same lines, as the wrapper may have been edited, or the only one that there is."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
-        same = [given for given in self._given if code and given.code.startswith(code)]
-        if same or len({given.text for given in self._given}) == 1:
-            return (same or self._given)[0].text
+        same = [text for text, known in self._given if code and known.startswith(code)]
+        if same or len(dict(self._given)) == 1:
+            return same[0] if same else self._given[0][0]
         lines = set(code.split("\n"))
         least = _NEAR * len(lines)
-        near = [given for given in self._given if len(lines & {*given.code.split("\n")}) >= least]
-        return near[0].text if len(near) == 1 else ""
+        near = [text for text, known in self._given if len(lines & {*known.split("\n")}) >= least]
+        return near[0] if len(near) == 1 else ""
 
 
 def graph_text(run: RunDump, wrapper: Wrapper | None, given: GivenGraphs | None) -> str:
@@ -67,7 +61,7 @@ def _of_folders(folders: list[Path]) -> Iterator[_Given]:
         graph = next(x for name in GRAPHS if (x := folder / name).is_file())
         codes = (folder / name for name in _CODE)
         code = next((_read(code) for code in codes if code.is_file()), "")
-        yield _Given(_read(graph), code)
+        yield _read(graph), code
 
 
 def _read(path: Path) -> str:

@@ -59,11 +59,26 @@ def _first_agreeing(comparisons: Iterable[Comparison]) -> Comparison:
 
 def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     """How a tensor differs from the value that it should have; both have the same shape."""
-    value = expected.value
-    if not (got.is_floating_point() or got.is_complex()):
-        return _exactly(got, expected)
+    if not got.numel():
+        return Comparison(0, 0)
+    is_real = got.is_floating_point() or got.is_complex()
+    value, wrong, unsure, excess, allowed = (_within if is_real else _exactly)(got, expected)
+    why = reason(expected, got.dtype) if is_real else f"{_name(got.dtype)} is exact"
+    flat = int(excess.reshape(-1).argmax())
+    at = tuple(int(x) for x in torch.unravel_index(torch.tensor(flat), got.shape))
+    ends = (tensor.reshape(-1)[flat] for tensor in (value, wide(got), allowed))
+    wants, has, most = (float(end.abs() if end.is_complex() else end) for end in ends)
+    return Comparison(int(wrong.sum()), got.numel(), int(unsure.sum()), at, wants, has, most, why)
+
+
+# What a tensor should be, which elements are wrong, which have no tolerance, how far each exceeds
+# its tolerance, compared with others, and that tolerance.
+_Elements = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _within(got: torch.Tensor, expected: Bounded) -> _Elements:
     dtype, wrote = got.dtype, wide(got)
-    value = value.to(wrote.dtype)
+    value = expected.value.to(wrote.dtype)
     facts = torch.finfo(dtype)
     bound = expected.bound()
     allowed = bound + value.abs() * facts.eps + facts.tiny
@@ -81,17 +96,19 @@ def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
     # A value near the largest number of the type may be rounded to infinity.
     edge = wrote.abs().isinf() & (value.abs() + allowed >= facts.max)
     wrong = ~(same | edge)
-    count = int(wrong.sum())
-    if not got.numel():
-        return Comparison(0, 0)
     excess = error / allowed.clamp_min(1e-300)
-    if count:
+    if bool(wrong.any()):
         excess = torch.where(wrong, excess.nan_to_num(torch.inf, torch.inf), -1.0)
     else:
         excess = torch.where(unsure, 0.0, excess.nan_to_num(0.0, 0.0, 0.0))
-    flat = int(excess.reshape(-1).argmax())
-    most = float(allowed.reshape(-1)[flat])
-    return _comparison(count, unsure, value, wrote, flat, most, reason(expected, dtype))
+    return value, wrong, unsure, excess, allowed
+
+
+def _exactly(got: torch.Tensor, expected: Bounded) -> _Elements:
+    value = expected.value.to(got.dtype)
+    unsure = expected.bound() > 0
+    wrong = (got != value) & ~unsure
+    return value, wrong, unsure, wrong.to(torch.uint8), torch.zeros(()).expand(got.shape)
 
 
 def reason(expected: Bounded, dtype: torch.dtype) -> str:
@@ -103,32 +120,6 @@ def reason(expected: Bounded, dtype: torch.dtype) -> str:
     narrow: set[torch.dtype | str] = {*expected.through, *({dtype} if dtype != kind else set())}
     parts += [f"conversion to {_name(one)}" for one in sorted(narrow, key=str)]
     return ", ".join(parts)
-
-
-def _exactly(got: torch.Tensor, expected: Bounded) -> Comparison:
-    value = expected.value.to(got.dtype)
-    unsure = expected.bound() > 0
-    wrong = (got != value) & ~unsure
-    count = int(wrong.sum())
-    if not got.numel():
-        return Comparison(0, 0)
-    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
-    return _comparison(count, unsure, value, got, flat, 0.0, f"{_name(got.dtype)} is exact")
-
-
-def _comparison(
-    wrong: int,
-    unsure: torch.Tensor,
-    expected: torch.Tensor,
-    got: torch.Tensor,
-    flat: int,
-    allowed: float,
-    why: str,
-) -> Comparison:
-    at = tuple(int(x) for x in torch.unravel_index(torch.tensor(flat), got.shape))
-    ends = (tensor.reshape(-1)[flat] for tensor in (expected, got))
-    wants, has = (float(end.abs() if end.is_complex() else end) for end in ends)
-    return Comparison(wrong, got.numel(), int(unsure.sum()), at, wants, has, allowed, why)
 
 
 def _name(dtype: torch.dtype | str) -> str:

@@ -116,8 +116,6 @@ def layouts(
         strides = tuple(number for number in kind.stride if number is not None)
         if is_dense(known, strides) and len(strides) == len(known):
             memory = tensor.permute(memory_order(row.shape, stride)).reshape(-1)
-            order = memory_order(known, strides)
-            there = memory.reshape([known[number] for number in order])
-            ways.append(there.permute([order.index(number) for number in range(len(order))]))
+            ways.append(memory.contiguous().as_strided(known, strides))
     ways.append(tensor.reshape(known))
     return ways

@@ -7,15 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rewriter.core.labels import short
-from rewriter.core.text import counted, of_elements, percent
+from rewriter.core.text import counted, element, of_elements, percent
 from rewriter.dump.names import listed
-from rewriter.verification.types import (
-    Checked,
-    Comparison,
-    LaunchCheck,
-    Route,
-    Verification,
-)
+from rewriter.verification.types import Checked, Comparison, LaunchCheck, Route, Verification
 
 _LINES = 4
 # What the results of a launch are compared with.
@@ -39,8 +33,8 @@ def differing(finding: LaunchCheck) -> str:
     """How many elements of its worst result are wrong; empty without results."""
     if (worst := finding.worst) is None:
         return ""
-    if worst.comparison.is_other:
-        return f": {worst.comparison.why}"
+    if worst.problem:
+        return f": {worst.problem}"
     share = of_elements(worst.comparison.wrong, worst.comparison.numel)
     return f": {share} of {worst.arg} differ by more than rounding explains"
 
@@ -69,24 +63,24 @@ def evidence(finding: LaunchCheck) -> list[str]:
     """The evidence that a launch is wrong: lines of the model, elements, expected values."""
     lines = [f"at {line}" for line in finding.lines[:_LINES]]
     for checked in finding.results:
-        if not checked.comparison.agrees:
+        if not checked.agrees:
             lines += list(_result(checked))
     lines.append(f"against {AGAINST[finding.route]}, from the values that it received")
     known = [result for result in finding.results if not result.comparison.is_unknown]
-    agreeing = [checked.arg for checked in known if checked.comparison.agrees]
+    agreeing = [checked.arg for checked in known if checked.agrees]
     return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
 
 
 def values(name: str, comparison: Comparison) -> str:
     """The element that exceeds its tolerance most: where it is, and both values."""
-    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
-    return f"{name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
+    place = element(name, comparison.at)
+    return f"{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
 
 
 def _result(checked: Checked) -> Iterator[str]:
     comparison = checked.comparison
-    if comparison.is_other:
-        yield comparison.why
+    if checked.problem:
+        yield checked.problem
         return
     yield values(checked.arg, comparison)
     far = f"{comparison.error:.3g} off"

@@ -44,11 +44,6 @@ class Comparison:
         return not self.wrong
 
     @property
-    def is_other(self) -> bool:
-        """Whether it is wrong as a whole, which `why` says, and not in an element."""
-        return bool(self.wrong) and not self.at and self.expected == self.got
-
-    @property
     def is_unknown(self) -> bool:
         """Whether nothing is known of what any element should be."""
         return 0 < self.numel == self.unsure
@@ -72,12 +67,23 @@ def node_of(claim: str) -> str:
 @printed("arg claim *comparison")
 @dataclass(frozen=True)
 class Checked:
-    """One tensor that a launch wrote: its name, the node that it claims to be, such as
-    `relu = aten.relu.default(addmm)`, and how it differs."""
+    """One tensor that a launch wrote, or that a call leaves: its name, the node that it claims to
+    be, such as `relu = aten.relu.default(addmm)`, and how it differs."""
 
     arg: str
     claim: str
     comparison: Comparison
+
+    @property
+    def agrees(self) -> bool:
+        return self.comparison.agrees
+
+    @property
+    def problem(self) -> str:
+        """Why it is wrong as a whole, and not in an element; empty if it is not."""
+        found = self.comparison
+        is_whole = found.wrong and not (found.at or found.expected or found.got)
+        return found.why if is_whole else ""
 
 
 @printed(
@@ -120,7 +126,7 @@ class LaunchCheck(RecordedLaunch):
     @property
     def worst(self) -> Checked | None:
         """The first wrong result, or else the first one."""
-        wrong = (result for result in self.results if not result.comparison.agrees)
+        wrong = (result for result in self.results if not result.agrees)
         return next(wrong, self.results[0] if self.results else None)
 
 

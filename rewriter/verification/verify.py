@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from msgspec import UNSET
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
 from rewriter.locate.vocabulary import kind_of
@@ -108,19 +108,16 @@ class _Call:
         self, run: RunDump, given: GivenGraphs | None, references: Sequence[Reference]
     ) -> None:
         self._run, self._references = run, references
-        self._wrapper = wrapper_of(run)
+        self._wrapper = wrapper = wrapper_of(run)
         text = graph_text(run, self._wrapper, given)
         # A dump of a C++ wrapper does not say whether TF32 is allowed, so it may be.
         allowed = run.manifest.tf32
         self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
         self._without_graph = _OTHER_GRAPH if given is not None and not text else _NO_GRAPH
-        self._launches: Mapping[int, Launch] = {}
-        self._source = b""
-        self._fragments: Mapping[str, FxGraph] = {}
-        if self._wrapper is not None:
-            self._launches = {x.index: _as_recorded(x, run) for x in self._wrapper.launches}
-            self._source = self._wrapper.plain.data
-            self._fragments = fragments(self._source.decode("utf-8", "replace"))
+        launches = () if wrapper is None else wrapper.launches
+        self._launches = {x.index: _as_recorded(x, run) for x in launches}
+        self._source = b"" if wrapper is None else wrapper.plain.data
+        self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = functional.read(run, text)
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)
@@ -137,11 +134,10 @@ class _Call:
         entry, and the subgraphs of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
             return {}
-        rows = [row for row in self._run.inputs if isinstance(row, (TensorRow, ScalarRow))]
-        tensors = {row.arg: row for row in rows if isinstance(row, TensorRow)}
+        tensors = {row.arg: row for row in self._run.inputs if isinstance(row, TensorRow)}
         if not any(name in graph.types for name in tensors):
             return {}
-        located, sizes = self._wrapper.located, graph_sizes(graph, rows)
+        located, sizes = self._wrapper.located, graph_sizes(graph, self._run.inputs)
         entry = located.entries[0]
         launches = list(self._launches.values())
         claims = held_values(launches, entry, graph)
@@ -206,7 +202,7 @@ class _Call:
                 outcome = graph.check(values)
             except UncheckedError as error:
                 problem = str(error)
-        if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
+        if isinstance(by_call, list) and not all(x.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
         by_fragment = self._by_fragment(base, values)
         found = [self._by_graph(base, outcome), by_fragment]
@@ -255,8 +251,7 @@ class _Call:
     def _by(self, base: LaunchCheck, route: Route, results: Sequence[Checked]) -> LaunchCheck:
         if route != "arguments" and results and all(x.comparison.is_unknown for x in results):
             return replace(base, reason=_ANYTHING)
-        wrong = any(not x.comparison.agrees for x in results)
-        outcome: Outcome = "differs" if wrong else "agrees"
+        outcome: Outcome = "agrees" if all(x.agrees for x in results) else "differs"
         return replace(base, outcome=outcome, route=route, results=tuple(results))
 
     def _by_call(self, values: LaunchValues) -> list[Checked] | UncheckedError:
@@ -296,7 +291,7 @@ def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
     The mapping of arguments to nodes is a guess, and a wrong guess is unlikely to agree: so a check
     that agrees wins, unless it does not cover a result that another check finds wrong.
     """
-    wrong = {x.arg for check in judged for x in check.results if not x.comparison.agrees}
+    wrong = {x.arg for check in judged for x in check.results if not x.agrees}
 
     def rank(one: LaunchCheck) -> tuple[bool, bool, bool]:
         silent = bool(wrong - {x.arg for x in one.results})

@@ -155,12 +155,10 @@ class WholeGraph:
         claims = {self._claim(x, launch) for x in values.results.values()}
         waiting = self._own.keys() - self._taken  # their launches come later
         called = [x for x in self._graph.nodes.values() if self._own.get(x.name) == path]
-        free = (
+        nodes = [
             x for x in called if x.name in waiting and not waiting & self._graph.ancestors(x.name)
-        )
-        nodes = sorted(
-            free, key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()}
-        )
+        ]
+        nodes.sort(key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()})
         problem = None if nodes else UncheckedError(f"no node of the graph is a call of {path}")
         found: list[tuple[FxNode, list[Checked]]] = []
         for node in nodes:
@@ -169,13 +167,13 @@ class WholeGraph:
             except UncheckedError as error:
                 problem = problem or error
                 continue
-            if all(x.comparison.agrees for x in found[-1][1]):
+            if all(x.agrees for x in found[-1][1]):
                 found, problem = found[-1:], None
                 break
         if problem is not None:  # the results are those of the likeliest node nevertheless
             self._hold_results(values, nodes[0].name if nodes else "", is_checked=False)
             raise problem
-        node, checked = min(found, key=lambda x: sum(not y.comparison.agrees for y in x[1]))
+        node, checked = min(found, key=lambda x: sum(not y.agrees for y in x[1]))
         checked += self._hold_results(values, node.name, is_checked=True)
         return GraphOutcome(checked, route="arguments")
 
@@ -202,7 +200,7 @@ class WholeGraph:
             raise UncheckedError(f"the schema of {values.launch.kernel} was not recorded")
         known = self._established(node, values)
         found = calls.check(node, schema, values, known, self._sizes)
-        if all(x.comparison.agrees for x in found):
+        if all(x.agrees for x in found):
             return found
         # Another kernel may have computed the same once more, and rounded it otherwise.
         own = frozenset(text for x in node.reads for text in (x, self._graph.base(x)))
@@ -211,7 +209,7 @@ class WholeGraph:
             again = calls.check(node, schema, values, known, self._sizes)
         except UncheckedError:
             return found
-        return again if all(x.comparison.agrees for x in again) else found
+        return again if all(x.agrees for x in again) else found
 
     def _established(
         self, node: FxNode, values: LaunchValues, but: frozenset[str] = frozenset()
@@ -258,16 +256,14 @@ class WholeGraph:
                 continue
             variable, is_view = self._input(argument), not argument.expr.isidentifier()
             held = self._held_by(argument)
-            if held is None:
-                if variable:
-                    whole = self._inputs.get(variable)
-                    self._add(known, (variable,), row, whole, is_view=is_view)
+            if held is None and variable:
+                self._add(known, (variable,), row, self._inputs.get(variable), is_view=is_view)
+            elif held is None:
+                continue
             elif held.nodes:
                 self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)
             else:
-                known |= {
-                    name: bounded for name, bounded in held.sources.items() if name not in known
-                }
+                known = {**held.sources, **known}
                 group |= {held.made, *held.group}
         for name in self._graph.inputs:  # numbers among the inputs
             if name in self._sizes:
@@ -328,17 +324,19 @@ class WholeGraph:
             known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
 
     def _claim(self, argument: Argument, launch: Launch) -> str:
-        """The node that a buffer should hold by the data flow; empty if that is not known."""
+        """The node that a buffer should hold by the data flow; empty if that is not known, or is
+        no result of the operator that the launch calls."""
         claim = self._claims.get((argument.buffer, launch.index), "")
-        return claim if is_fused(launch) or self._calls(claim, called(launch)) else ""
-
-    def _calls(self, name: str, operators: frozenset[str]) -> bool:
-        """Whether a node is a result of the operator that a launch calls."""
-        if (node := self._graph.nodes.get(name)) is not None and node.item is not None:
-            node = self._graph.nodes.get(node.reads[0])
+        if is_fused(launch):
+            return claim
+        node = self._source(self._graph.nodes.get(claim))
         # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
         start = "" if node is None else node.operator.rstrip("_")
-        return node is not None and any(operator.startswith(start) for operator in operators)
+        return claim if node and any(x.startswith(start) for x in called(launch)) else ""
+
+    def _source(self, node: FxNode | None) -> FxNode | None:
+        """The call that a node is, or is a result of."""
+        return self._graph.nodes.get(node.reads[0]) if node and node.item is not None else node
 
     def _fits(self, name: str, row: TensorRow) -> bool:
         kind = self._types.type_of(name)
@@ -353,12 +351,11 @@ class WholeGraph:
         for node in self._graph.nodes.values():
             if node.name not in computable or node.is_view:
                 continue
-            source = self._graph.nodes.get(node.reads[0]) if node.item is not None else node
+            source = self._source(node)
             if source is None or node.operator == "copy_":
                 continue
-            if is_call and not operators & {source.operator, source.operator.rstrip("_")}:
-                continue
-            if is_call and node.name in self._taken:
+            is_own = bool(operators & {source.operator, source.operator.rstrip("_")})
+            if is_call and (not is_own or node.name in self._taken):
                 continue
             if self._fits(node.name, row):
                 found.append(node.name)
@@ -373,14 +370,7 @@ class WholeGraph:
     ) -> tuple[tuple[str, ...], Checked]:  # fmt: skip
         """The node that a result is, and its check: the claim, unless another node agrees."""
         above = self._graph.ancestors(claim)
-        names = [
-            claim,
-            *(
-                candidate
-                for candidate in candidates
-                if candidate != claim and candidate not in above
-            ),
-        ]
+        names = [claim, *(x for x in candidates if x != claim and x not in above)]
         tried = ((name, compare_node(got, row, name, evaluator)) for name in names)
         first = next(tried)
         # Anything agrees with what is not initialised, such as `empty`.
@@ -394,7 +384,7 @@ class WholeGraph:
     ) -> Checked:  # fmt: skip
         """The check of a result that agrees, by both readings of what it is computed from."""
         value = readings.between(self._graph, known, self._sizes, node)
-        if value is None or not checked.comparison.agrees:
+        if value is None or not checked.agrees:
             return checked
         evaluator = Evaluator(self._graph, {**known, node: value}, self._sizes)
         return replace(checked, comparison=compare_node(got, row, node, evaluator))

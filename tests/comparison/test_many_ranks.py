@@ -128,13 +128,13 @@ def test_many_ranks_are_compared_once_for_each_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    replica = ranks._replica
+    compare = ranks.compare
 
-    def counted(*arguments: Any) -> Any:
-        made.append(arguments[2])
-        return replica(*arguments)
+    def counted(ours: Any, *arguments: Any, **options: Any) -> Any:
+        made.append(ours.runs[0].rank)
+        return compare(ours, *arguments, **options)
 
-    monkeypatch.setattr(ranks, "_replica", counted)
+    monkeypatch.setattr(ranks, "compare", counted)
     dump = _write(tmp_path / "dump", [[3.0]] * 20 + [[9.0]] + [[3.0]] * 19)
     found = compare_ranks(dump)
     assert made == [1, 20]

@@ -16,11 +16,11 @@ from rewriter.diagnosis import outputs
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined, of_end, rule
 from rewriter.diagnosis.verdict import CrashVerdict, VerdictArgument
-from rewriter.verification.end_to_end import CallCheck, OutputCheck
-from rewriter.verification.types import Comparison
+from rewriter.verification.end_to_end import CallCheck
+from rewriter.verification.types import Checked, Comparison
 
-RIGHT = OutputCheck("buf1", "add = aten.add(x)", Comparison(0, 32))
-UNKNOWN = OutputCheck("buf2", "round = aten.round(x)", Comparison(0, 32, unsure=32))
+RIGHT = Checked("buf1", "add = aten.add(x)", Comparison(0, 32))
+UNKNOWN = Checked("buf2", "round = aten.round(x)", Comparison(0, 32, unsure=32))
 
 
 def test_an_output_of_which_nothing_is_known_is_not_ruled_out() -> None:

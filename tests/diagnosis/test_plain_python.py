@@ -10,7 +10,8 @@ import pytest
 from rewriter.diagnosis import plain_python
 from rewriter.dump.eager_calls import EagerCall
 from rewriter.dump.reading import Dump
-from rewriter.verification.end_to_end import CallCheck, OutputCheck
+from rewriter.verification.end_to_end import CallCheck
+from rewriter.verification.types import Checked
 
 FORWARD = EagerCall("M", "model.py", 8, 0, "call", started=0, ended=2)
 BACKWARD = EagerCall(
@@ -29,7 +30,7 @@ def _run(name: str, started: float) -> Any:
 )
 def test_a_gradient_follows_from_what_the_forward_saved(wrong: list[str], step: str) -> None:
     dump = cast("Dump", SimpleNamespace(runs=[_run("run0", 1), _run("run1", 4)]))
-    output = cast("OutputCheck", SimpleNamespace(agrees=True))
+    output = cast("Checked", SimpleNamespace(agrees=True))
     checks = [CallCheck(name, "one.py", (output,)) for name in ("run0", "run1")]
     graphs = plain_python.Graphs(checks, wrong)
     (found,) = plain_python.of_calls([FORWARD, BACKWARD], graphs, dump).findings

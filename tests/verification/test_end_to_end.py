@@ -62,7 +62,7 @@ RIGHT = torch.arange(32.0).reshape(4, 8) * 2 + 1
 def test_what_the_graph_gives_agrees(tmp_path: Path) -> None:
     call = _check(tmp_path, RIGHT)
     assert (call.reason, call.wrong) == ("", ())
-    assert [one.name for one in call.outputs] == ["buf0"]
+    assert [one.arg for one in call.outputs] == ["buf0"]
 
 
 def test_what_it_does_not_give_is_wrong_at_its_element(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ TWO = GRAPH.replace("mul = None", "").replace("(add,)", "(add, mul)")
 
 def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
     call = _of_wrapper(tmp_path, "buf1.clone()", "buf1", TWO)
-    assert [(one.name, one.problem) for one in call.wrong] == [
+    assert [(one.arg, one.problem) for one in call.wrong] == [
         ("buf1", "nothing is written by a launch")
     ]
     assert call.first is not None
@@ -227,7 +227,7 @@ def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
     given: str, computes: tuple[str, ...], launch: int | None, problem: str, tmp_path: Path
 ) -> None:
     call = _of_wrapper(tmp_path, given, "", UPDATES, computes)
-    assert [one.name for one in call.wrong] == ["arg0_1"]
+    assert [one.arg for one in call.wrong] == ["arg0_1"]
     assert (None if call.first is None else call.first.launch) == launch
     assert ("" if call.of is None else call.of.problem) == problem
 
@@ -320,7 +320,7 @@ def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) ->
 def test_a_wrong_result_that_was_not_checked_names_the_launch_that_wrote_it(tmp_path: Path) -> None:
     """Other results of the launch may have been checked, and be right."""
     call = _of_wrapper(tmp_path, "buf1", "", GRAPH.replace("(mul, 1)", "(mul, 2)"))
-    assert [one.name for one in call.wrong] == ["buf0"]
+    assert [one.arg for one in call.wrong] == ["buf0"]
     assert call.first is not None
     assert call.first.launch == 0
 

@@ -48,9 +48,7 @@ class BufferFacts:
         return _ARRAY_NAME.sub(lambda match: self._array(match[0], line), text)
 
     def _array(self, name: str, line: int) -> str:
-        definitions = self.arrays.get(name)
-        if definitions is None:
-            return name
+        definitions = self.arrays.get(name, [(0, name)])
         above = bisect.bisect_right(definitions, line, key=lambda entry: entry[0])
         return definitions[max(above - 1, 0)][1]
 

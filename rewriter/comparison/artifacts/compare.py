@@ -69,7 +69,7 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
     pairs, only_a, only_b = pair_wrappers(a, b)
     besides = [files.read_beside(wrapper, other) for wrapper, other in pairs]
     differences = tuple(
-        wrappers.compare(beside.a, beside.b, extra_a=beside.kernels_a, extra_b=beside.kernels_b)
+        wrappers.compare(beside.a, beside.b, beside.kernels_a, beside.kernels_b)
         for beside in besides
     )
     verdict = _worst(differences, differs=bool(only_a or only_b))
@@ -80,7 +80,7 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
 def _packages(a: Package, b: Package) -> Difference:
     others = {x.name: (x, wrapper) for x, wrapper in zip(b.models, b.wrappers, strict=True)}
     differences = tuple(
-        wrappers.compare(wrapper, other, extra_a=model.kernels, extra_b=theirs.kernels)
+        wrappers.compare(wrapper, other, model.kernels, theirs.kernels)
         for model, wrapper in zip(a.models, a.wrappers, strict=True)
         if model.name in others
         for theirs, other in [others[model.name]]
@@ -147,7 +147,15 @@ def pair_wrappers(
             left.remove(wrapper)
             right.remove(other)
     if not partners:
-        raise _none(a if len(a.wrappers) > 1 else b)
+        several = a if len(a.wrappers) > 1 else b
+        names = "\n    ".join(wrapper.name for wrapper in several.wrappers)
+        raise RewriterError(
+            "no-common-wrappers",
+            f"{several.path} holds {len(several.wrappers)} wrappers, and none has the name of one "
+            f"on the other side:\n    {names}",
+            hint="Wrappers of directories are paired by their paths in them, or by their AOT IDs "
+            "where a compiler named them. Name two files.",
+        )
     pairs = [
         (wrapper, partners[wrapper.name]) for wrapper in a.wrappers if wrapper.name in partners
     ]
@@ -179,30 +187,16 @@ def _name_without_run(wrapper: Wrapper) -> str:
     return _RUN.sub("run", wrapper.name)
 
 
-def _is_generated(wrapper: Wrapper) -> bool:
-    return not wrapper.has_file or bool(_GENERATED.search(wrapper.name))
-
-
 def _generated_text(wrapper: Wrapper) -> bytes | None:
-    return wrapper.plain.data if _is_generated(wrapper) else None
+    is_generated = not wrapper.has_file or _GENERATED.search(wrapper.name)
+    return wrapper.plain.data if is_generated else None
 
 
 def _generated_id(wrapper: Wrapper) -> str | None:
     """The graph in the program: the number of its compilation, and forward or backward."""
-    if not _is_generated(wrapper):
+    if _generated_text(wrapper) is None:
         return None
     if match := _AOT_ID.search(wrapper.source):
         return match[1].decode()
     named = _AOT_ID_IN_NAME.search(wrapper.name)
     return named[1] if named else None
-
-
-def _none(several: Artifact) -> RewriterError:
-    names = "\n    ".join(wrapper.name for wrapper in several.wrappers)
-    return RewriterError(
-        "no-common-wrappers",
-        f"{several.path} holds {len(several.wrappers)} wrappers, and none has the name of one "
-        f"on the other side:\n    {names}",
-        hint="Wrappers of directories are paired by their paths in them, or by their AOT IDs where "
-        "a compiler named them. Name two files.",
-    )

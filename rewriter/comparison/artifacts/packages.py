@@ -23,11 +23,23 @@ def compare(a: Package, b: Package) -> PackageDifference:
     models_a = {model.name: model for model in a.models}
     models_b = {model.name: model for model in b.models}
     values: list[ValueChange] = []
+
+    def constants(name: str) -> Iterator[ValueChange]:
+        """Whether the constants in two libraries differ; constants in files are members."""
+        own, theirs = _original_library(a, models_a[name]), _original_library(b, models_b[name])
+        if own is None or theirs is None:
+            return
+        if hashes_a.get(own.removeprefix(a.root)) == hashes_b.get(theirs.removeprefix(b.root)):
+            return
+        digests = _constants_hash(a, own), _constants_hash(b, theirs)
+        if digests[0] != digests[1]:
+            yield ValueChange(name, "constants", *digests)
+
     for name in [name for name in models_a if name in models_b]:
         x, y = models_a[name].metadata, models_b[name].metadata
         keys = (key for key in sorted(x.keys() | y.keys()) if x.get(key) != y.get(key))
         values += (ValueChange(name, key, x.get(key), y.get(key)) for key in keys)
-        values += _constants(a, b, models_a[name], models_b[name], hashes_a, hashes_b)
+        values += constants(name)
     return PackageDifference(
         tuple(_members(hashes_a, hashes_b)),
         tuple(values),
@@ -127,25 +139,6 @@ def _grouped(
         kind = folder, "".join(file.partition(".")[1:]) or file
         groups.setdefault((kind, hashes.get(name, "")), []).append(name)
     return groups
-
-
-def _constants(
-    a: Package,
-    b: Package,
-    model_a: Model,
-    model_b: Model,
-    hashes_a: dict[str, str],
-    hashes_b: dict[str, str],
-) -> Iterator[ValueChange]:
-    """Whether the constants in two libraries differ; constants in files are members."""
-    library_a, library_b = _original_library(a, model_a), _original_library(b, model_b)
-    if library_a is None or library_b is None:
-        return
-    if hashes_a.get(library_a.removeprefix(a.root)) == hashes_b.get(library_b.removeprefix(b.root)):
-        return
-    digests = _constants_hash(a, library_a), _constants_hash(b, library_b)
-    if digests[0] != digests[1]:
-        yield ValueChange(model_a.name, "constants", *digests)
 
 
 def _original_library(package: Package, model: Model) -> str | None:

@@ -182,8 +182,7 @@ class PackageDifference:
 class Difference:
     """Two artifacts of one kind. `only_a` and `only_b` are wrappers without a counterpart.
 
-    `notes` are sentences for people about what
-    the verdict does not cover.
+    `notes` are sentences for people about what the verdict does not cover.
     """
 
     a: Path

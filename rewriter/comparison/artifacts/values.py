@@ -206,7 +206,6 @@ def _shape(operand: Operand, buffers: BufferFacts) -> str:
     return buffers.sizes.get(variable(argument)) or buffers.sizes.get(argument.buffer, "")
 
 
-@dataclass
 class Matcher:
     """Compares the operands of paired launches.
 
@@ -215,15 +214,10 @@ class Matcher:
     with the first name that it is compared with. Names of results are paired separately.
     """
 
-    a: Operands
-    b: Operands
-    partner: Mapping[int, int]
-    _names: NameMapping = field(default_factory=NameMapping)
-
-    def __post_init__(self) -> None:
-        self._by_position = len(self.a.inputs) == len(self.b.inputs)
-        self._names_a = _named(self.a)
-        self._names_b = _named(self.b)
+    def __init__(self, a: Operands, b: Operands, partner: Mapping[int, int]) -> None:
+        self._a, self._b, self._partner, self._names = a, b, partner, NameMapping()
+        self._by_position = len(a.inputs) == len(b.inputs)
+        self._names_a, self._names_b = _named(a), _named(b)
 
     def same(self, a: Operand, b: Operand) -> bool:
         return (a.form, a.role, a.type) == (b.form, b.role, b.type) and self._same_operand(a, b)
@@ -245,10 +239,10 @@ class Matcher:
             return a is b
         if a.kind == "result":
             (launch_a, slot_a), (launch_b, slot_b) = a.which, b.which
-            if self.partner.get(launch_a) != launch_b:
+            if self._partner.get(launch_a) != launch_b:
                 return False
             # A kernel with other parameters has its results in another order.
-            ordered = self.a.written[launch_a] == self.b.written[launch_b]
+            ordered = self._a.written[launch_a] == self._b.written[launch_b]
             return slot_a == slot_b or not ordered
         if a.kind == "input":
             return a.which == b.which if self._by_position else a.name == b.name

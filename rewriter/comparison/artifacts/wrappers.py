@@ -22,20 +22,13 @@ from rewriter.instrumentation import emitted, probe_check
 from rewriter.locate.languages import language
 
 
-def compare(
-    a: Wrapper,
-    b: Wrapper,
-    *,
-    extra_a: Extra | None = None,
-    extra_b: Extra | None = None,
-) -> WrapperDifference:
+def compare(a: Wrapper, b: Wrapper, extra_a: Extra, extra_b: Extra) -> WrapperDifference:
     """Compare two wrappers of one language; `extra` are files with kernels that belong to them."""
-    same_beside = (extra_a or {}) == (extra_b or {}) and a.operators == b.operators
-    if a.source == b.source and same_beside:
+    if a.source == b.source and extra_a == extra_b and a.operators == b.operators:
         return _equal(a, b)
     for wrapper in (a, b):
         check_text(str(wrapper.path), wrapper.source)
-    return _compare(WrapperView(a, extra_a or {}), WrapperView(b, extra_b or {}))
+    return _compare(WrapperView(a, extra_a), WrapperView(b, extra_b))
 
 
 def _equal(a: Wrapper, b: Wrapper) -> WrapperDifference:

@@ -30,10 +30,9 @@ _WORST: tuple[State, ...] = ("equal", "rounding", "numeric", "non-finite", "stru
 _NAMED = 3  # launches named in a sentence
 
 
-def worst(states: Iterator[State] | Sequence[State]) -> State:
+def worst(states: Iterable[State]) -> State:
     """The combined state of several: `unknown` for none, `equal` if the rest are unknown."""
-    several = list(states)
-    known = [state for state in several if state != "unknown"]
+    known = (state for state in states if state != "unknown")
     return max(known, key=_WORST.index, default="unknown")
 
 
@@ -186,7 +185,7 @@ def _as_read(
     b: Sequence[FlowNode],
     known_a: frozenset[ValueOrigin],
     known_b: frozenset[ValueOrigin],
-) -> list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]]:
+) -> Iterator[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]]:
     """Yield results that were not compared where they were made, with their states as read.
 
     If both sides of a launch read the same operand, and one of the operands comes from a launch
@@ -195,7 +194,6 @@ def _as_read(
     it, which have names of their own.
     """
     seen: set[tuple[str, ValueOrigin, str]] = set()
-    values: list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]] = []
     for launch in launches:
         for tensor in launch.reads:
             assert launch.a is not None
@@ -210,8 +208,7 @@ def _as_read(
             y = None if theirs[0] in known_b or two in seen else theirs[0]
             seen |= {one, two}
             if x or y:
-                values.append((x, y, tensor.state, launch.a))
-    return values
+                yield x, y, tensor.state, launch.a
 
 
 def _judge(
@@ -286,35 +283,32 @@ def _names(places: Sequence[RecordedLaunch]) -> str:
 
 def _reasons(
     launch: LaunchComparison, compared: Sequence[TensorComparison], a: ComparedRun, b: ComparedRun
-) -> tuple[str, ...]:
+) -> Iterator[str]:
     assert launch.a is not None
     assert launch.b is not None
-    reasons = []
     differing = [tensor.name for tensor in compared if tensor.state in DIFFERS]
     if differing:
-        reasons.append(
+        yield (
             f"it reads other values ({', '.join(differing)}), though what produced them is equal: "
             "its operands are others, or they were overwritten in between"
         )
     elif compared and all(tensor.identical for tensor in compared):
-        reasons.append("its inputs are equal bit for bit")
+        yield "its inputs are equal bit for bit"
     elif any(tensor.state == "rounding" for tensor in compared):
-        reasons.append("what it reads differs by what rounding explains")
+        yield "what it reads differs by what rounding explains"
     elif any(tensor.basis == "statistics" for tensor in compared):
-        reasons.append("its inputs are equal as far as statistics show")
+        yield "its inputs are equal as far as statistics show"
     elif compared:
-        reasons.append("its inputs are equal within tolerance")
+        yield "its inputs are equal within tolerance"
     else:
-        reasons.append(
-            "its inputs were not recorded in both; the launches that wrote them are equal"
-        )
+        yield "its inputs were not recorded in both; the launches that wrote them are equal"
     unread = a.nodes[launch.a.step].unread or b.nodes[launch.b.step].unread
     if compared and not differing and unread:
-        reasons.append(
+        yield (
             "its inputs were recorded where they were written: `--args all` also records them "
             "here, and shows whether anything overwrote them in between"
         )
-    return (*reasons, *_following(("A", a, launch.a.step), ("B", b, launch.b.step)))
+    yield from _following(("A", a, launch.a.step), ("B", b, launch.b.step))
 
 
 def _returned(launch: LaunchComparison, a: ComparedRun, b: ComparedRun) -> Iterator[str]:

@@ -58,18 +58,13 @@ def trace_back(
         start = launches[origin]
         for number in carried:
             result[number] = replace(launches[number], blame="downstream", producers=(start.place,))
-        reasons = (*start.reasons, _reason(start, [launches[number] for number in carried]))
-        result[origin] = replace(start, blame="culprit", reasons=reasons)
+        names = some([str(launches[number].place) for number in carried], _NAMED)
+        reason = (
+            f"an error begins here: {given[origin] or 0.0:.2g} of what it reads, "
+            f"{made[origin] or 0.0:.2g} of its results; outside the tolerance it is at {names}"
+        )
+        result[origin] = replace(start, blame="culprit", reasons=(*start.reasons, reason))
     return result
-
-
-def _reason(origin: LaunchComparison, carried: Sequence[LaunchComparison]) -> str:
-    names = some([str(launch.place) for launch in carried], _NAMED)
-    return (
-        f"an error begins here: {_error(origin.reads) or 0.0:.2g} of what it reads, "
-        f"{_error(origin.results) or 0.0:.2g} of its results; outside the tolerance it is at "
-        f"{names}"
-    )
 
 
 def _growth(launch: LaunchComparison, before: float | None, after: float | None) -> float | None:

@@ -17,8 +17,8 @@ from itertools import pairwise
 
 import torch
 
-from rewriter.comparison.dumps.totals import ElementError, Totals
-from rewriter.comparison.dumps.types import Metrics, Tolerance
+from rewriter.comparison.dumps.totals import Totals
+from rewriter.comparison.dumps.types import Extreme, Metrics, Tolerance
 from rewriter.comparison.dumps.ulp import Scratch, coarser, largest_distance
 from rewriter.core.errors import RewriterError
 from rewriter.core.strides import memory_order
@@ -112,9 +112,9 @@ def _float32(
     if same:
         found = Totals(numel, numel, sum_b, sum_b, 0.0, square_b, square_b, 0.0, square_b, ulp=0)
         if known.max_rel is None:
-            found.max_abs = ElementError(0.0, first, x[0].item(), y[0].item())
+            found.max_abs = Extreme(0.0, (first,), x[0].item(), y[0].item())
             place = int(y.ne(0).to(torch.uint8).argmax())
-            found.max_rel = ElementError(0.0, first + place, x[place].item(), y[place].item())
+            found.max_rel = Extreme(0.0, (first + place,), x[place].item(), y[place].item())
         return found
     torch.sub(x, y, out=error)
     sums = (x.sum(), _product(x, x, spare), _product(error, error, spare), error.abs_().sum())
@@ -198,17 +198,14 @@ def _exact_maximum(
     first: int,
     *,
     relative: bool = False,
-) -> ElementError:
+) -> Extreme:
     """Where the error is largest, among elements whose float32 error is close to the maximum."""
     places = values.ge(peak * (1 - _SLACK)).nonzero().squeeze(1)
     x, y = x[places].double(), y[places].double()
     exact = (x - y).abs()
     if relative:
         exact /= y.abs()
-    best = int(exact.argmax())
-    return ElementError(
-        exact[best].item(), first + int(places[best]), x[best].item(), y[best].item()
-    )
+    return _maximum(exact, places + first, x, y)
 
 
 def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance) -> Totals:
@@ -258,19 +255,19 @@ def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance)
 
 def _maximum(
     errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
-) -> ElementError:
+) -> Extreme:
     best = int(errors.argmax())
-    return ElementError(errors[best].item(), int(places[best]), a[best].item(), b[best].item())
+    return Extreme(errors[best].item(), (int(places[best]),), a[best].item(), b[best].item())
 
 
 def _integer_maximum(
     errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
-) -> ElementError:
+) -> Extreme:
     """The largest difference of integers, which float64 may not tell from others."""
     peak = errors.amax()
     ties = errors.eq(peak).nonzero().squeeze(1)[: None if peak >= 2**53 else 1]
     rows = zip(places[ties].tolist(), a[ties].tolist(), b[ties].tolist(), strict=True)
-    found = [ElementError(abs(x - y), place, x, y) for place, x, y in rows]
+    found = [Extreme(abs(x - y), (place,), x, y) for place, x, y in rows]
     return max(found, key=lambda one: one.error)
 
 
@@ -298,7 +295,7 @@ def _count_nonfinite(
         place = int(differ.to(torch.uint8).argmax())
         ends = (tensor[place].item() for tensor in (x, y))
         a, b = (abs(end) if isinstance(end, complex) else end for end in ends)
-        totals.nonfinite = ElementError(abs(a - b), first + place, a, b)
+        totals.nonfinite = Extreme(abs(a - b), (first + place,), a, b)
 
 
 @cache

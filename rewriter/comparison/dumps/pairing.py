@@ -40,11 +40,9 @@ def pair_reads(
         known = {row.arg: row for row in tensors(right)}
         pairs = ((row, known[row.arg]) for row in tensors(left) if row.arg in known)
         return [(row, other) for row, other in pairs if row.shape == other.shape]
-    if [_form(row) for row in left] == [_form(row) for row in right]:
-        return list(zip(left, right, strict=True))
-    of_a, of_b = tensors(left), tensors(right)
-    if [_form(row) for row in of_a] == [_form(row) for row in of_b]:
-        return list(zip(of_a, of_b, strict=True))
+    for of_a, of_b in ((left, right), (tensors(left), tensors(right))):
+        if list(map(_form, of_a)) == list(map(_form, of_b)):
+            return list(zip(of_a, of_b, strict=True))
     return []
 
 

@@ -41,12 +41,7 @@ from dataclasses import dataclass, replace
 
 from rewriter.comparison.dumps.blame import behind, worst
 from rewriter.comparison.dumps.tolerance import Tolerances
-from rewriter.comparison.dumps.types import (
-    DIFFERS,
-    LaunchComparison,
-    State,
-    TensorComparison,
-)
+from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, State, TensorComparison
 from rewriter.core.dtypes import ROUNDING
 from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin
 from rewriter.dump.rows import TensorRow, finite
@@ -108,8 +103,8 @@ def explain(
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a value was computed from: errors, the launches without a counterpart in between, and
-    whether one of the values is wrong."""
+    """What a value was computed from: errors, the launches in between, and whether one of the
+    values is wrong."""
 
     errors: tuple[Error, ...]
     between: tuple[RecordedLaunch, ...]
@@ -135,11 +130,11 @@ class _Judge:
         if launch.place.kernel == OUTPUTS:
             return replace(launch, inputs=inputs, state=inputs, reads=reads)
         origin = self._given(node, reads)
-        wrong = origin.wrong or inputs in DIFFERS
         unit = max((_unit(tensor) for tensor in launch.tensors), default=0.0)
-        places = (launch.place, *origin.between)
         unit = max(unit, self._coarsest * len(origin.between))
-        judged = [self._judged(x, origin.errors, unit, places, wrong) for x in launch.results]
+        wrong, places = origin.wrong or inputs in DIFFERS, (launch.place, *origin.between)
+        origin = replace(origin, between=places, wrong=wrong)
+        judged = [self._judged(tensor, origin, unit) for tensor in launch.results]
         results = tuple(tensor for tensor, _ in judged)
         state = worst([tensor.state for tensor in results])
         reasons = (*launch.reasons, *(f"{tensor.name}: {why}" for tensor, why in judged if why))
@@ -149,12 +144,7 @@ class _Judge:
         return launch
 
     def _judged(
-        self,
-        tensor: TensorComparison,
-        operands: Sequence[Error],
-        unit: float,
-        places: Sequence[RecordedLaunch],
-        wrong: bool,
+        self, tensor: TensorComparison, origin: _Origin, unit: float
     ) -> tuple[TensorComparison, str]:
         """A value with its state, and why rounding does not explain it."""
         error = _error(tensor)
@@ -162,15 +152,15 @@ class _Judge:
             return tensor, ""
         if error.size == 0:
             return replace(tensor, state="equal"), ""
-        text = " ".join(word for place in places for word in (place.kernel, *place.origins))
-        allowed = _allowed(error, operands, unit, text)
+        words = (word for place in origin.between for word in (place.kernel, *place.origins))
+        allowed = _allowed(error, origin.errors, unit, " ".join(words))
         if error.size > allowed:
             why = f"an error of {error.size:.2g}, where what it read and rounding explain"
             return replace(tensor, state="numeric", allowed=allowed), f"{why} {allowed:.2g}"
-        if why := _directed(error, operands, unit):
+        if why := _directed(error, origin.errors, unit):
             return replace(tensor, state="numeric"), why
         # A wrong value does not become right because this launch did not make it worse.
-        state: State = "numeric" if wrong and tensor.state in DIFFERS else "rounding"
+        state: State = "numeric" if origin.wrong and tensor.state in DIFFERS else "rounding"
         return replace(tensor, state=state, allowed=allowed), ""
 
     def _as_made(self, node: FlowNode, tensor: TensorComparison) -> TensorComparison:
@@ -194,7 +184,7 @@ class _Judge:
         if not origin.errors:
             return tensor
         unit = max(_unit(tensor), self._coarsest * len(origin.between))
-        judged, why = self._judged(tensor, origin.errors, unit, origin.between, origin.wrong)
+        judged, why = self._judged(tensor, origin, unit)
         return replace(judged, note=why) if why else judged
 
     def _keep(self, launch: LaunchComparison) -> None:

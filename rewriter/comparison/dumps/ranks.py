@@ -104,6 +104,18 @@ def compare_ranks(
         if progress:
             progress(next(done), total)
 
+    def compared(rank: int, reference: Dump) -> Replica:
+        ours = _fresh(dumps[rank])
+        try:
+            comparison = compare(
+                ours, reference, tolerances=tolerances, kernels=patterns, progress=counted
+            )
+        except RewriterError as error:
+            if error.slug not in _APART:
+                raise
+            return Replica(rank, None, why=error.message)
+        return examine(rank, comparison, ours, reference, own)
+
     def against(reference: int) -> Ranks:
         nonlocal total
         others = [rank for rank in dumps if rank != reference]
@@ -121,9 +133,7 @@ def compare_ranks(
                 names = zip(dumps[other.rank].runs, dumps[rank].runs, strict=True)
                 replicas.append(like(other, rank, {x.name: y.name for x, y in names}))
                 continue
-            ours = _fresh(dumps[rank])
-            made = _replica(ours, dumps[reference], rank, tolerances, patterns, own, counted)
-            replicas.append(made)
+            replicas.append(made := compared(rank, dumps[reference]))
             if likeness is not None:
                 known[likeness] = made
         result = Ranks(dump.path, dump.manifest, reference, tuple(replicas))
@@ -178,26 +188,6 @@ def _chosen(dump: Dump, ranks: Sequence[int]) -> dict[int, Dump]:
         )
     runs = {rank: tuple(run for run in dump.runs if run.rank == rank) for rank in chosen}
     return {rank: replace(dump, path=dump.path / f"rank{rank}", runs=x) for rank, x in runs.items()}
-
-
-def _replica(
-    ours: Dump,
-    reference: Dump,
-    rank: int,
-    tolerances: Tolerances,
-    patterns: Sequence[str] | None,
-    data: Sequence[str] | None,
-    progress: Progress,
-) -> Replica:
-    try:
-        comparison = compare(
-            ours, reference, tolerances=tolerances, kernels=patterns, progress=progress
-        )
-    except RewriterError as error:
-        if error.slug not in _APART:
-            raise
-        return Replica(rank, None, why=error.message)
-    return examine(rank, comparison, ours, reference, data)
 
 
 def _grouped(result: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ranks:

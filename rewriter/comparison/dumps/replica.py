@@ -8,7 +8,7 @@ values on one rank, inputs that agreed at first and later differ, and records th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
@@ -19,6 +19,7 @@ from rewriter.comparison.dumps.types import (
     LaunchComparison,
     RunComparison,
     State,
+    TensorComparison,
 )
 from rewriter.core.documents import Count
 from rewriter.core.printed import printed
@@ -98,7 +99,6 @@ class Replica:
 def like(other: Replica, rank: int, names: Mapping[str, str]) -> Replica:
     """A rank whose values differ from the reference just as those of `other` do; `names` maps the
     calls of the other rank to those of this one."""
-
     divergences, given = (
         tuple(replace(divergence, rank=rank, run=names[divergence.run]) for divergence in several)
         for several in (other.divergences, other.given)
@@ -191,7 +191,7 @@ class _Search:
         updated = {name for role, name, *_ in after if role != "in"}  # as a running mean is
         # The inputs of a backward graph are gradients and values from the forward one.
         backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
-        own, inputs, parted, unknown = [], [], [], set()
+        own, inputs, parted, is_known = [], [], [], True
         for name in (x.name for x in launch.results if x.name in wrong - shards):
             kind = kinds.get(name, "")
             follows = backward and not name.startswith("primals_")
@@ -207,13 +207,11 @@ class _Search:
                 inputs.append(name)
             else:
                 own.append(name)
-                if name not in data:
-                    unknown.add(name)
+                is_known = is_known and name in data
         # After a fault, differing inputs of a later call may be its consequence.
         if not self.divergences:
             if own:
                 given = self._inputs("data", run, at, launch, own)
-                is_known = not any(x in unknown for x in own)
                 self._give(replace(given, is_known=is_known))
             if parts := sorted(wrong & shards):
                 is_known = all(kinds.get(x) == "shard" for x in parts)  # or it is only likely
@@ -231,8 +229,7 @@ class _Search:
             f"the {kind} " * (kind in KEPT) + known.called(name)
             for kind, name in zip(kinds, names, strict=True)
         )
-        at_inputs = reason, self._rank, run.a, at, launch, tuple(names)
-        return Divergence(*at_inputs, labels=labels)
+        return Divergence(reason, self._rank, run.a, at, launch, tuple(names), labels=labels)
 
     def _read_culprit(
         self, launch: LaunchComparison, run: RunComparison, at: At, near: Collection[str], *,
@@ -285,23 +282,21 @@ class _Collectives:
     def read(self, launch: LaunchComparison) -> str | None:
         """The collective whose results a launch shows to differ, if there is one."""
         if launch.place.kind != "collective":
-            return self._first_seen(launch, self._ended)
+            return self._first_seen(launch.reads)
         if not _WAIT.search(launch.place.kernel):
             for tensor in launch.results if _AGREEING.search(launch.place.kernel) else ():
                 self._started[variable(tensor.name)] = launch.place.kernel
             return None
         for name in {variable(tensor.name) for tensor in launch.tensors} & self._started.keys():
             self._ended[name] = self._started.pop(name)
-        return self._first_seen(launch, self._ended, after=True)
+        return self._first_seen(launch.results)
 
-    def _first_seen(
-        self, launch: LaunchComparison, waiting: dict[str, str], *, after: bool = False
-    ) -> str | None:
+    def _first_seen(self, tensors: Iterable[TensorComparison]) -> str | None:
         found = None
-        for tensor in launch.results if after else launch.reads:
+        for tensor in tensors:
             name = variable(tensor.name)
-            if name in waiting and tensor.state != "unknown":
-                kernel = waiting.pop(name)
+            if name in self._ended and tensor.state != "unknown":
+                kernel = self._ended.pop(name)
                 found = found or (kernel if tensor.state in DIFFERS else None)
         return found
 

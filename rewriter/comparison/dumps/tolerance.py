@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rewriter.comparison.dumps.types import Tolerance
+from rewriter.core.dtypes import ROUNDING
 from rewriter.core.errors import RewriterError
 
 _FLOAT32 = Tolerance(1.3e-6, 1e-5)
@@ -22,15 +23,12 @@ _BY_DTYPE = {
     "complex32": Tolerance(1e-3, 1e-5),
     "complex64": _FLOAT32,
     "complex128": Tolerance(1e-7, 1e-7),
-    "quint8": _FLOAT32,
-    "quint2x4": _FLOAT32,
-    "quint4x2": _FLOAT32,
-    "qint8": _FLOAT32,
-    "qint32": _FLOAT32,
-    "float8_e4m3fn": Tolerance(0.125, 1e-5),
-    "float8_e4m3fnuz": Tolerance(0.125, 1e-5),
-    "float8_e5m2": Tolerance(0.25, 1e-5),
-    "float8_e5m2fnuz": Tolerance(0.25, 1e-5),
+    **dict.fromkeys(("quint8", "quint2x4", "quint4x2", "qint8", "qint32"), _FLOAT32),
+    **{
+        dtype: Tolerance(2 * rounding, 1e-5)
+        for dtype, rounding in ROUNDING.items()
+        if dtype.startswith("float8")
+    },
 }
 # Also for float8_e8m0fnu, whose values are powers of 2: one step up doubles a value.
 _EXACT = Tolerance(0.0, 0.0)

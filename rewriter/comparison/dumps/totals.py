@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from rewriter.comparison.dumps.types import Extreme, Metrics
 
 
-@dataclass(frozen=True)
-class ElementError:
-    """An element, by its position in memory order; `error` is an int between integers."""
-
-    error: float
-    position: int
-    a: float
-    b: float
-
-
 @dataclass
 class Totals:
-    """The facts about the elements so far. Sums are over the finite pairs."""
+    """The facts about the elements so far. Sums are over the finite pairs. The index of an extreme
+    is its position in memory order; its error is an int between integers."""
 
     numel: int = 0
     finite: int = 0
@@ -38,9 +29,9 @@ class Totals:
     differ: int = 0  # blocks that are not the same bit for bit
     unscaled: int = 0  # blocks in which b is 0 and a is not
     ulp: int | None = None
-    max_abs: ElementError | None = None
-    max_rel: ElementError | None = None
-    nonfinite: ElementError | None = None
+    max_abs: Extreme | None = None
+    max_rel: Extreme | None = None
+    nonfinite: Extreme | None = None
 
     def add(self, later: Totals) -> None:
         """Add the facts about elements that come after these."""
@@ -57,10 +48,8 @@ class Totals:
         """The metrics of a tensor with its dimensions in this memory order."""
         count = self.finite or math.nan
 
-        def extreme(one: ElementError | None) -> Extreme | None:
-            if one is None:
-                return None
-            return Extreme(one.error, _index(one.position, shape, order), one.a, one.b)
+        def extreme(one: Extreme | None) -> Extreme | None:
+            return one and replace(one, index=_index(one.index[0], shape, order))
 
         return Metrics(
             numel=self.numel,
@@ -120,7 +109,7 @@ class Totals:
 _ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "float"))
 
 
-def _larger(earlier: ElementError | None, later: ElementError | None) -> ElementError | None:
+def _larger(earlier: Extreme | None, later: Extreme | None) -> Extreme | None:
     if earlier is None or later is None:
         return earlier or later
     return later if later.error > earlier.error else earlier

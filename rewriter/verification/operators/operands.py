@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -83,12 +83,8 @@ def result_type(args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:
     asked = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)]
     if asked:
         return asked[0]
-    real = [bounded.dtype for bounded in given if bounded.is_real]
-    if real:
-        widest = real[0]
-        for one in real[1:]:
-            widest = torch.promote_types(widest, one)
-        return widest
+    if real := [bounded.dtype for bounded in given if bounded.is_real]:
+        return reduce(torch.promote_types, real)
     return given[0].dtype if given else torch.float32
 
 

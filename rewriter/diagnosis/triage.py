@@ -207,6 +207,7 @@ def _verdict(
         unannounced=not any(row.phase == "before" for row in stop.run.rows(stop.step)),
         on_gpu=on_gpu,
         call=calls.words(stop.run),
+        number=calls.number(stop.run),
     )
     if stop.state == "replayed":
         made = _in_replay(made, stop, calls)

@@ -231,8 +231,9 @@ def _at(index: tuple[int, ...] | None) -> str:
 class BaseVerdict(RecordedLaunch):
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
-    `call` names the call in words. `piece` is the part of a split model, `process` the program's
-    name for the process. `probes` are those that made the dump. `names` are those of its wrapper.
+    `call` names the call in words, `number` is its number for its wrapper, from 1. `piece` is the
+    part of a split model, `process` the program's name for the process. `probes` are those that
+    made the dump. `names` are those of its wrapper.
     """
 
     rank: Count
@@ -243,6 +244,7 @@ class BaseVerdict(RecordedLaunch):
     on_gpu: bool = False
     notes: tuple[str, ...] = ()
     call: str = ""
+    number: int = 0
     piece: str = ""
     process: str = ""
     names: Names = NO_NAMES
@@ -280,6 +282,11 @@ class BaseVerdict(RecordedLaunch):
     def titled(self) -> str:
         """The launch, as sentences name it."""
         return f"launch {self.label}" + (f" (line {self.line})" if self.line else "")
+
+    @property
+    def only_call(self) -> str:
+        """The option that selects this call; empty for the first one, and if it is not known."""
+        return f" --calls {self.number - 1}" if self.number > 1 else ""  # which counts from 0
 
     def launches(self, *more: Producer | None) -> str:
         """The launch, and those that wrote what it reads, for `--launches`; and `more`."""
@@ -338,15 +345,17 @@ class CrashVerdict(BaseVerdict):
             return f"--probe names,print{every}", "which launch it ends in, and what that is given"
         if self.state != "after" and not any(x.measured for x in self.arguments):
             return f"--probe names,print{every}", "what it is given, and from which launch"
-        options = f"--launches {self.launches()} --probe print,save{every}"
-        return options, "all values of these launches"
+        # An index is out of bounds in the same call again; what else crashes may do so in another.
+        one = self.only_call if self.index else ""
+        options = f"--launches {self.launches()} --probe print,save{every}{one}"
+        return options, "all values of these launches" + (" in that call" if one else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NonFiniteVerdict(BaseVerdict):
     """Where the first NaN is from: `launch` is `None` if an input of the call holds it.
 
-    `number` is that of the call for its wrapper, from 1. `held` are the tensors with NaN or
+    `held` are the tensors with NaN or
     infinities. `cause` is what made the infinities that became NaN, `given` the inputs of the call
     that held them, `effect` what turned infinities into NaN. `followed` traces one element
     backwards, if values were saved; `passed_on` are later launches that wrote NaN. `absorbed`: no
@@ -355,7 +364,6 @@ class NonFiniteVerdict(BaseVerdict):
     """
 
     state: NonFiniteState
-    number: int = 0
     held: tuple[Held, ...] = ()
     given: tuple[Held, ...] = ()
     cause: Producer | None = None
@@ -398,8 +406,7 @@ class NonFiniteVerdict(BaseVerdict):
     def wants(self) -> tuple[str, str]:
         """The options of a run that shows what is missing here, and what they show."""
         sync = ",sync" if self.on_gpu else ""
-        # Only this call, as the program may run for hours; `--calls` counts from 0.
-        one = f" --calls {self.number - 1}" if self.number > 1 else ""
+        one = self.only_call  # as the program may run for hours
         if self.state == "read":
             return f"--probe print{sync}{one}", "what all launches write"
         if all(held.where for held in self.held):

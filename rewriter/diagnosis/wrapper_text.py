@@ -305,8 +305,9 @@ def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] =
     idle = (x for x in kernels if x.name not in launched and not is_chosen(x))
     if found := tuple(map(missing, idle)):
         return Examined(found)
-    known = "its kernel" if len(kernels) == 1 else f"each of {len(kernels)} kernels"
-    return Examined(ruled_out=f"a missing launch of a kernel: {known} is launched" * bool(kernels))
+    number = len(kernels)
+    known = f"{number} of {counted(number, 'kernel')} {'is' if number == 1 else 'are'} launched"
+    return Examined(ruled_out=f"a missing launch of a kernel: {known}" * bool(kernels))
 
 
 def _launched_before(

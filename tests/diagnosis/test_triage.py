@@ -467,6 +467,9 @@ def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
     assert of_exception.headline == verdict.headline
     (verdict,) = examine(dump, ABORTED)
     assert verdict.headline.endswith("signal SIGABRT")
+    dumps.write(dump, [row], inputs=[ids, table], run=1)
+    (verdict,) = examine(dump, checked)
+    assert verdict.wants[0].endswith(" --args all --calls 1")  # the second call, counted from 0
     within = replace(checked, check="index out of bounds: 0 <= tmp2 < 60L")
     assert "index" not in examine(dump, within)[0].headline.partition("launch")[0]
 

@@ -24,6 +24,7 @@ CONFIG = {
     "head_dim": HIDDEN // HEADS,
     "vocab_size": WORDS,
     "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
     "torch_dtype": "bfloat16",
 }
 

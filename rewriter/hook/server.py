@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -66,8 +67,8 @@ class Server:
 
     selection: Selection
     globs: tuple[str, ...] = ()
-    processes: dict[int, Process] = field(default_factory=dict)
     asked: float = field(default_factory=time.monotonic)  # when somebody asked last
+    _processes: dict[int, Process] = field(default_factory=dict)
     _loaded: dict[Path, Loaded] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _folder: Path = Path()
@@ -76,6 +77,14 @@ class Server:
     def loaded(self) -> tuple[Loaded, ...]:
         """The wrappers that were loaded, in their order."""
         return tuple(self._loaded.values())
+
+    @property
+    def processes(self) -> dict[int, Process]:
+        """The processes that asked, by their ids, with the files that they have read or written."""
+        return {
+            pid: replace(one, files=_noted(self._folder / f"files-{pid}.txt"))
+            for pid, one in self._processes.items()
+        }
 
     @contextmanager
     def listening(self, folder: Path) -> Iterator[Path]:
@@ -122,9 +131,8 @@ class Server:
         path = Path(question["path"])
         with self._lock:
             self.asked = time.monotonic()
-            # Without a text, a process that ends says what else it read and wrote.
-            wrapper = read_wrapper(path, path.name, text) if text else None
-            self._note(question, None if wrapper is None else path)
+            wrapper = read_wrapper(path, path.name, text)
+            self._note(question, *([] if wrapper is None else [path]))
             if wrapper is None:
                 return {}
             try:
@@ -163,11 +171,17 @@ class Server:
         """Where C++ with probes is built: in a cache of ours, or for this run alone."""
         return builds.kept() or self._folder / "wrappers"
 
-    def _note(self, question: Json, path: Path | None) -> None:
+    def _note(self, question: Json, *loaded: Path) -> None:
         pid = question["pid"]
-        known = self.processes.get(pid, Process(pid))
-        wrappers = known.wrappers if path is None else (*known.wrappers, path)
-        files = (*known.files, *map(Path, question["files"]))
-        self.processes[pid] = Process(
-            pid, question["process"], tuple(dict.fromkeys(wrappers)), tuple(dict.fromkeys(files))
-        )
+        known = self._processes.get(pid, Process(pid))
+        wrappers = tuple(dict.fromkeys((*known.wrappers, *loaded)))
+        self._processes[pid] = Process(pid, question["process"], wrappers)
+
+
+def _noted(file: Path) -> tuple[Path, ...]:
+    """The names that the hook has written to a file; the last one may be cut."""
+    try:
+        names = file.read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(Path(os.fsdecode(name)) for name in names))

@@ -28,14 +28,15 @@ def directory(tmp_path: Path) -> Path:
 
 def ask(server: Server, path: Path, text: bytes | None = None, **more: Any) -> Any:
     """The answer to a process that loads a file."""
-    question = {"path": str(path), "pid": 7, "process": "", "files": [], **more}
+    question = {"path": str(path), "pid": 7, "process": "", **more}
     return server.answer(question, path.read_bytes() if text is None else text)
 
 
 def test_a_wrapper_gets_probes(directory: Path, tmp_path: Path) -> None:
     before = content(directory)
-    server = Server(select("names"))
-    answer = ask(server, directory / MLP, process="Worker", files=["/m/model.bin"])
+    server = Server(select("names"), _folder=tmp_path)
+    answer = ask(server, directory / MLP, process="Worker")
+    (tmp_path / "files-7.txt").write_bytes(b"/m/model.bin\0/m/cut")  # it was killed meanwhile
     probed = tmp_path / "probed.py"
     probed.write_text(answer["text"])
     assert rewriter.strip(probed).source == PLAIN
@@ -90,11 +91,12 @@ def test_what_is_not_chosen_runs_as_it_is(
     assert not any(one.error for one in loaded.values())
 
 
-def test_what_is_no_wrapper(directory: Path) -> None:
+def test_what_is_no_wrapper(directory: Path, tmp_path: Path) -> None:
     """It is not loaded; what else the process read is noted."""
-    server = Server(select("names"))
-    assert ask(server, directory / "ab/cabkernel.py", files=["/m/a"]) == {}
-    assert ask(server, directory / "ab/cabkernel.py", files=["/m/b", "/m/a"]) == {}
+    server = Server(select("names"), _folder=tmp_path)
+    (tmp_path / "files-7.txt").write_bytes(b"/m/a\0/m/b\0/m/a\0")
+    assert ask(server, directory / "ab/cabkernel.py") == {}
+    assert ask(server, directory / "ab/cabkernel.py") == {}
     assert server.loaded == ()
     assert server.processes == {7: Process(7, "", (), (Path("/m/a"), Path("/m/b")))}
 

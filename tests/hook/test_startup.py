@@ -122,6 +122,9 @@ def test_what_a_wrapper_is_compiled_from(folder: Path) -> None:
     (folder / "model.bin").touch()
     (folder / "notes.txt").touch()
     code = f"open('model.bin').close(); open('notes.txt').close()\n{LOAD}"
+    # What a process has written is known, too, if it is killed then.
+    code += "\nopen('artifact', 'w').close(); sys.stdout.flush()"
+    code += "\nimport os; os.kill(os.getpid(), 9)"
     with server.listening(folder / "socket"):
         done = python(folder, code, "kernel.py", "wrapper.py", REWRITER_HOOK=folder / "socket")
     assert done.stdout.split() == ["None", "2"], done.stderr
@@ -130,8 +133,10 @@ def test_what_a_wrapper_is_compiled_from(folder: Path) -> None:
     assert text == WRAPPER == (folder / "wrapper.py").read_text()
     assert question["path"] == "wrapper.py"
     assert question["process"] == ""
-    assert str(folder / "model.bin") in question["files"]
-    assert str(folder / "notes.txt") not in question["files"]
+    (noted,) = folder.glob("files-*.txt")
+    names = noted.read_text().split("\0")
+    assert {str(folder / "model.bin"), str(folder / "artifact")} < {*names}
+    assert str(folder / "notes.txt") not in names
     assert not (folder / sitecustomize.PLAIN).exists()
 
 

@@ -92,14 +92,10 @@ class Hook:
         self._here = local()  # `build`: where this thread builds C++; empty: where torch does
         self._files: dict[str, None] = {}
         self._has_asked = False
-        self._starts = True  # a server, where nobody listens
         self._failed = ""  # why nobody answers
 
     def tasks(self, module: "ModuleType") -> None:
         """Shadow `compile` in the module that compiles what was generated."""
-        import atexit
-
-        atexit.register(self.tell_rest)
         load = module._reload_python_module
 
         def reload(*arguments: "Any", **options: "Any") -> "Any":
@@ -138,19 +134,23 @@ class Hook:
             return
         try:
             if len(self._files) < _MOST and not _is_other(path):
-                self._files[os.path.abspath(path)] = None
+                name = os.path.abspath(path)
+                if name not in self._files:
+                    self._files[name] = None
+                    if self._has_asked:
+                        self._keep(name)
         except (OSError, AttributeError, TypeError):
-            return  # the working directory is gone, or the interpreter ends
+            return  # the working directory or our folder is gone, or the interpreter ends
 
-    def tell_rest(self) -> None:
-        """At the end of the process: the files since the last question, such as those that a
-        serving engine wrote what it had compiled to."""
-        if self._files and self._has_asked and not self._failed:
-            self._starts = False  # a server that starts now knows none of the wrappers
-            try:
-                self._ask("", "")
-            except Exception:
-                return  # only names of files are lost
+    def _keep(self, *names: str) -> None:
+        """Add names to a file beside the socket at once: a serving engine kills its processes, and
+        what it has compiled is written after the last question."""
+        file = os.path.join(os.path.dirname(self._socket), f"files-{os.getpid()}.txt")
+        number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(number, os.fsencode("".join(f"{name}\0" for name in names)))
+        finally:
+            os.close(number)
 
     def _compile(self, source: "Any", path: str, mode: str, **options: "Any") -> "Any":
         """As the builtin: `compile(text, path, "exec")`."""
@@ -188,11 +188,13 @@ class Hook:
         import time
 
         end = time.monotonic() + _PATIENCE
-        files, self._files, self._has_asked = list(self._files), {}, True
-        question = {"path": path, "pid": os.getpid(), "process": _process_name(), "files": files}
+        question = {"path": path, "pid": os.getpid(), "process": _process_name()}
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_PATIENCE)
             self._connect(connection)
+            if not self._has_asked:  # the server has made the folder
+                self._keep(*self._files)
+                self._has_asked = True
             connection.sendall(json.dumps(question).encode() + b"\n" + source.encode())
             connection.shutdown(socket.SHUT_WR)
             parts = [connection.recv(1 << 20)]
@@ -214,7 +216,7 @@ class Hook:
                 connection.connect(self._socket)
                 break
             except (FileNotFoundError, ConnectionRefusedError):
-                if not (command and self._starts) or time.monotonic() > end:
+                if not command or time.monotonic() > end:
                     raise
             if not is_started:
                 _start(command)
@@ -393,7 +395,7 @@ def begin() -> None:
         acts = {_TASKS: hook.tasks, _COMPILER: hook.compiler}
         # Dynamo skips what is from such a file (`SKIP_DIRS` in torch/_dynamo/trace_rules.py): in
         # eager code of a compiled function, it would trace the audit hook.
-        for function in (Hook.note, _is_other):
+        for function in (Hook.note, Hook._keep, _is_other):
             code = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
             function.__code__ = code
         sys.addaudithook(hook.note)

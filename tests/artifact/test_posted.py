@@ -435,6 +435,8 @@ def test_a_name_that_a_partition_does_not_have(tmp_path: Path) -> None:
         "extern_kernels.mm(reinterpret_tensor(buf0, (2, 2), (4, 1), 0), arg1_1, "
         "out=reinterpret_tensor(buf0, (2, 2), (4, 1), 2))",  # other elements
         "aten.add.out(buf0, arg1_1, out=buf0)",  # element by element
+        "extern_kernels.mm(arg0_1, arg0_1, out=view(buf0))",  # what that is, is not known
+        "extern_kernels.mm(1, 2, out=3)",
     ],
 )
 def test_targets_that_may_be_sources(call: str, tmp_path: Path) -> None:

@@ -445,6 +445,14 @@ def test_targets_that_may_be_sources(call: str, tmp_path: Path) -> None:
     assert _findings(found) == []
 
 
+def test_what_a_part_deletes_is_gone_though_it_does_not_make_it(tmp_path: Path) -> None:
+    body = "del buf0\nextern_kernels.mm(buf0, arg1_1, out=buf1)\ndel buf1\nbuf1 = buf2\n"
+    body += "extern_kernels.mm(buf1, arg1_1, out=buf3)\n"
+    (found,) = opened(tmp_path, body, "body.py").wrappers
+    (one,) = _findings(found)
+    assert "reads buf0, which is deleted before it" in one
+
+
 def test_options_of_a_run_are_refused_with_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(LOG), "--text", "--args", "x.pt"]) == BAD_INPUT
     assert "--args given, but with --text nothing is run" in capsys.readouterr().err

@@ -27,7 +27,7 @@ from rewriter.locate.languages import recognise, suffixes
 # What torch puts before each line (torch/_logging/_internal.py), behind what a launcher puts there;
 # up to torch 2.1 the form of Python's own logging.
 _PREFIX = re.compile(
-    rb"(?P<before>[^\n]{0,80}?)(?:[VDIWEC]\d{4} [\d:.]+ +(?P<process>\d+) +[^\]\n]+:\d+\]"
+    rb"(?P<before>[^\n]{0,80}?)(?:[VDIWEC]\d{4} [\d:.]+ +(?P<process>\d+) +[^ \]\n][^\]\n]*:\d+\]"
     rb"|\[\d{4}-\d\d-\d\d [\d:,]+\])(?: \[!?(?P<id>[\d/_-]+)\])?(?: \[__(?P<artifact>\w+)\]"
     rb"| torch\.[\w.]+: \[[A-Z]+\])(?: (?P<text>[^\n]*))?"
 )

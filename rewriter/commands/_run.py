@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import program_hint
@@ -62,22 +61,18 @@ def open_plain(arguments: RunOptions, path: str) -> Artifact:
 
 def request_of(arguments: RunOptions, artifact: Artifact) -> RunRequest:
     """The request of a run without probes, as the options say. Output goes to standard error."""
-    constants = _path(arguments.constants)
-    return RunRequest(artifact, constants=constants, **options_of(arguments))
-
-
-def options_of(arguments: RunOptions) -> dict[str, Any]:
-    """The same for whatever a host runs."""
-    return {
-        "args": _path(arguments.args),
-        "imports": tuple(arguments.imports),
-        "dump": _path(arguments.dump),
-        "seed": arguments.seed,
-        "overwrite": arguments.overwrite,
-        "timeout": arguments.timeout,
-        "command": arguments.command_line,
-        "output": HostOutput(quiet=True),
-    }
+    return RunRequest(
+        artifact,
+        constants=_path(arguments.constants),
+        args=_path(arguments.args),
+        imports=tuple(arguments.imports),
+        dump=_path(arguments.dump),
+        seed=arguments.seed,
+        overwrite=arguments.overwrite,
+        timeout=arguments.timeout,
+        command=arguments.command_line,
+        output=HostOutput(quiet=True),
+    )
 
 
 def again(arguments: RunOptions, path: str, options: str, *, blocking: bool) -> str:
@@ -116,11 +111,12 @@ def _act(
     chosen = selection(arguments, environment=artifact.only.probes is None)
     check_variables(chosen)
     command = command_to_repeat(arguments)
+    blocking = blocking_environment() if arguments.blocking else {}
     request = replace(
         request_of(arguments, artifact),
         selection=chosen,
         recorded=recorded,
-        environment=environment_of(arguments),
+        environment={**blocking, **(SILENT if arguments.quiet else {})},
         command=command,
         output=HostOutput(quiet=arguments.json),
         report=steps(),
@@ -155,12 +151,6 @@ def command_to_repeat(arguments: RunOptions) -> str:
     """The command line to repeat the run, which has to overwrite the dump."""
     overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
     return f"{arguments.command_line}{overwrite}"
-
-
-def environment_of(arguments: ProbedRunOptions) -> dict[str, str]:
-    """The environment variables that the options of a run set for its process."""
-    blocking = blocking_environment() if arguments.blocking else {}
-    return {**blocking, **(SILENT if arguments.quiet else {})}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def examine_text(wrapper: Wrapper) -> Iterator[Examined]:
     """Examine one wrapper or fragment, and say which of its launches could not be followed."""
     lacking, launches = missing(wrapper), wrapper.located.launches
     has_gaps = wrapper.is_fragment and LEFT_OUT.search(wrapper.plain.data) is not None
-    reason_of = partial(_unknown, kernels=undefined(wrapper), has_gaps=has_gaps)
+    reason_of = partial(_unknown, kernels={*undefined(wrapper)}, has_gaps=has_gaps)
     suspects = tuple(_suspect(wrapper, x, why) for x in launches if (why := reason_of(x)))
     if not has_gaps and launches:
         lifetimes = examine_lifetimes(wrapper)
@@ -89,11 +89,11 @@ def examine_targets(wrapper: Wrapper) -> Examined:
         places = _PRODUCTS.get(canonical(launch.kernel)) if launch.kind == "extern_out" else None
         if places is None:
             continue
-        tensors = [x for x in launch.args if x.type == "tensor"]
-        if wrapper.language == "cpp":
-            target, operands = tensors[0], launch.args[1:]
-        else:
-            target, operands = tensors[-1], launch.args
+        written = [x for x in launch.args if x.type == "tensor" and x.role != "in"]
+        if not written:  # as in `out=view(buf0)` of a function that is not known
+            continue
+        is_cpp = wrapper.language == "cpp"
+        target, operands = written[0 if is_cpp else -1], launch.args[is_cpp:]
         looked += 1
         read = [operands[place] for place in places if place < len(operands)]
         if both := next((one for one in read if _is_same(one, target)), None):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rewriter.diagnosis.verdict import NonFiniteVerdict, VerdictArgument
@@ -18,13 +19,11 @@ _DOMAINS = (
     (("pow",), "a fractional power of a negative number is NaN"),
 )
 _POSITIVE = ("abs", "exp", "exp2", "relu", "sigmoid", "softplus", "square", "var")
-_KEEPING = ("add", "amax", "clone", "expand", "mean", "mul", "sum")  # of one that is positive
-_WHOLE_POWER = re.compile(r"pow\.Tensor_Scalar\(\w+, -?\d+(?:\.0)?\)")
+_KEEPING = ("add", "amax", "clone", "expand", "mean", "mul", "sum")  # of what is positive
+_WHOLE_POWER = re.compile(r"pow\.Tensor_Scalar\(\w+, -?\d*(?P<last>\d)(?:\.0)?\)")
 _VARIANCE = re.compile(r"var_mean\w*\[0\]")  # the mean is the other one
-_RAISED = re.compile(r"aten\.add\.Tensor\((\w+), [\d.e-]*[1-9][\d.e-]*\)")
-_CALLED = re.compile(
-    r"aten\.(?P<operator>\w+)\.\w+\((?P<first>\w+)?(?:, (?P<second>[A-Za-z_]\w*))?"
-)
+_CALLED = re.compile(r"aten\.(?P<operator>\w+)\.\w+\((?P<first>[\w.-]+)?(?:, (?P<second>[\w.-]+))?")
+_TINY = 1e-38  # what is added and is less may be 0 in float32
 # What a kernel computes, and what becomes of it at 0: NaN, and infinities.
 _DIVISIONS = ("div", "reciprocal", "rsqrt")
 _LOGARITHMS = ("log", "log2", "log10")
@@ -63,11 +62,15 @@ def domains(
     lowest = [(x.in_model, finite(row.min)) for x, row in read if row.is_floating]
     below = [(name, low) for name, low in lowest if low is not None and low < 0]
     for functions, why in _DOMAINS:
-        computed = [word for word in functions if word in words and not _is_whole(word, calls)]
-        nodes = _nodes(calls, functions)
-        if computed and (inside := _entering(calls, functions)):
+        computed = [word for word in functions if word in words]
+        if not computed or (nodes := _risky(calls, functions, _is_positive)) is None:
+            continue
+        # No argument of the launch shows an operand that the launch computes itself.
+        own = (f"{x} = {call}, of {of} = {calls[of]}" for x, call in nodes.items()
+               if (of := _operand(call)) in calls)  # fmt: skip
+        if inside := next(own, ""):
             yield Domain(f"It computes {inside}: {why}.", tuple(nodes))
-        elif computed and below:
+        elif below:
             named = ", ".join(f"{name} goes down to {low:.4g}" for name, low in below[:3])
             note = f"By its name the kernel computes {computed[0]}: {why}, and {named}."
             yield Domain(note, tuple(nodes))
@@ -92,11 +95,8 @@ def _zeros(
     computed = [word for word in functions if word in words]
     real = [(x, finite(row.min), finite(row.max)) for x, row in read if row.is_floating]
     zeros = [x for x, *ends in real if 0 in ends]
-    nodes = {
-        name: call
-        for name, call in _nodes(calls, functions).items()
-        if not _is_above_zero(_operand(call), calls)
-    }
+    if (nodes := _risky(calls, functions, _is_above_zero)) is None:
+        return None
     operands = [operand for call in nodes.values() if (operand := _operand(call))]
     if graph is not None and operands:  # those that no divisor is computed from are left out
         behind = {*operands}.union(*map(graph.ancestors, operands))
@@ -111,52 +111,68 @@ def _zeros(
     return Domain(f"{does}: {why}, and {named}.", tuple(nodes))
 
 
-def _nodes(calls: Mapping[str, str], functions: Sequence[str]) -> dict[str, str]:
-    """The calls of functions by the names of their nodes, without those that are never NaN."""
-    return {
+def _risky(
+    calls: Mapping[str, str],
+    functions: Sequence[str],
+    is_safe: Callable[[str, Mapping[str, str]], bool],
+) -> dict[str, str] | None:
+    """The calls of functions by the names of their nodes, without those that are safe by their
+    operands; `None` if all are."""
+    made = {
         name: call
         for name, call in calls.items()
-        if (match := _CALLED.match(call))
-        and match["operator"] in functions
-        and not _WHOLE_POWER.search(call)
+        if (match := _CALLED.match(call)) and match["operator"] in functions
     }
+    risky = {
+        name: call
+        for name, call in made.items()
+        if not (_WHOLE_POWER.search(call) or is_safe(_operand(call), calls))
+    }
+    return None if made and not risky else risky
 
 
 def _operand(call: str) -> str:
-    """What a function is NaN or infinite for: the divisor of a division; empty if that is no
-    node."""
+    """What a function is NaN or infinite for: the divisor of a division; empty if the call does not
+    say."""
     match = _CALLED.match(call)
     assert match is not None
-    return (match["second"] or "") if match["operator"] == "div" else match["first"]
-
-
-def _is_whole(word: str, calls: Mapping[str, str]) -> bool:
-    """Whether all powers that the launch computes are whole ones, as those of `x.square()`."""
-    powers = [call for call in calls.values() if call.startswith("aten.pow.")]
-    return word == "pow" and bool(powers) and all(map(_WHOLE_POWER.search, powers))
-
-
-def _entering(calls: Mapping[str, str], functions: Sequence[str]) -> str:
-    """The first call of one of these functions whose operand the launch computes itself, and that
-    operand: no argument of the launch shows it. Empty if there is none, or it is never negative."""
-    for name, call in _nodes(calls, functions).items():
-        operand = _operand(call)
-        if operand in calls and not _is_positive(operand, calls):
-            return f"{name} = {call}, of {operand} = {calls[operand]}"
-    return ""
+    return match["second" if match["operator"] == "div" else "first"] or ""
 
 
 def _is_above_zero(name: str, calls: Mapping[str, str]) -> bool:
-    """Whether a node is positive with something added, as what a layer norm divides by."""
-    match = _RAISED.match(calls.get(name, ""))
-    return match is not None and _is_positive(match[1], calls)
+    """Whether a node is positive with something added, as what a layer norm divides by, or a
+    number."""
+    if (value := _number(name)) is not None:
+        return value != 0
+    match = _CALLED.match(calls.get(name, ""))
+    if match is None or match["operator"] != "add":
+        return False
+    return (_number(match["second"]) or 0.0) > _TINY and _is_positive(match["first"], calls)
 
 
 def _is_positive(name: str, calls: Mapping[str, str]) -> bool:
-    """Whether a node is never negative, whatever it is computed from, by its operator."""
-    match = _CALLED.match(calls.get(name, ""))
-    if match is None:
-        return bool(_VARIANCE.match(calls.get(name, "")))
-    if match["operator"] in _POSITIVE or _WHOLE_POWER.search(calls[name]):
-        return True
-    return match["operator"] in _KEEPING and _is_positive(match["first"], calls)
+    """Whether a node is never negative, whatever it is computed from, by its operators."""
+    waiting, seen = [name], {name}
+    while waiting:
+        call = calls.get(one := waiting.pop(), "")
+        match, power = _CALLED.match(call), _WHOLE_POWER.search(call)
+        if match is None:
+            if not (_VARIANCE.match(call) or (_number(one) or -1.0) > 0):
+                return False
+            continue
+        operator, *given = match.groups()
+        is_square = operator == "mul" and given[0] == given[1]
+        if operator in _POSITIVE or is_square or (power and int(power["last"]) % 2 == 0):
+            continue
+        if operator not in _KEEPING:
+            return False
+        read = given if operator in ("add", "mul") else given[:1]
+        waiting += {x or "" for x in read} - seen
+        seen |= {*waiting}
+    return True
+
+
+def _number(text: str | None) -> float | None:
+    with suppress(ValueError):
+        return float(text or "")
+    return None

@@ -49,8 +49,9 @@ class Flow:
     tensors: frozenset[str]
     scalars: frozenset[str]
     variables: dict[str, Variable] = field(default_factory=dict)
-    # Variables that were deleted and not bound again, as they were.
-    gone: dict[str, Variable] = field(default_factory=dict)
+    # Variables that were deleted and not bound again, as they were; `None` if the text does not
+    # bind them, as that of a part.
+    gone: dict[str, Variable | None] = field(default_factory=dict)
     # Variables whose memory another buffer has taken over as a whole.
     lost: set[str] = field(default_factory=set)
     # Other names for memory, by the variable that owns it.
@@ -88,7 +89,8 @@ class Flow:
 
     def forget(self, name: str) -> None:
         """`name` was deleted."""
-        if (variable := self.variables.pop(name, None)) is not None:
+        variable = self.variables.pop(name, None)
+        if variable is not None or _VALUE.match(name):
             self.gone[name] = variable
 
     def hazard(self, name: str, declared: Role | None) -> Hazard:

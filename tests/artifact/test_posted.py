@@ -435,12 +435,22 @@ def test_a_name_that_a_partition_does_not_have(tmp_path: Path) -> None:
         "extern_kernels.mm(reinterpret_tensor(buf0, (2, 2), (4, 1), 0), arg1_1, "
         "out=reinterpret_tensor(buf0, (2, 2), (4, 1), 2))",  # other elements
         "aten.add.out(buf0, arg1_1, out=buf0)",  # element by element
+        "extern_kernels.mm(arg0_1, arg0_1, out=view(buf0))",  # what that is, is not known
+        "extern_kernels.mm(1, 2, out=3)",
     ],
 )
 def test_targets_that_may_be_sources(call: str, tmp_path: Path) -> None:
     body = f"arg0_1, arg1_1, buf0 = args\n{call}\nreturn (buf0, )\n"
     (found,) = opened(tmp_path, body, "body.py").wrappers
     assert _findings(found) == []
+
+
+def test_what_a_part_deletes_is_gone_though_it_does_not_make_it(tmp_path: Path) -> None:
+    body = "del buf0\nextern_kernels.mm(buf0, arg1_1, out=buf1)\ndel buf1\nbuf1 = buf2\n"
+    body += "extern_kernels.mm(buf1, arg1_1, out=buf3)\n"
+    (found,) = opened(tmp_path, body, "body.py").wrappers
+    (one,) = _findings(found)
+    assert "reads buf0, which is deleted before it" in one
 
 
 def test_options_of_a_run_are_refused_with_text(capsys: pytest.CaptureFixture[str]) -> None:

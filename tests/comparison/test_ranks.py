@@ -519,6 +519,23 @@ def test_a_rank_may_pad_a_product_by_its_own_measurements(dump: Callable[..., Pa
     assert where(found)[1:3] == ("launch", "rank1/run0")
 
 
+def test_ranks_exchange_tensors_of_one_shape_whatever_code_they_compiled(
+    dump: Callable[..., Path],
+) -> None:
+    def reduced(rows: int, *padded: str) -> Launches:
+        sent = value("m", "inout", 3, shape=[rows, 8], numel=8 * rows)
+        done = {**sent, "mean": 6}
+        pads = [launch(0, x, [value("primals_2")], [value("p", "out")]) for x in padded]
+        return [
+            *pads,
+            launch(1, REDUCE, [sent], [done], kind="collective"),
+            launch(2, WAIT, [done], [done], kind="collective"),
+        ]
+
+    found = compare_ranks(dump([(reduced(6), inputs())], [(reduced(8, "pad_0"), inputs())]))
+    assert where(found) == (1, "collective", "rank1/run0", f"#2 {WAIT}")
+
+
 def test_a_shape_that_differs_in_the_same_code_is_a_fault(dump: Callable[..., Path]) -> None:
     found = compare_ranks(dump([(_product(6), inputs())], [(_product(8), inputs())]))
     assert where(found) == (1, "launch", "rank1/run0", "#1 extern_kernels.mm")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from artifacts import get
-from rewriter.artifact import graph_kind
+from rewriter.artifact import graph_kind, posted
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
@@ -209,6 +209,9 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "debug handles": (
         lambda line: accounting.line_keys([line], read_buffer_facts([]), {}),
         _text("[Provenance debug handles]"), 100_000,
+    ),
+    "spaces in the prefix of a log": (
+        lambda line: list(posted._logged(line)), lambda n: b"V1127 1:1 1" + b" " * n, 40_000
     ),
     "words in a page": (isolated, _text("a"), 100_000),
     "names in JSON": (

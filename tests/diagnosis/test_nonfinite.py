@@ -284,6 +284,42 @@ def test_what_is_never_negative_is_not_suspected(computes: tuple[str, ...], tmp_
     assert not any("fractional" in text for x in examine(dump) for text in x.notes)
 
 
+_NORM = (
+    "pow_1 = aten.pow.Tensor_Scalar(a, 2)", "mean = aten.mean.dim(pow_1, [-1], True)",
+    "add = aten.add.Tensor(mean, 1e-05)", "rsqrt = aten.rsqrt.default(add)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("computes", "suspected"),
+    [
+        (_NORM, ""),
+        (("mul = aten.mul.Tensor(a, a)", "sqrt = aten.sqrt.default(mul)"), ""),
+        (("div = aten.div.Tensor(a, 2.0)",), ""),
+        (("pow_1 = aten.pow.Tensor_Scalar(a, 3)", "log = aten.log.default(pow_1)"), "log ="),
+        (("exp = aten.exp.default(a)", "add = aten.add.Tensor(exp, a)",
+          "log = aten.log.default(add)"), "log ="),
+        (("relu = aten.relu.default(a)", "mul = aten.mul.Tensor(relu, -1)",
+          "sqrt = aten.sqrt.default(mul)"), "sqrt ="),
+        (("relu = aten.relu.default(a)", "add = aten.add.Tensor(relu, -1.0)",
+          "rsqrt = aten.rsqrt.default(add)"), "rsqrt ="),
+        ((*_NORM[:2], "add = aten.add.Tensor(mean, 1e-50)", _NORM[3]), "rsqrt ="),
+    ],
+)  # fmt: skip
+def test_what_a_function_is_given_says_whether_it_is_suspected(
+    computes: tuple[str, ...], suspected: str, tmp_path: Path
+) -> None:
+    """Not its name alone, where an argument of the launch holds a 0 or goes below it."""
+    given = [dumps.value("a", min=0.0), dumps.value("b", min=-3.0)]
+    kernel = "_".join(["k_fused", *(re.findall(r"aten\.(\w+)", "".join(computes))), "0"])
+    launches = [dumps.launch(0, kernel, given, [dumps.value("buf0", "out", nan=5)])]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    names.write(dump, {"": names.Names(computes={0: computes})})
+    (only,) = examine(dump)
+    assert not any("By its name" in note for note in only.notes)
+    assert any(f"It computes {suspected}" in x for x in only.notes) is bool(suspected)
+
+
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:
     dump = dumps.write(tmp_path / "x.dump", [], inputs=[dumps.value("w", mean=1.0)])
     dumps.write(dump, [], inputs=[dumps.value("w", nan=2)], run=1)

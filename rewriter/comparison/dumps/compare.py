@@ -289,6 +289,9 @@ def _compare(
     is_rank = tolerances.scaled
     names = both.a.names.inputs if is_rank and x.place.is_inputs else {}
     kept = {name for name, known in names.items() if known.kind in KEPT}  # of the model
+    # Ranks measure which code is fastest, and may pad the same product differently; not what they
+    # return, or exchange with each other.
+    is_free = x.place.launch is not None and x.place.kind != "collective"
 
     def compared(rows: Iterable[tuple[ValueRow, ValueRow]]) -> tuple[TensorComparison, ...]:
         return tuple(
@@ -299,8 +302,7 @@ def _compare(
                 tolerances,
                 unwritten=both.unwritten(x, row),
                 exactly=row.arg in kept,
-                # Ranks measure which code is fastest, and may pad the same product differently.
-                chosen=is_rank and not x.place.is_inputs and not both.is_same_code,
+                chosen=is_rank and is_free and not both.is_same_code,
             )
             for row, other in rows
         )

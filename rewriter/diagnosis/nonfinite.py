@@ -140,9 +140,9 @@ class _OriginVerdicts:
         cause = Producer.of(origin.overflow.place, next(iter(origin.overflow_rows), None))
         made = replace(made, cause=cause)
         first = self._verdict(origin.overflow, "overflowed", origin.overflow_rows, "inf")
-        first = replace(first, effect=Producer.of(origin.node.place, next(iter(origin.rows), None)))
-        first = replace(first, notes=tuple(_overflow(origin.overflow_rows)))
-        return first, self._noted(made)
+        effect = Producer.of(origin.node.place, next(iter(origin.rows), None))
+        notes = tuple(_overflow(origin.overflow_rows))
+        return replace(first, effect=effect, notes=notes), self._noted(made)
 
     def _verdict(
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What

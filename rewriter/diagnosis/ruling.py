@@ -57,9 +57,7 @@ def without_effect(
     outputs are `right`, or if only this launch reads it, it computes what it should, and no output
     is known to be `wrong`.
     """
-    agree = {
-        (check.artifact, check.launch) for check in verification.checks if check.outcome == "agrees"
-    }
+    agree = {(x.artifact, x.launch) for x in verification.checks if x.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
         if one.kind != "stale":
@@ -118,10 +116,8 @@ def rule(
 def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
     """Possible findings if outputs are wrong and no launch is to blame: the unchecked launches that
     may reach these outputs."""
-    left = sorted(
-        (suspect for suspect in suspects if suspect.feeds is not False),
-        key=lambda one: not one.feeds,
-    )
+    left = [suspect for suspect in suspects if suspect.feeds is not False]
+    left.sort(key=lambda one: not one.feeds)
     for suspect in left[:_SUSPECTED]:
         feeds = "feeds what is wrong, and " if suspect.feeds else ""
         what = f"{feeds}could not be checked: {suspect.reason}"
@@ -199,10 +195,10 @@ def of_inputs(dump: Dump) -> Examined:
         rows = list(run.unexpected())
         if not rows:
             continue
-        named = "; ".join(
-            f"{run.names.called(row.name)}: {row.unexpected}" for row in rows[:_REASONS]
+        wrong = [f"{run.names.called(row.name)}: {row.unexpected}" for row in rows[:_REASONS]]
+        what = (
+            f"an input of {run.name} is not what the wrapper was compiled for: {'; '.join(wrong)}"
         )
-        what = f"an input of {run.name} is not what the wrapper was compiled for: {named}"
         findings.append(Finding.of_call(run, "inputs", what, "shown by the inputs of the call"))
     if findings or not calls:
         return Examined(tuple(findings))

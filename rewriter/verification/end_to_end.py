@@ -20,7 +20,7 @@ from rewriter.artifact.given_copies import given_copy
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.model_names.graph import FxGraph
 from rewriter.verification import functional, received, threads
@@ -82,8 +82,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     graph = functional.read(run, graph_text(run, wrapper_of(run), given))
     if graph is None:
         return CallCheck.without(run, "its graph is not known")
-    rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
-    sizes = graph_sizes(graph, rows)
+    sizes = graph_sizes(graph, run.inputs)
     if graph.updates:
         return CallCheck.without(run, "its graph updates values in place")
     kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
@@ -92,8 +91,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     try:
         known: dict[str, Bounded] = {
             row.arg: exact(received.load(run, row))
-            for row in rows
-            if isinstance(row, TensorRow) and row.arg in graph.types
+            for row in dataflow.tensors(run.inputs)
+            if row.arg in graph.types
         }
         known |= _attributes(run, graph) | _own_results(run, graph, checks)
     except UncheckedError as error:

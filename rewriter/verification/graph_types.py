@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.model_names.graph import FxGraph
 from rewriter.verification.bounded import Bounded, UncheckedError
 
@@ -92,9 +92,9 @@ def named_sizes(text: str, shape: Sequence[int]) -> dict[str, int]:
     return {part: size for part, size in zip(parts, shape, strict=True) if part.isidentifier()}
 
 
-def graph_sizes(graph: FxGraph, rows: Iterable[TensorRow | ScalarRow]) -> dict[str, int]:
+def graph_sizes(graph: FxGraph, rows: Iterable[EventRow]) -> dict[str, int]:
     """The named sizes of a graph, by the recorded inputs of a call."""
-    by_name = {row.arg: row for row in rows}
+    by_name = {row.name: row for row in rows}
     sizes: dict[str, int] = {}
     for name, text in graph.types.items():
         row = by_name.get(name)

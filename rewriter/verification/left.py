@@ -48,7 +48,7 @@ class CallResults:
 
     def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
         self.run, self.nodes, self._last = run, nodes, last
-        self._inputs = {row.arg: row for row in run.inputs if isinstance(row, TensorRow)}
+        self._inputs = {row.arg: row for row in dataflow.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
         self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}

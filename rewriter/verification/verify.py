@@ -13,7 +13,7 @@ from msgspec import UNSET
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
 from rewriter.locate.vocabulary import kind_of
@@ -134,11 +134,10 @@ class _Call:
         entry, and the subgraphs of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
             return {}
-        rows = [row for row in self._run.inputs if isinstance(row, (TensorRow, ScalarRow))]
-        tensors = {row.arg: row for row in rows if isinstance(row, TensorRow)}
+        tensors = {row.arg: row for row in self._run.inputs if isinstance(row, TensorRow)}
         if not any(name in graph.types for name in tensors):
             return {}
-        located, sizes = self._wrapper.located, graph_sizes(graph, rows)
+        located, sizes = self._wrapper.located, graph_sizes(graph, self._run.inputs)
         entry = located.entries[0]
         launches = list(self._launches.values())
         claims = held_values(launches, entry, graph)

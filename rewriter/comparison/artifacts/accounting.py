@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from rewriter.comparison.artifacts.buffer_facts import BufferFacts
 from rewriter.core import text_diff
-from rewriter.core.source import Source
 from rewriter.core.text import counted
-from rewriter.locate.types import KernelSource, Launch
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HANDLE = "_handle"
@@ -107,19 +105,3 @@ def find_anchors(
 def same(a: range, b: range, keys_a: Sequence[str], keys_b: Sequence[str]) -> bool:
     """Whether these lines have equal keys."""
     return keys_a[a.start - 1 : a.stop - 1] == keys_b[b.start - 1 : b.stop - 1]
-
-
-def launch_lines(launch: Launch, source: Source) -> range:
-    """The lines, from 1, of a launch's statement and of the lines that take over its results."""
-    point = launch.insertion_point
-    return range(source.line_of(point.start), source.line_of(point.end - 1) + 1)
-
-
-def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> range:
-    """The lines, from 1, of a kernel and the comments above it; none if it is in another file."""
-    if not kernel.end:
-        return range(0)
-    first, last = source.line_of(kernel.start), source.line_of(kernel.end - 1)
-    while first > 1 and lines[first - 2].startswith("# "):
-        first -= 1
-    return range(first, last + 1)

@@ -57,20 +57,26 @@ class WrapperView:
 
     @cached_property
     def launch_lines(self) -> list[range]:
-        """The lines of each launch in the plain source, from 1."""
-        return [accounting.launch_lines(launch, self.wrapper.plain) for launch in self.launches]
+        """The lines of each launch's statement in the plain source, from 1, and of those that take
+        over its results."""
+        points, line_of = (x.insertion_point for x in self.launches), self.wrapper.plain.line_of
+        return [range(line_of(x.start), line_of(x.end - 1) + 1) for x in points]
 
     def kernel_lines(self, name: str, *, whole: bool) -> list[int]:
-        """The lines of a kernel in the plain source, from 1; none if it is in another file.
+        """The lines of a kernel and the comments above it in the plain source, from 1; none if it
+        is in another file.
 
         Unless `whole`, without the lines of a call around the source.
         """
-        kernel = self.kernels.sources[name]
-        lines = accounting.kernel_lines(kernel, self.wrapper.plain, self.text)
-        if whole or not kernel.inside:
-            return list(lines)
-        first = self.wrapper.plain.line_of(kernel.start)
-        return [*range(lines.start, first), *kernel.inside]
+        kernel, line_of = self.kernels.sources[name], self.wrapper.plain.line_of
+        if not kernel.end:
+            return []
+        above = first = line_of(kernel.start)
+        while above > 1 and self.text[above - 2].startswith("# "):
+            above -= 1
+        is_inside = kernel.inside and not whole
+        source = kernel.inside if is_inside else range(first, line_of(kernel.end - 1) + 1)
+        return [*range(above, first), *source]
 
     @cached_property
     def launched(self) -> list[str]:

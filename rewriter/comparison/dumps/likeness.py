@@ -72,7 +72,7 @@ class Reference:
     """The calls of the rank that others are compared with."""
 
     def __init__(self, runs: Sequence[RunDump], tolerances: Tolerances) -> None:
-        self._starts = _starts(runs)
+        self._starts = _places(run.facts.pid for run in runs)  # the processes of the calls
         self._calls = [_Call.of(run) for run in runs]
         self._tolerances = tolerances
 
@@ -82,7 +82,7 @@ class Reference:
 
     def find(self, runs: Sequence[RunDump]) -> Likeness | None:
         """The key for the comparison of these calls; `None` if it cannot be shared."""
-        if len(runs) != len(self._calls) or _starts(runs) != self._starts:
+        if _places(run.facts.pid for run in runs) != self._starts:
             return None
         found = []
         for run, known in zip(runs, self._calls, strict=True):
@@ -99,8 +99,3 @@ class Reference:
         counts = (row.nan, row.inf) == (other.nan, other.inf)
         is_equal = not row.is_measured or statistics_state(row, other, tolerance) == "equal"
         return 4 * (row.digest == other.digest) + 2 * counts + is_equal
-
-
-def _starts(runs: Iterable[RunDump]) -> list[int]:
-    """The process of a rank that made each call, as a number."""
-    return _places([run.facts.pid for run in runs])

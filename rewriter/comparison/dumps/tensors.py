@@ -50,21 +50,15 @@ def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
     try:
         ahead: deque[Callable[[], Metrics]] = deque()
         for a, b, tolerance in pairs:
-            ahead.append(_submit(pool, a, b, tolerance))
+            work = partial(_compare, a, b, tolerance)
+            is_small = max(_size(a), _size(b)) <= _SMALL_FILE
+            ahead.append(work if is_small else pool.submit(work).result)
             if len(ahead) > 8 * workers:
                 yield ahead.popleft()()
         while ahead:
             yield ahead.popleft()()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _submit(
-    pool: ThreadPoolExecutor, a: Path, b: Path, tolerance: Tolerance
-) -> Callable[[], Metrics]:
-    if max(_size(a), _size(b)) <= _SMALL_FILE:
-        return partial(_compare, a, b, tolerance)
-    return pool.submit(_compare, a, b, tolerance).result
 
 
 def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:

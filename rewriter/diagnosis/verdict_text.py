@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 
 from rewriter.core.labels import short
 from rewriter.core.terminal import escape
@@ -41,10 +42,8 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
         operators = f" ({origins})" if origins else ""
         lines.append(f"  from {nodes or 'no source node'}{operators}")
     lines += [f"  at {line}" for line in model_lines(verdict.lines)]
-    lines += [f"  {line}" for line in argument_lines(verdict.arguments)]
-    lines += [f"  {text}" for text in places(verdict)]
-    lines += [f"  {text}" for text in followed(verdict)]
-    lines += [f"  {text}" for text in passed_on(verdict)]
+    shown = (argument_lines(verdict.arguments), places(verdict), followed(verdict))
+    lines += [f"  {line}" for line in chain(*shown, passed_on(verdict))]
     lines += [f"  note: {note}" for note in verdict.notes]
     if next_command:
         lines.append(f"  next: {next_command}")

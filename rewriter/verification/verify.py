@@ -90,15 +90,11 @@ def verify(
             checks += found
             show(())
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_so_far([*checks, *part], total)) from None
+        wrong = Verification((*checks, *part)).finding
+        known = "none of them wrong" if wrong is None else f"{wrong} {wrong.wrong}"
+        done = f"{len(checks) + len(part):,} of {total:,} launches were looked at; {known}"
+        raise KeyboardInterrupt(done) from None
     return Verification(tuple(checks), opened.caveat)
-
-
-def _so_far(checks: Sequence[LaunchCheck], total: int) -> str:
-    """What is known when checking is interrupted."""
-    wrong = next((check for check in checks if check.outcome == "differs"), None)
-    found = "none of them wrong" if wrong is None else f"{wrong.label} {wrong.kernel} {wrong.wrong}"
-    return f"{len(checks):,} of {total:,} launches were looked at; {found}"
 
 
 class _Call:

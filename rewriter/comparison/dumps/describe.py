@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rewriter.comparison.dumps import precision, values
@@ -116,18 +117,13 @@ def outcome(comparison: Comparison) -> Outcome:
     return "rounding" if comparison.rounded else "equal"
 
 
-def limits(comparison: Comparison) -> list[str]:
+def limits(comparison: Comparison) -> Iterator[str]:
     """Sentences about what the verdict cannot see."""
     counts = count(comparison)
-    sentences = []
     if counts.by_statistics:
-        sentences.append(
-            f"{counted(counts.by_statistics, 'value')} compared {values.BY_STATISTICS}"
-        )
+        yield f"{counted(counts.by_statistics, 'value')} compared {values.BY_STATISTICS}"
     if counts.by_hash:
-        sentences.append(f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}")
+        yield f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}"
     if cut := comparison.cut:
         more = f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""
-        named = ", ".join(cut[:_CUT]) + more
-        sentences.append(f"the record of {named} is cut short: what followed is lost")
-    return sentences
+        yield f"the record of {', '.join(cut[:_CUT])}{more} is cut short: what followed is lost"

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
-from rewriter.core.errors import RewriterError
+from rewriter.dump.document_files import corrupt
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow, number
 from rewriter.locate.declarations import never_written
@@ -62,11 +62,7 @@ class RecordedValue:
         if not name:
             return None
         if name.startswith("/") or ".." in Path(name).parts:
-            raise RewriterError(
-                "corrupt-dump",
-                f"{self.run.path}: the file {name!r} of an event is none of this run",
-                hint="Copy the dump again, or run the program once more.",
-            )
+            raise corrupt(self.run.path, f"the file {name!r} of an event is none of this run")
         return self.run.path / name
 
     @property

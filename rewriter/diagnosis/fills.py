@@ -142,17 +142,7 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
 def varying(differences: Sequence[Difference], first: Path, again: Path) -> tuple[Difference, ...]:
     """Those of the launches that another run with the first filling does not repeat either, such as
     sums by atomic additions: they say nothing about what memory holds."""
-    others = {pair.first.name: pair.second for pair in _paired(open_dump(first), open_dump(again))}
-    result = []
-    for difference in differences:
-        run, *which = difference.place
-        other = others.get(run)
-        if other is None or (step := other.step(*which)) is None:
-            continue
-        before, now = _digests(difference.pair.first, difference.steps[0]), _digests(other, step)
-        if any(now.get(key, digest) != digest for key, digest in before.items()):
-            result.append(difference)
-    return tuple(result)
+    return tuple(x.difference for x in _again(differences, first, again) if _differing(x.rows))
 
 
 def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> UnwrittenRead | None:
@@ -187,10 +177,20 @@ def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iter
         run, *which = difference.place
         steps = [(side, step) for side in runs.get(run, ()) if (step := side.step(*which))]
         if len(steps) == 2:
-            mine, theirs = (dataflow.tensors(side.rows(step)) for side, step in steps)
-            known = {(x.phase, x.arg): x for x in theirs[::-1]}
-            rows = [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
-            yield _Again(difference, runs[run], rows)
+            yield _Again(difference, runs[run], _same(*steps))
+
+
+def _same(*steps: tuple[RunDump, RunStep]) -> list[tuple[TensorRow, TensorRow]]:
+    """The rows of a launch in two runs that are of the same value."""
+    mine, theirs = (dataflow.tensors(run.rows(step)) for run, step in steps)
+    known = {(x.phase, x.arg): x for x in theirs[::-1]}
+    return [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
+
+
+def _differing(rows: Sequence[tuple[TensorRow, TensorRow]]) -> list[TensorRow]:
+    """What a launch read and wrote of which the fingerprints differ."""
+    known = ((x, y) for x, y in rows if x.digest and y.digest)
+    return [x for x, y in known if x.digest != y.digest and (x.phase == "before") != x.is_result]
 
 
 def judge(
@@ -291,22 +291,12 @@ def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
 
 
 def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
-    first, second = (_digests(run, step) for run, step in zip(pair, (one, other), strict=True))
-    differing = [key for key, digest in first.items() if second.get(key, digest) != digest]
-    written = [name for phase, name in differing if phase == "after"]
-    received = [name for phase, name in differing if phase == "before"]
-    if not written:
-        return None
-    return Difference(pair, (one, other), tuple(received), tuple(written))
-
-
-def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
-    """The fingerprints of what a launch read and wrote, by phase and name."""
-    return {
-        (row.phase, row.arg): row.digest
-        for row in dataflow.tensors(run.rows(step))
-        if row.digest and (row.phase == "before") != row.is_result
-    }
+    differing = _differing(_same((pair.first, one), (pair.second, other)))
+    received, written = (
+        tuple(dict.fromkeys(row.arg for row in differing if row.phase == phase))
+        for phase in ("before", "after")
+    )
+    return Difference(pair, (one, other), received, written) if written else None
 
 
 class _Compared(NamedTuple):

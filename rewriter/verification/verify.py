@@ -67,32 +67,29 @@ def verify(
             hint="Record them: `rewriter run … --probe save --args all --when both`.",
         )
     checks: list[LaunchCheck] = []
-    part: Sequence[LaunchCheck] = ()  # of the call that is being checked here
     total = sum(step.launch is not None for run in opened.runs for step in run.steps)
 
-    def show(found: Sequence[LaunchCheck]) -> None:
-        nonlocal part
-        part = found
+    def report() -> None:
         if progress is not None:
-            progress(len(checks) + len(part), total)
+            progress(len(checks), total)
 
-    def work(
-        run: RunDump, tell: Callable[[Sequence[LaunchCheck]], None] = lambda _: None
-    ) -> list[LaunchCheck]:
-        found = []
+    def elsewhere(run: RunDump) -> list[LaunchCheck]:
+        return list(_Call(run, graphs, references).checks())
+
+    def here(run: RunDump) -> list[LaunchCheck]:
         for check in _Call(run, graphs, references).checks():
-            found.append(check)
-            tell(found)
-        return found
+            checks.append(check)
+            report()
+        return []
 
     try:
-        for found in threads.for_each(opened.runs, work, partial(work, tell=show)):
+        for found in threads.for_each(opened.runs, elsewhere, here):
             checks += found
-            show(())
+            report()
     except KeyboardInterrupt:
-        wrong = Verification((*checks, *part)).finding
+        wrong = Verification(tuple(checks)).finding
         known = "none of them wrong" if wrong is None else f"{wrong} {wrong.wrong}"
-        done = f"{len(checks) + len(part):,} of {total:,} launches were looked at; {known}"
+        done = f"{len(checks):,} of {total:,} launches were looked at; {known}"
         raise KeyboardInterrupt(done) from None
     return Verification(tuple(checks), opened.caveat)
 

@@ -187,12 +187,10 @@ def _written(run: RunDump, flow: Flow, node: FlowNode, held: tuple[TensorRow, ..
 
 def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
     """Whether every input of a launch was measured when it was written."""
-    given = dataflow.given(rows)
-    for row in given:
-        sources = [flow.origin(x) for x in node.given.get(row.arg, ())]
-        if not sources or any(written is None or not written.is_measured for written in sources):
-            return False
-    return bool(given)
+    origins = [node.given.get(row.arg, ()) for row in dataflow.given(rows)]
+    written = (flow.origin(x) for of in origins for x in of)
+    is_measured = all(row is not None and row.is_measured for row in written)
+    return bool(origins) and all(origins) and is_measured
 
 
 def _with_nan(rows: Sequence[EventRow], kernel: str, allowed: Allowed) -> tuple[TensorRow, ...]:

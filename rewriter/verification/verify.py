@@ -192,16 +192,14 @@ class _Call:
                 problem = str(error)
         if isinstance(by_call, list) and not all(x.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
-        by_fragment = self._by_fragment(base, values)
-        found = [self._by_graph(base, outcome), by_fragment]
-        judged = [check for check in found if check is not None and check.outcome != "unchecked"]
-        if judged:
+        either = self._by_graph(base, outcome), self._by_fragment(base, values)
+        found = [check for check in either if check is not None]
+        if judged := [check for check in found if check.outcome != "unchecked"]:
             return surest(judged)
         if isinstance(by_call, list):
             return self._by(base, "operator", by_call)
-        for check in reversed(found):
-            if check is not None:
-                return check
+        if found:
+            return found[-1]
         if problem:
             return replace(base, reason=problem)
         if kind_of(launch.kind).operator:

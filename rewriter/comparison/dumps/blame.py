@@ -64,7 +64,7 @@ def behind(
 ) -> tuple[list[ValueOrigin], list[int]]:
     """The values that were compared and that others come from, and the steps in between."""
     seen, found, between = set(sources), [], set()
-    waiting = sorted(seen, key=lambda source: (source.step, source.slot))
+    waiting = sorted(seen)
     while waiting:
         source = waiting.pop()
         if source in compared:

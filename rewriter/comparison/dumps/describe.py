@@ -84,9 +84,9 @@ def verdict(comparison: Comparison) -> str:
     """The answer in one line."""
     if comparison.culprits:
         first = comparison.culprits[0]
-        where = f" (line {first.place.line})" if first.place.line else ""
-        at = "the inputs of the call" if first.place.launch is None else first.place
-        return f"different: the runs diverge at {at}{where}"
+        is_inputs = first.place.launch is None
+        at = "the inputs of the call" if is_inputs else first.place.with_line
+        return f"different: the runs diverge at {at}"
     if not comparison.equal:
         differing = (x for x in comparison.launches if {x.state, x.inputs} & {*DIFFERS})
         first = next(x for x in differing if x.matched)

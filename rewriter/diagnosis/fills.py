@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -117,19 +117,14 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
             apart.setdefault(why, []).append(pair.first.name)
             continue
         calls += 1
-        same = 0  # steps up to where the two runs part
-        for step, other in zip(pair.first.steps, pair.second.steps, strict=False):
-            if (step.launch, step.iteration) != (other.launch, other.iteration):
-                break
-            same += 1
-            if step.launch is None:
-                continue
-            launches += 1
-            if (found := _difference(pair, step, other)) is not None:
-                differences.append(found)
-        if same < max(len(run.steps) for run in pair):
-            last = [step.launch for step in pair.first.steps[:same] if step.launch is not None][-1:]
-            behind = "".join(f" behind launch #{launch}" for launch in last)
+        steps = zip(pair.first.steps, pair.second.steps, strict=False)
+        same = list(takewhile(lambda both: both[0].which == both[1].which, steps))
+        ran = [both for both in same if both[0].launch is not None]
+        launches += len(ran)
+        found = (_difference(pair, *both) for both in ran)
+        differences += [difference for difference in found if difference is not None]
+        if len(same) < max(len(run.steps) for run in pair):
+            behind = "".join(f" behind launch #{step.launch}" for step, _ in ran[-1:])
             why = f"the two runs did not launch the same{behind}"
             apart.setdefault(why, []).append(pair.first.name)
     reasons = []

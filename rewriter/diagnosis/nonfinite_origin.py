@@ -150,10 +150,9 @@ def _reached(flow: Flow, origin: Origin) -> set[int]:
 def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:
     """Whether a tensor of NaN alone is only given to an operator that draws all of its elements:
     Inductor writes NaN for `torch.empty`, as in `torch.empty(n).bernoulli_(0.8)`."""
-    slot = node.slots.get(row.arg)
-    if row.nan != row.size or slot is None:
+    made = node.result(row.arg)
+    if row.nan != row.size or made is None:
         return False
-    made = ValueOrigin(node.step.position, slot)
     later = flow.nodes[node.step.position + 1 :]
     reader = next((x for x in later if made in x.origins), None)
     return reader is not None and takes_shape(reader.step.kernel)

@@ -133,6 +133,10 @@ class FlowNode:
         """Yield the origins of all inputs."""
         return chain.from_iterable(self.given.values())
 
+    def result(self, name: str) -> ValueOrigin | None:
+        """A result as the origin of what reads it, by its name; `None` if it has none of that."""
+        return ValueOrigin(self.step.position, self.slots[name]) if name in self.slots else None
+
     def writer(self, name: str) -> ValueOrigin | None:
         """The last writer of an input, by its name; `None` if unknown."""
         return max(self.given.get(name, ()), key=lambda source: source.step, default=None)

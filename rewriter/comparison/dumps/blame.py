@@ -103,8 +103,8 @@ def without_false_pairs(
         is_moved = pair.moved and pair.level > 0
         if a and b and (is_moved or canonical(a.kernel) != canonical(b.kernel)):
             wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
-            slots = [nodes[a.step].slots.get(tensor.a.arg, -1) for tensor in wrong]
-            read = [read_as.get(ValueOrigin(a.step, slot)) for slot in slots]
+            made = (nodes[a.step].result(tensor.a.arg) for tensor in wrong)
+            read = [None if origin is None else read_as.get(origin) for origin in made]
             unfit = bool(launch.unmatched) and not launch.results
             if unfit or (wrong and all(states == {"equal"} for states in read)):
                 yield from (alone(a, None), alone(None, b))
@@ -125,9 +125,9 @@ def judge(
                 (states_b, b, launch.b, tensor.b),
             ):
                 assert place is not None
-                slot = nodes[place.step].slots.get(row.arg)
-                if slot is not None and tensor.state != "unknown":
-                    states[ValueOrigin(place.step, slot)] = tensor.state
+                made = nodes[place.step].result(row.arg)
+                if made is not None and tensor.state != "unknown":
+                    states[made] = tensor.state
     readers_a: dict[int, list[RecordedLaunch]] = {}
     readers_b: dict[int, list[RecordedLaunch]] = {}
     for x, y, state, place in _as_read(launches, a, b, frozenset(states_a), frozenset(states_b)):

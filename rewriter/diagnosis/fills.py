@@ -24,6 +24,7 @@ from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.runtime.memory.patterns import FILLS, pattern
 
 if TYPE_CHECKING:
     import torch
@@ -346,8 +347,6 @@ def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
 def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     """A value in both runs, element by element and bit by bit."""
     import torch
-
-    from rewriter.runtime.memory.patterns import FILLS, pattern
 
     size, dtype = a.element_size(), str(a.dtype).removeprefix("torch.")
     first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))

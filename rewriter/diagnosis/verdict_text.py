@@ -15,6 +15,7 @@ from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime.text import number, short_dtype
 
 # Placeholders in the template of a command: probe options, and the beginning of a wrapper's name.
 OPTIONS, WRAPPER = "{options}", "{wrapper}"
@@ -131,8 +132,6 @@ def origin(argument: VerdictArgument) -> str:
 
 def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
     """The magnitude of an argument in earlier calls; empty if there were none."""
-    from rewriter.runtime.text import number
-
     known = [(one.call, size) for one in earlier if (size := one.row.magnitude) is not None]
     if not known or not isinstance(now, TensorRow) or not now.is_floating:
         return ""
@@ -151,8 +150,6 @@ def is_after(argument: VerdictArgument) -> bool:
 
 def value(row: ValueRow | None, then: str = "") -> str:
     """Type, shape, device and statistics, as far as known; `then` goes before the statistics."""
-    from rewriter.runtime.text import short_dtype
-
     if isinstance(row, ScalarRow):
         return f"{row.type} {row.value or ''}"
     if not isinstance(row, TensorRow):
@@ -163,8 +160,6 @@ def value(row: ValueRow | None, then: str = "") -> str:
 
 
 def statistics(row: ValueRow | None) -> str:
-    from rewriter.runtime.text import number
-
     if not isinstance(row, TensorRow) or not row.is_measured:
         return "not measured"
     values = [(name, row.statistics[name]) for name in _SHOWN if row.statistics[name] is not None]

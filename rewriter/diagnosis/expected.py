@@ -27,6 +27,8 @@ from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.runtime.text import short_dtype
+from rewriter.verification.text import values
+from rewriter.verification.types import Checked
 
 if TYPE_CHECKING:
     import torch
@@ -35,26 +37,18 @@ _LISTED = 4
 
 
 @dataclass(frozen=True)
-class ComparedOutput:
-    """One output: its label, such as `0: buf14`, the number of wrong elements, and the worst."""
-
-    label: str
-    wrong: int
-    line: str
-
-
-@dataclass(frozen=True)
 class ComparedCall:
-    """The outputs of one call. `feeding` are the steps, by launch and iteration, whose results
-    reach a wrong output; `None` if the flow of values is not completely known."""
+    """The outputs of one call, by their labels, such as `0: buf14`. `feeding` are the steps, by
+    launch and iteration, whose results reach a wrong output; `None` if the flow of values is not
+    completely known."""
 
     run: RunDump
-    outputs: tuple[ComparedOutput, ...]
+    outputs: tuple[Checked, ...]
     feeding: frozenset[tuple[int, int]] | None = None
 
     @property
-    def wrong(self) -> tuple[ComparedOutput, ...]:
-        return tuple(output for output in self.outputs if output.wrong)
+    def wrong(self) -> tuple[Checked, ...]:
+        return tuple(output for output in self.outputs if not output.agrees)
 
     def examined(self) -> Examined:
         """The finding about wrong outputs, or what is ruled out."""
@@ -62,9 +56,9 @@ class ComparedCall:
         if not self.wrong:
             what = f"wrong outputs: {compared} of {self.run.name} agree with what is expected"
             return Examined(ruled_out=what)
-        names = ", ".join(output.label for output in self.wrong[:_LISTED])
+        names = ", ".join(output.arg for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
-        text = tuple(output.line for output in self.wrong[:_LISTED])
+        text = tuple(map(_line, self.wrong[:_LISTED]))
         shown = "shown by the outputs that are right"
         return Examined((Finding.of_call(self.run, "outputs", what, shown, text=text),))
 
@@ -111,7 +105,7 @@ def compare_outputs(
         ):
             outputs = tuple(_compared(run, last, expected))
             if outputs:
-                wrong = [output.label for output in outputs if output.wrong]
+                wrong = [output.arg for output in outputs if not output.agrees]
                 return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
     shapes = ", ".join("-" if tensor is None else str(list(tensor.shape)) for tensor in expected)
     raise RewriterError(
@@ -125,7 +119,7 @@ def compare_outputs(
 
 def _compared(
     run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
-) -> Iterator[ComparedOutput]:
+) -> Iterator[Checked]:
     for want, row in zip(expected, last.returned, strict=False):
         if want is None or not isinstance(row, TensorRow) or not row.file:
             continue
@@ -136,13 +130,12 @@ def _compared(
             yield _compare(row, got, want)
 
 
-def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedOutput:
+def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> Checked:
     """Compare element by element, with the looser tolerance of the two types."""
     import torch
 
     from rewriter.verification.bounded import Bounded, wide
     from rewriter.verification.judge import compare
-    from rewriter.verification.text import values
 
     names = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in (got, want))
     allowed = default(*names)
@@ -151,12 +144,14 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedO
         got = got.to(torch.promote_types(got.dtype, want.dtype))
     size = want.abs().double()
     bound = torch.where(size.isfinite(), allowed.atol + allowed.rtol * size, 0.0)
-    found = compare(got, Bounded(want, bound))
-    line = (
-        f"{values(row.arg.partition(': ')[2], found)}: {of_elements(found.wrong, found.numel)} "
-        f"differ (rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
-    )
-    return ComparedOutput(row.arg, found.wrong, line)
+    claim = f"rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed"
+    return Checked(row.arg, claim, compare(got, Bounded(want, bound)))
+
+
+def _line(output: Checked) -> str:
+    found = output.comparison
+    worst = values(dataflow.output_variable(output.arg), found)
+    return f"{worst}: {of_elements(found.wrong, found.numel)} differ ({output.claim})"
 
 
 def _feeding(

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -24,6 +24,7 @@ from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.runtime.memory.patterns import FILLS, pattern
 
 if TYPE_CHECKING:
     import torch
@@ -117,19 +118,14 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
             apart.setdefault(why, []).append(pair.first.name)
             continue
         calls += 1
-        same = 0  # steps up to where the two runs part
-        for step, other in zip(pair.first.steps, pair.second.steps, strict=False):
-            if (step.launch, step.iteration) != (other.launch, other.iteration):
-                break
-            same += 1
-            if step.launch is None:
-                continue
-            launches += 1
-            if (found := _difference(pair, step, other)) is not None:
-                differences.append(found)
-        if same < max(len(run.steps) for run in pair):
-            last = [step.launch for step in pair.first.steps[:same] if step.launch is not None][-1:]
-            behind = "".join(f" behind launch #{launch}" for launch in last)
+        steps = zip(pair.first.steps, pair.second.steps, strict=False)
+        same = list(takewhile(lambda both: both[0].which == both[1].which, steps))
+        ran = [both for both in same if both[0].launch is not None]
+        launches += len(ran)
+        found = (_difference(pair, *both) for both in ran)
+        differences += [difference for difference in found if difference is not None]
+        if len(same) < max(len(run.steps) for run in pair):
+            behind = "".join(f" behind launch #{step.launch}" for step, _ in ran[-1:])
             why = f"the two runs did not launch the same{behind}"
             apart.setdefault(why, []).append(pair.first.name)
     reasons = []
@@ -155,17 +151,7 @@ def _is_address(row: TensorRow) -> bool:
 def varying(differences: Sequence[Difference], first: Path, again: Path) -> tuple[Difference, ...]:
     """Those of the launches that another run with the first filling does not repeat either, such as
     sums by atomic additions: they say nothing about what memory holds."""
-    others = {pair.first.name: pair.second for pair in _paired(open_dump(first), open_dump(again))}
-    result = []
-    for difference in differences:
-        run, *which = difference.place
-        other = others.get(run)
-        if other is None or (step := other.step(*which)) is None:
-            continue
-        before, now = _digests(difference.pair.first, difference.steps[0]), _digests(other, step)
-        if any(now.get(key, digest) != digest for key, digest in before.items()):
-            result.append(difference)
-    return tuple(result)
+    return tuple(x.difference for x in _again(differences, first, again) if _differing(x.rows))
 
 
 def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> UnwrittenRead | None:
@@ -200,10 +186,20 @@ def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iter
         run, *which = difference.place
         steps = [(side, step) for side in runs.get(run, ()) if (step := side.step(*which))]
         if len(steps) == 2:
-            mine, theirs = (dataflow.tensors(side.rows(step)) for side, step in steps)
-            known = {(x.phase, x.arg): x for x in theirs[::-1]}
-            rows = [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
-            yield _Again(difference, runs[run], rows)
+            yield _Again(difference, runs[run], _same(*steps))
+
+
+def _same(*steps: tuple[RunDump, RunStep]) -> list[tuple[TensorRow, TensorRow]]:
+    """The rows of a launch in two runs that are of the same value."""
+    mine, theirs = (dataflow.tensors(run.rows(step)) for run, step in steps)
+    known = {(x.phase, x.arg): x for x in theirs[::-1]}
+    return [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
+
+
+def _differing(rows: Sequence[tuple[TensorRow, TensorRow]]) -> list[TensorRow]:
+    """What a launch read and wrote of which the fingerprints differ."""
+    known = ((x, y) for x, y in rows if x.digest and y.digest)
+    return [x for x, y in known if x.digest != y.digest and (x.phase == "before") != x.is_result]
 
 
 def judge(
@@ -304,22 +300,12 @@ def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
 
 
 def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
-    first, second = (_digests(run, step) for run, step in zip(pair, (one, other), strict=True))
-    differing = [key for key, digest in first.items() if second.get(key, digest) != digest]
-    written = [name for phase, name in differing if phase == "after"]
-    received = [name for phase, name in differing if phase == "before"]
-    if not written:
-        return None
-    return Difference(pair, (one, other), tuple(received), tuple(written))
-
-
-def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
-    """The fingerprints of what a launch read and wrote, by phase and name."""
-    return {
-        (row.phase, row.arg): row.digest
-        for row in dataflow.tensors(run.rows(step))
-        if row.digest and (row.phase == "before") != row.is_result
-    }
+    differing = _differing(_same((pair.first, one), (pair.second, other)))
+    received, written = (
+        tuple(dict.fromkeys(row.arg for row in differing if row.phase == phase))
+        for phase in ("before", "after")
+    )
+    return Difference(pair, (one, other), received, written) if written else None
 
 
 class _Compared(NamedTuple):
@@ -374,8 +360,6 @@ def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
 def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     """A value in both runs, element by element and bit by bit."""
     import torch
-
-    from rewriter.runtime.memory.patterns import FILLS, pattern
 
     size, dtype = a.element_size(), str(a.dtype).removeprefix("torch.")
     first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from rewriter.core.documents import Count
@@ -18,7 +17,6 @@ from rewriter.core.text import counted, percent
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import RunDump, label
-from rewriter.locate.types import Launch
 from rewriter.verification.types import LaunchCheck
 
 # What is wrong with a launch:
@@ -43,7 +41,6 @@ FindingKind = Literal[
     "race", "bounds", "aliased", "varies", "corrupted", "inputs", "outputs",
     "eager", "unbound",
 ]  # fmt: skip
-BY_TEXT = "shown by the text of the wrapper"
 # How certain a finding is; `possible` is one of several that may be to blame.
 Certainty = Literal["shown", "likely", "possible"]
 
@@ -97,14 +94,6 @@ class Finding:
         where = {name: getattr(about, name) for name in facts}
         where["artifact"] = getattr(about, "artifact", "")
         return cls(kind, what, shown, certainty, **{**where, **more})
-
-    @classmethod
-    def in_text(
-        cls, path: Path, run: str, launch: Launch, kind: FindingKind, what: str, **more: Any
-    ) -> Finding:
-        """A finding about a launch that the text of the wrapper at a path shows."""
-        facts = {"launch": launch.index, "kernel": launch.kernel, "line": launch.line}
-        return cls(kind, what, BY_TEXT, artifact=path.name, run=run, **{**facts, **more})
 
     @classmethod
     def of_call(

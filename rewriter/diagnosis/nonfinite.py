@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,34 +85,30 @@ def search(
     passed: frozenset[str] | None = None
     absorbed: dict[tuple[str, int | None], tuple[NonFiniteVerdict, ...]] = {}
 
+    looks, allowed = (origins_of, infinite_origins_of), dump.allowed
+
+    def is_finite(run: RunDump) -> bool:
+        return all(origin.absorbed for look in looks for origin in look(run, allowed))
+
     def found(verdicts: tuple[NonFiniteVerdict, ...]) -> NonFinite:
         every = tuple(chain.from_iterable(absorbed.values()))
         return NonFinite(verdicts, passed or frozenset(), every)
 
-    for look in (origins_of, infinite_origins_of):
-        for run in runs:
-            for origin in look(run, dump.allowed):
-                if run.names.direction == "backward":
-                    passed = _skipped_steps(dump) if passed is None else passed
-                    if run.name in passed:
-                        continue
-                key = run.artifact, origin.node.step.launch
-                if origin.absorbed and key in absorbed:
+    for look, run in product(looks, runs):
+        for origin in look(run, allowed):
+            if run.names.direction == "backward":
+                passed = skipped_steps(dump, is_finite) if passed is None else passed
+                if run.name in passed:
                     continue
-                made = _OriginVerdicts(dump, run, origin, values=values, known_before=known_before)
-                verdicts = made.verdicts()
-                if not origin.absorbed:
-                    return found(verdicts)
-                absorbed[key] = verdicts
+            key = run.artifact, origin.node.step.launch
+            if origin.absorbed and key in absorbed:
+                continue
+            made = _OriginVerdicts(dump, run, origin, values=values, known_before=known_before)
+            verdicts = made.verdicts()
+            if not origin.absorbed:
+                return found(verdicts)
+            absorbed[key] = verdicts
     return found(next(iter(absorbed.values()), ()))
-
-
-def _skipped_steps(dump: Dump) -> frozenset[str]:
-    def is_finite(run: RunDump) -> bool:
-        looks = (look(run, dump.allowed) for look in (origins_of, infinite_origins_of))
-        return all(origin.absorbed for origins in looks for origin in origins)
-
-    return skipped_steps(dump, is_finite)
 
 
 class _OriginVerdicts:

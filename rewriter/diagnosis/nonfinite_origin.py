@@ -150,10 +150,9 @@ def _reached(flow: Flow, origin: Origin) -> set[int]:
 def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:
     """Whether a tensor of NaN alone is only given to an operator that draws all of its elements:
     Inductor writes NaN for `torch.empty`, as in `torch.empty(n).bernoulli_(0.8)`."""
-    slot = node.slots.get(row.arg)
-    if row.nan != row.size or slot is None:
+    made = node.result(row.arg)
+    if row.nan != row.size or made is None:
         return False
-    made = ValueOrigin(node.step.position, slot)
     later = flow.nodes[node.step.position + 1 :]
     reader = next((x for x in later if made in x.origins), None)
     return reader is not None and takes_shape(reader.step.kernel)
@@ -187,12 +186,10 @@ def _written(run: RunDump, flow: Flow, node: FlowNode, held: tuple[TensorRow, ..
 
 def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
     """Whether every input of a launch was measured when it was written."""
-    given = dataflow.given(rows)
-    for row in given:
-        sources = [flow.origin(x) for x in node.given.get(row.arg, ())]
-        if not sources or any(written is None or not written.is_measured for written in sources):
-            return False
-    return bool(given)
+    origins = [node.given.get(row.arg, ()) for row in dataflow.given(rows)]
+    written = (flow.origin(x) for of in origins for x in of)
+    is_measured = all(row is not None and row.is_measured for row in written)
+    return bool(origins) and all(origins) and is_measured
 
 
 def _with_nan(rows: Sequence[EventRow], kernel: str, allowed: Allowed) -> tuple[TensorRow, ...]:

@@ -44,7 +44,7 @@ def outputs_of(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
             over = [x.step for x in {*holds, *earlier} if _variable(nodes, x) in whole]
             holds |= {x for x in earlier if x.step >= max(over, default=0)}
         name = dataflow.output_variable(label)
-        yield Output(name, tuple(sorted(holds, key=_order)), tuple(sorted(may_hold, key=_order)))
+        yield Output(name, tuple(sorted(holds)), tuple(sorted(may_hold)))
 
 
 def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
@@ -69,7 +69,3 @@ def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
 def _variable(nodes: Sequence[FlowNode], source: ValueOrigin) -> str:
     slots = nodes[source.step].slots
     return next((dataflow.variable(x) for x, slot in slots.items() if slot == source.slot), "")
-
-
-def _order(source: ValueOrigin) -> tuple[int, int]:
-    return source.step, source.slot

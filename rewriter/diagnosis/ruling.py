@@ -32,9 +32,7 @@ _REASONS = 6  # reasons for unchecked launches that are listed
 @dataclass(frozen=True)
 class Examined:
     """The result of one examination. `ruled_out` is a sentence about what it found to be right;
-    empty if there is nothing to say. `checked` of `launches` were compared with what they have to
-    do, and `by_arguments` of these with what they have to be given; `compared` of `outputs` of
-    calls with what the whole graph gives."""
+    empty if there is nothing to say. The numbers are those of a `Diagnosis`."""
 
     findings: tuple[Finding, ...] = ()
     ruled_out: str = ""

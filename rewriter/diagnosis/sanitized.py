@@ -140,15 +140,15 @@ def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
     """Whether the outputs of calls, and inputs that they write, are those of the run that fills no
     memory."""
     known = [dict(_outputs(open_dump(path))) for path in (plain, *probed)]
-    common = {key for key in known[0] if all(key in one and one[key].holds for one in known)}
+    common = {key for key in known[0] if all(key in one and one[key][0] for one in known)}
     if not common:
         return Examined(notes=("what the calls return was not recorded: see the launches",))
-    changed = [key for key in common if len({one[key].holds for one in known}) > 1]
+    changed = [key for key in common if len({one[key][0] for one in known}) > 1]
     if changed:
         return Examined(notes=(f"outputs differ with what memory holds: {_named(changed)}",))
     unsure = {key for one in known for key in one if key not in common}
     unsure |= {key for key in common if len({one[key] for one in known}) > 1}
-    unsure |= {key for key in common if not all(one[key].is_known for one in known)}
+    unsure |= {key for key in common for one in known if not all(map(all, one[key]))}
     if unsure:
         rest = len(common - unsure)
         note = f"not known whether outputs changed of which not all was recorded: {_named(unsure)}"
@@ -306,15 +306,8 @@ def _of_left(left: LeftUnwritten) -> Finding:
 
 
 _Key = tuple[str, int, str]  # of an output: the wrapper, the call and the name
-
-
-@dataclass(frozen=True)
-class _Fingerprints:
-    """Of what an output holds, and of what it may hold; not `is_known` without all of them."""
-
-    holds: tuple[str, ...] = ()
-    may_hold: tuple[str, ...] = ()
-    is_known: bool = False
+# The fingerprints of what it holds, and of what it may hold; an empty one is not known.
+_Fingerprints = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
@@ -327,13 +320,13 @@ def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
         call = run.sha256, run.facts.call or 0
         for name, one in zip(run.facts.outputs[last.place.scope], last.returned, strict=True):
             if isinstance(one, NoResult) and not one.is_known:
-                yield (*call, name), _Fingerprints()
+                yield (*call, name), ((), ())
         for output in (*outputs_of(run, flow.nodes), *inputs_written(run, flow.nodes)):
             holds, may_hold = (
                 tuple(row.digest if (row := flow.origin(source)) else "" for source in sources)
                 for sources in (output.holds, output.may_hold)
             )
-            yield (*call, output.name), _Fingerprints(holds, may_hold, all((*holds, *may_hold)))
+            yield (*call, output.name), (holds, may_hold)
 
 
 def _history(run: RunDump) -> tuple[MemoryEvent, ...]:

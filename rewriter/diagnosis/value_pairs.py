@@ -156,11 +156,10 @@ def _views(launch: Launch | None, facts: LaunchRow) -> set[tuple[str, Phase]]:
         return set()
     found: set[tuple[str, Phase]] = set()
     given = {arg.name for arg in launch.args if not arg.is_whole}
-    handed: tuple[tuple[Phase, object], ...] = (("before", facts.before), ("after", facts.after))
-    for phase, labels in handed:
+    phases: tuple[Phase, Phase] = ("before", "after")
+    for phase, labels in zip(phases, (facts.before, facts.after), strict=True):
         # A label without an expression means the whole variable, even if the launch gets a view.
-        rows = labels if isinstance(labels, tuple) else ()
-        whole = {name for _, name, *expression in rows if not expression}
+        whole = {name for _, name, *expression in labels or () if not expression}
         found |= {(name, phase) for name in given - whole}
     return found
 

@@ -274,9 +274,7 @@ class BaseVerdict(RecordedLaunch):
 
     @property
     def label(self) -> str:
-        if self.launch is None:
-            return "the inputs of the call"
-        return f"{label(self.launch, self.iteration)} {self.kernel}"
+        return "the inputs of the call" if self.launch is None else str(self)
 
     @property
     def titled(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 
 from rewriter.core.labels import short
 from rewriter.core.terminal import escape
@@ -14,6 +15,7 @@ from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime.text import number, short_dtype
 
 # Placeholders in the template of a command: probe options, and the beginning of a wrapper's name.
 OPTIONS, WRAPPER = "{options}", "{wrapper}"
@@ -41,10 +43,8 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
         operators = f" ({origins})" if origins else ""
         lines.append(f"  from {nodes or 'no source node'}{operators}")
     lines += [f"  at {line}" for line in model_lines(verdict.lines)]
-    lines += [f"  {line}" for line in argument_lines(verdict.arguments)]
-    lines += [f"  {text}" for text in places(verdict)]
-    lines += [f"  {text}" for text in followed(verdict)]
-    lines += [f"  {text}" for text in passed_on(verdict)]
+    shown = (argument_lines(verdict.arguments), places(verdict), followed(verdict))
+    lines += [f"  {line}" for line in chain(*shown, passed_on(verdict))]
     lines += [f"  note: {note}" for note in verdict.notes]
     if next_command:
         lines.append(f"  next: {next_command}")
@@ -132,8 +132,6 @@ def origin(argument: VerdictArgument) -> str:
 
 def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
     """The magnitude of an argument in earlier calls; empty if there were none."""
-    from rewriter.runtime.text import number
-
     known = [(one.call, size) for one in earlier if (size := one.row.magnitude) is not None]
     if not known or not isinstance(now, TensorRow) or not now.is_floating:
         return ""
@@ -152,8 +150,6 @@ def is_after(argument: VerdictArgument) -> bool:
 
 def value(row: ValueRow | None, then: str = "") -> str:
     """Type, shape, device and statistics, as far as known; `then` goes before the statistics."""
-    from rewriter.runtime.text import short_dtype
-
     if isinstance(row, ScalarRow):
         return f"{row.type} {row.value or ''}"
     if not isinstance(row, TensorRow):
@@ -164,8 +160,6 @@ def value(row: ValueRow | None, then: str = "") -> str:
 
 
 def statistics(row: ValueRow | None) -> str:
-    from rewriter.runtime.text import number
-
     if not isinstance(row, TensorRow) or not row.is_measured:
         return "not measured"
     values = [(name, row.statistics[name]) for name in _SHOWN if row.statistics[name] is not None]

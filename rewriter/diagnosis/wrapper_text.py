@@ -21,7 +21,7 @@ from rewriter.artifact.types import Wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import beginning
 from rewriter.core.text import counted
-from rewriter.diagnosis.findings import BY_TEXT, Finding, FindingKind
+from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump.dataflow import variable
 from rewriter.dump.names import SourceLine
@@ -32,6 +32,7 @@ from rewriter.model_names.graph import parse
 
 # `async_compile.multi_kernel('multi_kernel_0', [` and its kernels, a line each.
 _CHOICES = re.compile(rb"multi_kernel\([^\]]*\]")
+_BY_TEXT = "shown by the text of the wrapper"
 _UNKNOWN_GRAPH = "the graph of the model is not known: one that returns torch.empty does so too"
 _KINDS: Mapping[Hazard, FindingKind] = {
     "unwritten": "unwritten",
@@ -197,7 +198,7 @@ class _Text:
                 path = self.wrapper.path.name
                 what = f"the wrapper {beginning(path)} returns {name}, and {_RETURNED[kind]}"
                 yield Finding(
-                    kind, what, BY_TEXT, artifact=path, run=self.run, whole=True,
+                    kind, what, _BY_TEXT, artifact=path, run=self.run, whole=True,
                     kernel="the return of the call",
                     text=() if kind != "unwritten" or parsed is not None else (_UNKNOWN_GRAPH,),
                 )  # fmt: skip
@@ -241,8 +242,15 @@ class _Text:
 
     def _at(self, launch: Launch, kind: FindingKind, what: str, **more: Any) -> Finding:
         lines = self.lines.get(launch.index, ())
-        path, run = self.wrapper.path, self.run
-        return Finding.in_text(path, run, launch, kind, what, lines=lines, **more)
+        return _shown(self.wrapper, self.run, kind, what, launch, lines=lines, **more)
+
+
+def _shown(
+    wrapper: Wrapper, run: str, kind: FindingKind, what: str, launch: Launch, **more: Any
+) -> Finding:
+    """A finding about a launch that the text of its wrapper shows."""
+    more |= {"launch": launch.index, "kernel": launch.kernel, "line": launch.line}
+    return Finding(kind, what, _BY_TEXT, artifact=wrapper.path.name, run=run, **more)
 
 
 def reads_first(text: str, position: int) -> bool:
@@ -300,7 +308,7 @@ def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] =
             f"and no launch runs it: its launch is missing{where}"
         )
         facts: dict[str, Any] = {"launch": at, "kernel": kernel.name, "line": line, "whole": True}
-        return Finding("missing", what, BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
+        return Finding("missing", what, _BY_TEXT, artifact=wrapper.path.name, run=run, **facts)
 
     idle = (x for x in kernels if x.name not in launched and not is_chosen(x))
     if found := tuple(map(missing, idle)):
@@ -328,9 +336,8 @@ def examine_races(wrapper: Wrapper, *, run: str = "") -> Examined:
     collectives = sum(map(is_collective, launches))
     races = find_races(wrapper.located, launches)
     if races:
-        text = partial(Finding.in_text, wrapper.path, run, kind="race")
-        found = (text(launch=x.launch, what=x.sentence, others=(x.other.index,)) for x in races)
-        return Examined(tuple(found))
+        shown = partial(_shown, wrapper, run, "race")
+        return Examined(tuple(shown(x.sentence, x.launch, others=(x.other.index,)) for x in races))
     if len(streams) < 2 and not collectives:
         return Examined()
     what = counted(len(streams), "stream") if len(streams) > 1 else ""

@@ -61,6 +61,11 @@ class RecordedLaunch:
             return self.kernel or "inputs"
         return f"{label(self.launch, self.iteration)} {self.kernel}"
 
+    @property
+    def with_line(self) -> str:
+        """With its line in the wrapper, such as `#2 cpp_fused_log_0 (line 30)`."""
+        return f"{self} (line {self.line})" if self.line else str(self)
+
 
 def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
     """A step of a run, with the facts about it in the table of launches."""
@@ -82,7 +87,7 @@ def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ValueOrigin:
     """A value by its origin: result number `slot` of a step of the same run."""
 
@@ -127,6 +132,10 @@ class FlowNode:
     def origins(self) -> Iterator[ValueOrigin]:
         """Yield the origins of all inputs."""
         return chain.from_iterable(self.given.values())
+
+    def result(self, name: str) -> ValueOrigin | None:
+        """A result as the origin of what reads it, by its name; `None` if it has none of that."""
+        return ValueOrigin(self.step.position, self.slots[name]) if name in self.slots else None
 
     def writer(self, name: str) -> ValueOrigin | None:
         """The last writer of an input, by its name; `None` if unknown."""

@@ -82,6 +82,11 @@ class RunStep:
     offset: int
     size: int
 
+    @property
+    def which(self) -> tuple[int | None, int]:
+        """The launch, `None` for the inputs of the call, and which run of it."""
+        return self.launch, self.iteration
+
     def __str__(self) -> str:
         return "inputs" if self.launch is None else label(self.launch, self.iteration)
 
@@ -140,8 +145,7 @@ class RunDump:
 
     def step(self, launch: int | None, iteration: int = 0) -> RunStep | None:
         """The step in which a launch ran for the n-th time; `None` if it did not."""
-        which = launch, iteration
-        return next((x for x in self.steps if (x.launch, x.iteration) == which), None)
+        return next((x for x in self.steps if x.which == (launch, iteration)), None)
 
     def launch_row(self, launch: int | None) -> LaunchRow:
         """The row of a launch in the table; an empty one for what is not in the table."""

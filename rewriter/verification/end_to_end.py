@@ -135,7 +135,7 @@ def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
 def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) -> dict[str, Bounded]:
     """The results of operators that are not registered here, as they were recorded."""
     found = {}
-    steps = {(step.launch, step.iteration): step for step in run.steps}
+    steps = {step.which: step for step in run.steps}
     for check in checks:
         step = steps.get((check.launch, check.iteration))
         if check.run != run.name or check.route != "arguments" or step is None:
@@ -225,7 +225,7 @@ def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> 
 
 def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) -> _Culprit | None:
     """The first launch whose result is not the node that its check took it for."""
-    steps = {(step.launch, step.iteration): step for step in run.steps}
+    steps = {step.which: step for step in run.steps}
     launched = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in run.steps})
     for at, check in known.items():
         step = steps.get(at)

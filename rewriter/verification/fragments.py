@@ -332,7 +332,9 @@ class _Fragment:
                 bias = _bias_of(name, node, known, spare)
                 if bias is None:
                     continue
-                value = _with_bias(value, bias)
+                shape = [1, -1] + [1] * (value.value.ndim - 2)
+                shaped = replace(bias, value=bias.value.reshape(shape))
+                value = run(torch.ops.aten.add.Tensor, (value, shaped), {}, value.dtype)
             spare.remove(same[0])
             found[node.name] = value
             missing = [x for x in missing if x not in node.reads]
@@ -363,14 +365,6 @@ def _before_rounding(x: Bounded) -> Bounded:
         return x
     facts = torch.finfo(x.dtype)
     return replace(x, error=x.value.abs() * facts.eps / 2 + facts.smallest_normal * facts.eps)
-
-
-def _with_bias(x: Bounded, bias: Bounded) -> Bounded:
-    shape = [1, -1] + [1] * (x.value.ndim - 2)
-    shaped = replace(bias, value=bias.value.reshape(shape))
-    added = run(torch.ops.aten.add.Tensor, (x, shaped), {}, x.dtype)
-    assert isinstance(added, Bounded)
-    return added
 
 
 def _updated_in_place(graph: FxGraph) -> FxGraph:

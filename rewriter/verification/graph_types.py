@@ -142,7 +142,11 @@ class Literals:
         if isinstance(one, (ast.List, ast.Tuple)):
             return [self.of(x) for x in one.elts]
         if isinstance(one, ast.Attribute):
-            return self._attribute(ast.unparse(one))
+            base, _, name = ast.unparse(one).rpartition(".")
+            value = getattr(torch, name, None) if base == "torch" else None
+            if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+                return value
+            raise UncheckedError(f"{base}.{name} is not known")
         if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub):
             return -self._number(one.operand)
         if isinstance(one, ast.BinOp) and type(one.op) in _ARITHMETIC:
@@ -163,10 +167,3 @@ class Literals:
         if isinstance(value, Bounded) or not isinstance(value, (int, float, complex)):
             raise UncheckedError(f"{ast.unparse(one)[:80]} is no number")
         return value
-
-    def _attribute(self, text: str) -> Any:
-        base, _, name = text.rpartition(".")
-        value = getattr(torch, name, None) if base == "torch" else None
-        if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
-            return value
-        raise UncheckedError(f"{text} is not known")

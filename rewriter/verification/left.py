@@ -150,8 +150,7 @@ class CallResults:
 
     def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
         """Where a part begins in the memory of its buffer, in elements."""
-        labels = facts.after if isinstance(facts.after, tuple) else ()
-        expression = next((x[-1] for x in labels if x[1] == row.arg), row.arg)
+        expression = next((x[-1] for x in facts.after or () if x[1] == row.arg), row.arg)
         if match := _OFFSET.search(expression):
             return int(match[1])
         if expression == whole.arg:

@@ -67,38 +67,31 @@ def verify(
             hint="Record them: `rewriter run … --probe save --args all --when both`.",
         )
     checks: list[LaunchCheck] = []
-    part: Sequence[LaunchCheck] = ()  # of the call that is being checked here
     total = sum(step.launch is not None for run in opened.runs for step in run.steps)
 
-    def show(found: Sequence[LaunchCheck]) -> None:
-        nonlocal part
-        part = found
+    def report() -> None:
         if progress is not None:
-            progress(len(checks) + len(part), total)
+            progress(len(checks), total)
 
-    def work(
-        run: RunDump, tell: Callable[[Sequence[LaunchCheck]], None] = lambda _: None
-    ) -> list[LaunchCheck]:
-        found = []
+    def elsewhere(run: RunDump) -> list[LaunchCheck]:
+        return list(_Call(run, graphs, references).checks())
+
+    def here(run: RunDump) -> list[LaunchCheck]:
         for check in _Call(run, graphs, references).checks():
-            found.append(check)
-            tell(found)
-        return found
+            checks.append(check)
+            report()
+        return []
 
     try:
-        for found in threads.for_each(opened.runs, work, partial(work, tell=show)):
+        for found in threads.for_each(opened.runs, elsewhere, here):
             checks += found
-            show(())
+            report()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_so_far([*checks, *part], total)) from None
+        wrong = Verification(tuple(checks)).finding
+        known = "none of them wrong" if wrong is None else f"{wrong} {wrong.wrong}"
+        done = f"{len(checks):,} of {total:,} launches were looked at; {known}"
+        raise KeyboardInterrupt(done) from None
     return Verification(tuple(checks), opened.caveat)
-
-
-def _so_far(checks: Sequence[LaunchCheck], total: int) -> str:
-    """What is known when checking is interrupted."""
-    wrong = next((check for check in checks if check.outcome == "differs"), None)
-    found = "none of them wrong" if wrong is None else f"{wrong.label} {wrong.kernel} {wrong.wrong}"
-    return f"{len(checks):,} of {total:,} launches were looked at; {found}"
 
 
 class _Call:
@@ -193,33 +186,35 @@ class _Call:
                 with suppress(UncheckedError, RuntimeError):
                     graph.check(values)
             return self._by(base, "reference", check_reference(reference, values))
-        by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
+        by_call: list[Checked] = []
+        no_call = UncheckedError("it names no operator")
         if kind_of(launch.kind).operator and self._wrapper is not None:
-            by_call = self._by_call(values)
+            try:
+                by_call = self._by_call(values, is_python=self._wrapper.language == "python")
+            except UncheckedError as error:
+                no_call = error
         outcome, problem = None, ""
         if graph is not None:
             try:
                 outcome = graph.check(values)
             except UncheckedError as error:
                 problem = str(error)
-        if isinstance(by_call, list) and not all(x.agrees for x in by_call):
+        if not all(x.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
-        by_fragment = self._by_fragment(base, values)
-        found = [self._by_graph(base, outcome), by_fragment]
-        judged = [check for check in found if check is not None and check.outcome != "unchecked"]
-        if judged:
+        either = self._by_graph(base, outcome), self._by_fragment(base, values)
+        found = [check for check in either if check is not None]
+        if judged := [check for check in found if check.outcome != "unchecked"]:
             return surest(judged)
-        if isinstance(by_call, list):
+        if by_call:
             return self._by(base, "operator", by_call)
-        for check in reversed(found):
-            if check is not None:
-                return check
+        if found:
+            return found[-1]
         if problem:
             return replace(base, reason=problem)
         if kind_of(launch.kind).operator:
-            is_open = isinstance(by_call, UnregisteredError) and graph is None
+            is_open = isinstance(no_call, UnregisteredError) and graph is None
             more = ", and no graph of the wrapper is known" if is_open else ""
-            return replace(base, reason=f"{by_call}{more}")
+            return replace(base, reason=f"{no_call}{more}")
         if outcome is not None:
             return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
         if launch.kind == "cpp":
@@ -254,35 +249,31 @@ class _Call:
         outcome: Outcome = "agrees" if all(x.agrees for x in results) else "differs"
         return replace(base, outcome=outcome, route=route, results=tuple(results))
 
-    def _by_call(self, values: LaunchValues) -> list[Checked] | UncheckedError:
-        """Compare the results with the operator that the launch calls."""
-        launch = values.launch
-        is_python = self._wrapper is not None and self._wrapper.language == "python"
-        known = {}
-        try:
-            for argument in launch.args:
-                row = values.given.get(argument.name)
-                if row is not None and argument.role != "out":
-                    known[argument.expr] = exact(values.load(row))
-            shim = partial(calls.evaluate_shim, launch)
-            given = (partial(calls.evaluate, values.text) if is_python else shim)(known)
-            if not values.results:
-                return UncheckedError("what it wrote was not saved")
-            found = []
-            placed = by_item([*values.results.values()])
-            for place, value in enumerate(calls.outputs(given)):
-                if value is None or place not in placed:
-                    continue
-                argument = placed[place]
-                row = values.written[argument.name]
-                got = values.load(row)
-                if got.numel() != value.value.numel():
-                    return UncheckedError("its results have other shapes than the operator's")
-                comparison = compare_recorded(got, row, value)
-                found.append(Checked(argument.name, launch.kernel, comparison))
-        except UncheckedError as error:
-            return error
-        return found or UncheckedError("what it wrote was not saved")
+    def _by_call(self, values: LaunchValues, *, is_python: bool) -> list[Checked]:
+        """Compare the results with the operator that the launch calls. Raises `UncheckedError`."""
+        launch, known = values.launch, {}
+        for argument in launch.args:
+            row = values.given.get(argument.name)
+            if row is not None and argument.role != "out":
+                known[argument.expr] = exact(values.load(row))
+        call = (
+            calls.evaluate(values.text, known) if is_python else calls.evaluate_shim(launch, known)
+        )
+        found = []
+        placed = by_item([*values.results.values()])
+        for place, value in enumerate(calls.outputs(call)):
+            if value is None or place not in placed:
+                continue
+            argument = placed[place]
+            row = values.written[argument.name]
+            got = values.load(row)
+            if got.numel() != value.value.numel():
+                raise UncheckedError("its results have other shapes than the operator's")
+            comparison = compare_recorded(got, row, value)
+            found.append(Checked(argument.name, launch.kernel, comparison))
+        if not found:
+            raise UncheckedError("what it wrote was not saved")
+        return found
 
 
 def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:

@@ -9,11 +9,10 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
-from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
-from rewriter.comparison.artifacts import accounting
 from rewriter.comparison.artifacts.types import Difference
+from rewriter.comparison.artifacts.wrapper_view import WrapperView
 from rewriter.core import edit, markers
 from rewriter.core.errors import BAD_INPUT, DIFFERS, RewriterError
 from sampling import one_in
@@ -30,18 +29,11 @@ def lines_of(found: Difference, side: str, path: Path) -> set[int]:
     named |= {pair[side == "b"] for pair in difference.names}
     wrapper = open_artifact(path).only
     kept = wrapper.restored.kept
-    text = [line.decode("utf-8", "replace") for line in markers.lines(wrapper.plain.data)]
-    plain = wrapper.located.launches
-    regions = [
-        accounting.launch_lines(plain[launch.index], wrapper.plain)
-        for change in difference.launches
-        if (launch := getattr(change, side)) is not None
-    ]
-    regions += [
-        accounting.kernel_lines(kernel, wrapper.plain, text)
-        for kernel in find_kernels(wrapper)
-        if kernel.name in {getattr(change, side) for change in difference.kernels}
-    ]
+    view = WrapperView(wrapper, {})
+    launches = (getattr(change, side) for change in difference.launches)
+    regions = [[*view.launch_lines[launch.index]] for launch in launches if launch is not None]
+    kernels = {getattr(change, side) for change in difference.kernels}
+    regions += [view.kernel_lines(x, whole=True) for x in view.kernels.sources if x in kernels]
     return named | {kept[line - 1] for region in regions for line in region}
 
 

@@ -45,12 +45,13 @@ class BufferFacts:
         """The text of a line with the names of constant arrays replaced by their contents."""
         if "int_array_" not in text or not self.arrays:
             return text
-        return _ARRAY_NAME.sub(lambda match: self._array(match[0], line), text)
 
-    def _array(self, name: str, line: int) -> str:
-        definitions = self.arrays.get(name, [(0, name)])
-        above = bisect.bisect_right(definitions, line, key=lambda entry: entry[0])
-        return definitions[max(above - 1, 0)][1]
+        def contents(name: re.Match[str]) -> str:
+            definitions = self.arrays.get(name[0], [(0, name[0])])
+            above = bisect.bisect_right(definitions, line, key=lambda entry: entry[0])
+            return definitions[max(above - 1, 0)][1]
+
+        return _ARRAY_NAME.sub(contents, text)
 
 
 def read_buffer_facts(lines: list[str]) -> BufferFacts:

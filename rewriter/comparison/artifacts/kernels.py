@@ -76,15 +76,14 @@ def pair(
 
 def describe_change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> KernelChange:
     """How the source of a kernel differs; a missing source counts as empty."""
-    text_a = a.normal[name_a] if name_a is not None else ""
-    text_b = b.normal[name_b] if name_b is not None else ""
+    sides = ((a, name_a), (b, name_b))
+    text_a, text_b = ("" if name is None else side.normal[name] for side, name in sides)
     diff = text_diff.unified(text_a, text_b, f"a/{name_a or ''}", f"b/{name_b or ''}")
     lines = diff.splitlines()[2:]
     # The functions, without the decorators and imports above them.
     found = ((text, _CODE.search(text)) for text in (text_a, text_b))
     code_a, code_b = (None if match is None else text[match.start() :] for text, match in found)
     same_code = None not in (name_a, name_b, code_a) and code_a == code_b
-    sides = ((a, name_a), (b, name_b))
     apart = all(x.sources[name].end == 0 for x, name in sides if name is not None)
     removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
     part: Literal["code", "metadata"] = "metadata" if same_code else "code"

@@ -10,7 +10,7 @@ the difference; an example is a launch that runs twice and works in place.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rewriter.comparison.dumps.types import (
     DIFFERS,
@@ -36,14 +36,15 @@ def worst(states: Iterable[State]) -> State:
     return max(known, key=_WORST.index, default="unknown")
 
 
-@dataclass(frozen=True)
+@dataclass
 class ComparedRun:
-    """One side of a comparison: its steps, the states of the results that were compared, and
-    the steps that have a counterpart."""
+    """One side of a comparison: its steps, those that have a counterpart, the states of the results
+    that were compared, and by their steps the launches that read other results wrong."""
 
     nodes: Sequence[FlowNode]
-    states: Mapping[ValueOrigin, State]
     matched: frozenset[int]
+    states: dict[ValueOrigin, State] = field(default_factory=dict)
+    readers: dict[int, list[RecordedLaunch]] = field(default_factory=dict)
 
     def causes(self, step: int) -> frozenset[int]:
         """The steps whose differing results a step read, directly or through steps whose results
@@ -64,7 +65,7 @@ def behind(
 ) -> tuple[list[ValueOrigin], list[int]]:
     """The values that were compared and that others come from, and the steps in between."""
     seen, found, between = set(sources), [], set()
-    waiting = sorted(seen, key=lambda source: (source.step, source.slot))
+    waiting = sorted(seen)
     while waiting:
         source = waiting.pop()
         if source in compared:
@@ -103,8 +104,8 @@ def without_false_pairs(
         is_moved = pair.moved and pair.level > 0
         if a and b and (is_moved or canonical(a.kernel) != canonical(b.kernel)):
             wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
-            slots = [nodes[a.step].slots.get(tensor.a.arg, -1) for tensor in wrong]
-            read = [read_as.get(ValueOrigin(a.step, slot)) for slot in slots]
+            made = (nodes[a.step].result(tensor.a.arg) for tensor in wrong)
+            read = [None if origin is None else read_as.get(origin) for origin in made]
             unfit = bool(launch.unmatched) and not launch.results
             if unfit or (wrong and all(states == {"equal"} for states in read)):
                 yield from (alone(a, None), alone(None, b))
@@ -116,38 +117,31 @@ def judge(
     launches: Sequence[LaunchComparison], a: Sequence[FlowNode], b: Sequence[FlowNode]
 ) -> Iterator[LaunchComparison]:
     """The launches, with the blame for what differs."""
-    states_a: dict[ValueOrigin, State] = {}
-    states_b: dict[ValueOrigin, State] = {}
+    back = {x.b.step: x.a.step for x in launches if x.a and x.b}
+    run_a = ComparedRun(a, frozenset(back.values()))
+    run_b = ComparedRun(b, frozenset(back))
     for launch in launches:
         for tensor in launch.results:
-            for states, nodes, place, row in (
-                (states_a, a, launch.a, tensor.a),
-                (states_b, b, launch.b, tensor.b),
-            ):
+            for run, place, row in ((run_a, launch.a, tensor.a), (run_b, launch.b, tensor.b)):
                 assert place is not None
-                slot = nodes[place.step].slots.get(row.arg)
-                if slot is not None and tensor.state != "unknown":
-                    states[ValueOrigin(place.step, slot)] = tensor.state
-    readers_a: dict[int, list[RecordedLaunch]] = {}
-    readers_b: dict[int, list[RecordedLaunch]] = {}
-    for x, y, state, place in _as_read(launches, a, b, frozenset(states_a), frozenset(states_b)):
-        for source, states, readers in ((x, states_a, readers_a), (y, states_b, readers_b)):
+                made = run.nodes[place.step].result(row.arg)
+                if made is not None and tensor.state != "unknown":
+                    run.states[made] = tensor.state
+    known_a, known_b = frozenset(run_a.states), frozenset(run_b.states)
+    for x, y, state, place in _as_read(launches, a, b, known_a, known_b):
+        for source, run in ((x, run_a), (y, run_b)):
             if source is not None:
-                states[source] = worst([state, states.get(source, "unknown")])
+                run.states[source] = worst([state, run.states.get(source, "unknown")])
                 # If neither side was compared, the value of A is named.
-                if state in DIFFERS and (readers is readers_a or x is None):
-                    readers.setdefault(source.step, []).append(place)
-    run_a = ComparedRun(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
-    run_b = ComparedRun(b, states_b, frozenset(x.b.step for x in launches if x.a and x.b))
-    back = {x.b.step: x.a.step for x in launches if x.a and x.b}
+                if state in DIFFERS and (run is run_a or x is None):
+                    run.readers.setdefault(source.step, []).append(place)
     for launch in launches:
         judged = _judge(launch, run_a, run_b, back) if launch.matched else launch
         # A launch that was not selected for comparison gets no blame.
         seen = not launch.matched or launch.tensors
-        if launch.a and seen and not judged.blame and (wronged := readers_a.get(launch.a.step)):
-            judged = _judge_by_readers(judged, run_a, wronged)
-        elif launch.b and not launch.a and (wronged := readers_b.get(launch.b.step)):
-            judged = _judge_by_readers(judged, run_b, wronged)
+        run = run_a if launch.a else run_b
+        if seen and not judged.blame and launch.place.step in run.readers:
+            judged = _judge_by_readers(judged, run)
         yield judged
 
 
@@ -247,12 +241,11 @@ def _judge(
     return replace(launch, blame="culprit", reasons=reasons)
 
 
-def _judge_by_readers(
-    launch: LaunchComparison, run: ComparedRun, readers: Sequence[RecordedLaunch]
-) -> LaunchComparison:
+def _judge_by_readers(launch: LaunchComparison, run: ComparedRun) -> LaunchComparison:
     """Decide who is to blame if the results of a launch are read wrong, and it was not compared, or
     only B (`run`) has it."""
     step = launch.place.step
+    readers = run.readers[step]
     slots = run.nodes[step].slots.values()
     state = worst([run.states.get(ValueOrigin(step, slot), "unknown") for slot in slots])
     causes = sorted(run.causes(step))

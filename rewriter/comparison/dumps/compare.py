@@ -30,7 +30,6 @@ from rewriter.comparison.dumps.types import (
     Metrics,
     RunComparison,
     TensorComparison,
-    Tolerance,
 )
 from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
@@ -190,19 +189,6 @@ class _Both:
                     found[row.arg] = why
         return found
 
-    def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
-        """The metrics, after checking that the files have as many elements as their rows say."""
-        assert tensor.tensors is not None
-        row, _ = tensor.tensors
-        if metrics.numel != row.size:
-            raise RewriterError(
-                "corrupt-dump",
-                f"{self.a.path / row.file} holds {metrics.numel} elements, the events say "
-                f"{list(row.shape)}",
-                hint="Copy the dump again, or run the program once more.",
-            )
-        return metrics
-
 
 def compare_runs(
     a: RunDump,
@@ -234,19 +220,23 @@ def compare_runs(
 
 def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Metrics]:
     """The metrics of all values of these launches that both dumps saved, in order. Files are read
-    ahead of the value that is next."""
-    saved = [x for launch in launches for x in launch.tensors if x.basis == "tensors"]
+    ahead of the value that is next, and have to have as many elements as their rows say."""
+    both_saved = (x for launch in launches for x in launch.tensors if x.basis == "tensors")
+    saved = [(*x.tensors, x.tolerance) for x in both_saved if x.tensors and x.tolerance]
     if not saved:  # then torch is not needed
-        return iter(())
+        return
     from rewriter.comparison.dumps.tensors import compare_many
 
-    def files(tensor: TensorComparison) -> tuple[Path, Path, Tolerance]:
-        assert tensor.tolerance is not None
-        assert tensor.tensors is not None
-        row_a, row_b = tensor.tensors
-        return both.a.path / row_a.file, both.b.path / row_b.file, tensor.tolerance
-
-    return compare_many(map(files, saved))
+    files = ((both.a.path / x.file, both.b.path / y.file, allowed) for x, y, allowed in saved)
+    for (row, *_), metrics in zip(saved, compare_many(files), strict=True):
+        if metrics.numel != row.size:
+            raise RewriterError(
+                "corrupt-dump",
+                f"{both.a.path / row.file} holds {metrics.numel} elements, the events say "
+                f"{list(row.shape)}",
+                hint="Copy the dump again, or run the program once more.",
+            )
+        yield metrics
 
 
 def _finished(
@@ -258,18 +248,16 @@ def _finished(
 
     def finished(tensors: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
         return tuple(
-            values.finish(x, both.checked(x, next(measured))) if x.basis == "tensors" else x
-            for x in tensors
+            values.finish(x, next(measured)) if x.basis == "tensors" else x for x in tensors
         )
 
     reads, results = finished(launch.reads), finished(launch.results)
     # An argument that is only read is mentioned if it was equal before, and is not any more.
     equal = {tensor.name for tensor in reads if tensor.state == "equal"}
     results = tuple(x for x in results if x.written or (x.state != "equal" and x.name in equal))
-    inputs = worst([tensor.state for tensor in reads])
-    if launch.place.kernel == OUTPUTS:
-        return replace(launch, state=inputs, inputs=inputs, reads=reads)
-    state = worst([tensor.state for tensor in results])
+    inputs = worst(tensor.state for tensor in reads)
+    is_outputs = launch.place.kernel == OUTPUTS
+    state = inputs if is_outputs else worst(tensor.state for tensor in results)
     return replace(launch, state=state, inputs=inputs, reads=reads, results=results)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rewriter.comparison.dumps import precision, values
@@ -83,9 +84,9 @@ def verdict(comparison: Comparison) -> str:
     """The answer in one line."""
     if comparison.culprits:
         first = comparison.culprits[0]
-        where = f" (line {first.place.line})" if first.place.line else ""
-        at = "the inputs of the call" if first.place.launch is None else first.place
-        return f"different: the runs diverge at {at}{where}"
+        is_inputs = first.place.launch is None
+        at = "the inputs of the call" if is_inputs else first.place.with_line
+        return f"different: the runs diverge at {at}"
     if not comparison.equal:
         differing = (x for x in comparison.launches if {x.state, x.inputs} & {*DIFFERS})
         first = next(x for x in differing if x.matched)
@@ -116,18 +117,13 @@ def outcome(comparison: Comparison) -> Outcome:
     return "rounding" if comparison.rounded else "equal"
 
 
-def limits(comparison: Comparison) -> list[str]:
+def limits(comparison: Comparison) -> Iterator[str]:
     """Sentences about what the verdict cannot see."""
     counts = count(comparison)
-    sentences = []
     if counts.by_statistics:
-        sentences.append(
-            f"{counted(counts.by_statistics, 'value')} compared {values.BY_STATISTICS}"
-        )
+        yield f"{counted(counts.by_statistics, 'value')} compared {values.BY_STATISTICS}"
     if counts.by_hash:
-        sentences.append(f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}")
+        yield f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}"
     if cut := comparison.cut:
         more = f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""
-        named = ", ".join(cut[:_CUT]) + more
-        sentences.append(f"the record of {named} is cut short: what followed is lost")
-    return sentences
+        yield f"the record of {', '.join(cut[:_CUT])}{more} is cut short: what followed is lost"

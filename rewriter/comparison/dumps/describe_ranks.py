@@ -158,8 +158,8 @@ def _where(divergence: Divergence) -> str:
     if divergence.reason in ("inputs", "parameters"):
         return f"at the inputs of {run}: {_inputs(divergence)}"
     if divergence.reason == "collective":
-        return f"at {_place(divergence)} in {run}, the results of a collective"
-    return f"at {_place(divergence)} in {run}"
+        return f"at {divergence.launch.place.with_line} in {run}, the results of a collective"
+    return f"at {divergence.launch.place.with_line} in {run}"
 
 
 def _own(divergence: Divergence, rank: int) -> str:
@@ -189,8 +189,3 @@ def _given(divergence: Divergence) -> str:
 def _inputs(divergence: Divergence) -> str:
     names = divergence.labels or divergence.names
     return some(names, _NAMED) or "values that were not recorded"
-
-
-def _place(divergence: Divergence) -> str:
-    place = divergence.launch.place
-    return f"{place}" + (f" (line {place.line})" if place.line else "")

@@ -189,12 +189,10 @@ class _Judge:
 
     def _keep(self, launch: LaunchComparison) -> None:
         assert launch.a is not None
-        slots = self._nodes[launch.a.step].slots
         for tensor in launch.results:
-            slot = slots.get(tensor.a.arg)
-            if slot is None or tensor.state == "unknown":
+            source = self._nodes[launch.a.step].result(tensor.a.arg)
+            if source is None or tensor.state == "unknown":
                 continue
-            source = ValueOrigin(launch.a.step, slot)
             self._states[source] = tensor.state
             if error := _error(tensor):
                 self._errors[source] = error

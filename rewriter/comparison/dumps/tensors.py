@@ -17,15 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
 from rewriter.comparison.dumps import metrics
 from rewriter.comparison.dumps.metrics import BLOCK, Reader, check
 from rewriter.comparison.dumps.types import Metrics, Tolerance
-from rewriter.core.errors import RewriterError
 from rewriter.core.strides import is_dense, memory_order
+from rewriter.dump.document_files import corrupt
 from rewriter.dump.saved import load
 
 # Files up to this size take more time in the interpreter than in torch, so threads do not help.
@@ -63,15 +62,19 @@ def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
 
 def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
     saved_a, saved_b = _open(a), _open(b)
-    order = _common_order(saved_a, saved_b)
-    if order is None:
-        one, other = _load(a), _load(b)
-        if one.shape != other.shape:
-            one, other = one.reshape(-1), other.reshape(-1)
-        return metrics.compare(one, other, tolerance)
+    layout, other = saved_a.layout, saved_b.layout
+    if saved_a.numel != saved_b.numel:
+        raise corrupt(a, f"it is of shape {layout.shape}, {b} of {other.shape}")
+    # The order of the dimensions in memory, if both have the same and their elements fill it.
+    order = layout.order
+    if order is None or layout.shape != other.shape or order != other.order:
+        x, y = _load(a), _load(b)
+        if x.shape != y.shape:
+            x, y = x.reshape(-1), y.reshape(-1)
+        return metrics.compare(x, y, tolerance)
     with _reader(saved_a) as read_a, _reader(saved_b) as read_b:
         totals = metrics.measure(read_a, read_b, saved_a.numel, tolerance)
-    return totals.metrics(saved_a.layout.shape, order)
+    return totals.metrics(layout.shape, order)
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,9 @@ def _open(path: Path) -> _Saved:
         byteorder = archive.get_record("byteorder").decode()
         start = archive.get_record_offset("data/0")  # type: ignore[attr-defined]
     except RuntimeError as error:
-        _corrupt(path, "it is no whole file that torch.save wrote", error)
+        raise corrupt(path, "it is no whole file that torch.save wrote") from error
     if byteorder != sys.byteorder:
-        _corrupt(path, f"it is of a {byteorder}-endian machine: compare it there")
+        raise corrupt(path, f"it is of a {byteorder}-endian machine: compare it there")
     layout = _layouts.get(pickled)
     if layout is None:
         if len(_layouts) >= _MOST_LAYOUTS:
@@ -132,18 +135,8 @@ def _open(path: Path) -> _Saved:
 def _load(path: Path) -> torch.Tensor:
     tensor = load(path)
     if tensor.layout != torch.strided:
-        _corrupt(path, f"it holds a tensor of layout {tensor.layout}, not a dense one")
+        raise corrupt(path, f"it holds a tensor of layout {tensor.layout}, not a dense one")
     return tensor.detach()
-
-
-def _common_order(a: _Saved, b: _Saved) -> tuple[int, ...] | None:
-    """The order of the dimensions in memory, if both have the same and their elements fill it."""
-    if a.numel != b.numel:
-        _corrupt(a.path, f"it is of shape {a.layout.shape}, {b.path} of {b.layout.shape}")
-    if a.layout.shape != b.layout.shape:
-        return None
-    order = a.layout.order
-    return order if order == b.layout.order else None
 
 
 @contextmanager
@@ -158,7 +151,7 @@ def _reader(saved: _Saved) -> Iterator[Reader]:
             size = (last - first) * dtype.itemsize
             file.seek(saved.start + first * dtype.itemsize)
             if file.readinto(memoryview(buffer)[:size]) != size:
-                _corrupt(saved.path, f"it ends before element {last} of {saved.numel}")
+                raise corrupt(saved.path, f"it ends before element {last} of {saved.numel}")
             return whole if last - first == len(whole) else whole[: last - first]
 
         yield read
@@ -168,9 +161,4 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        _corrupt(path, error.strerror or "it cannot be read", error)
-
-
-def _corrupt(path: Path, problem: str, cause: Exception | None = None) -> NoReturn:
-    hint = "Copy the dump again, or run the program once more."
-    raise RewriterError("corrupt-dump", f"{path}: {problem}", hint=hint) from cause
+        raise corrupt(path, error.strerror or "it cannot be read") from error

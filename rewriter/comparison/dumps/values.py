@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
-from rewriter.core.errors import RewriterError
+from rewriter.dump.document_files import corrupt
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow, number
 from rewriter.locate.declarations import never_written
@@ -62,17 +62,8 @@ class RecordedValue:
         if not name:
             return None
         if name.startswith("/") or ".." in Path(name).parts:
-            raise RewriterError(
-                "corrupt-dump",
-                f"{self.run.path}: the file {name!r} of an event is none of this run",
-                hint="Copy the dump again, or run the program once more.",
-            )
+            raise corrupt(self.run.path, f"the file {name!r} of an event is none of this run")
         return self.run.path / name
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether its file is missing: the program was killed before it was written."""
-        return self.file is not None and not os.path.lexists(self.file)
 
 
 def compare(
@@ -117,7 +108,9 @@ def compare(
     if digest and b.digest == (of, digest) and (x.dtype, x.shape) == (y.dtype, y.shape):
         return _hashes(result, x, y, is_equal=True)  # their files need not be read
     if a.file and b.file and not x.dtype.startswith(_PACKED):
-        missing = [row.file for value, row in ((a, x), (b, y)) if value.is_missing]
+        # A file is missing if the program was killed before it was written.
+        files = ((a.file, x.file), (b.file, y.file))
+        missing = [name for path, name in files if not os.path.lexists(path)]
         if not missing:
             return replace(result, basis="tensors")
         result = replace(result, note=_also(result, f"not in the dump: {missing[0]}"))
@@ -199,19 +192,12 @@ def _same_number(a: Any, b: Any) -> bool:
 
 def _not_alike(a: TensorRow, b: TensorRow) -> str:
     """Why two tensors cannot be compared element by element; empty if they can."""
-    if a.size != b.size or (
-        a.shape != b.shape
-        and sorted(_long(a.shape)) == sorted(_long(b.shape))
-        and _long(a.shape) != _long(b.shape)
-    ):
+    x, y = ([size for size in row.shape if size != 1] for row in (a, b))
+    if a.size != b.size or (x != y and sorted(x) == sorted(y)):
         return f"shape {list(a.shape)} against {list(b.shape)}"
     if _family(a.dtype) != _family(b.dtype):
         return f"{a.dtype} against {b.dtype}"
     return ""
-
-
-def _long(shape: tuple[int, ...]) -> list[int]:
-    return [size for size in shape if size != 1]
 
 
 def _family(dtype: str) -> str:

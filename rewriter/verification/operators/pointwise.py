@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -104,18 +105,16 @@ def _units(kind: torch.dtype) -> float:
     return torch.finfo(precision([kind])).eps * _ELEMENTARY
 
 
-def _narrowed(args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+def _narrowed(args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
     """The arguments with one constant as float32 has it, for each that float32 does not have."""
-    found = []
     for name, one in (*enumerate(args), *kwargs.items()):
         if not isinstance(one, float) or not math.isfinite(one):
             continue
         single = float(torch.tensor(one, dtype=torch.float32))
         if single != one and isinstance(name, int):
-            found.append(((*args[:name], single, *args[name + 1 :]), kwargs))
+            yield (*args[:name], single, *args[name + 1 :]), kwargs
         elif single != one:
-            found.append((args, {**kwargs, name: single}))
-    return found
+            yield args, {**kwargs, name: single}
 
 
 def converted(x: Bounded, kind: torch.dtype) -> Bounded:

@@ -13,7 +13,6 @@ from rewriter.verification.operators.operands import Given, magnitude_of, names,
 
 PRODUCTS = names("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward matmul linear")
 
-
 # What CUDA's libraries and Triton may compute in TF32 here: `matmul`, `conv`.
 TF32: ContextVar[frozenset[str]] = ContextVar("TF32", default=frozenset())
 _TF32_EPS = 2.0**-10  # operands keep 10 bits, and are cut off or rounded

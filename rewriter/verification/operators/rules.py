@@ -10,7 +10,6 @@ import torch
 
 from rewriter.locate.declarations import unwritten_operators
 from rewriter.verification.bounded import Bounded, UncheckedError, flat, wide_type
-from rewriter.verification.operators import attention
 from rewriter.verification.operators.moves import (
     EXTREMES,
     MOVES,
@@ -24,7 +23,7 @@ from rewriter.verification.operators.moves import (
 from rewriter.verification.operators.operands import Given, caller, result_type
 from rewriter.verification.operators.pointwise import converted, pointwise
 from rewriter.verification.operators.products import PRODUCTS, multiplied, operand_eps
-from rewriter.verification.operators.sampled import sampled
+from rewriter.verification.operators.sampled import ATTENTION, attention, sampled
 from rewriter.verification.operators.sums import SUMS, summed, variance
 
 _WITH_DROPOUT = ("attention", "rnn", "lstm", "gru")  # these draw only where they are told to
@@ -44,8 +43,8 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     kind = dtype or result_type(args, kwargs, given)
     if name in _COMPOSED:
         return _COMPOSED[name](args, kwargs, kind)
-    if name in attention.NAMES:
-        call = attention.attention(operator, args, kwargs)
+    if name in ATTENTION:
+        call = attention(operator, args, kwargs)
         return sampled(call, given, kind, eps=operand_eps(name, given))
     call = caller(operator, args, kwargs)
     if name in ("index_put", "scatter", "scatter_reduce"):

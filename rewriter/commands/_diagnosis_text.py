@@ -11,6 +11,7 @@ from rewriter.commands._output import emit, from_here
 from rewriter.core import json_text
 from rewriter.core.documents import Document, as_json
 from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.labels import short
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Diagnosis, Finding, Suspect
@@ -102,9 +103,9 @@ def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:
         return
     yield "not checked:"
     ordered = sorted(suspects, key=lambda one: not one.feeds)
-    several = len({suspect.run for suspect in suspects}) > 1
+    several = len({(suspect.run, suspect.artifact) for suspect in suspects}) > 1
     for suspect in ordered[:_SUSPECTS]:
-        run = f"{suspect.run} " if several else ""
+        run = f"{suspect.run or short(suspect.artifact)} " if several else ""
         feeds = ", feeds the wrong output" if suspect.feeds else ""
         model = f" ({listed(suspect.lines)})" if suspect.lines else ""
         yield f"  {run}{suspect.label} {suspect.kernel}{model}{feeds}: {suspect.reason}"

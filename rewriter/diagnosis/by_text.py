@@ -14,9 +14,14 @@ from rewriter.artifact.posted import LEFT_OUT, described, missing, undefined
 from rewriter.artifact.types import Wrapper
 from rewriter.core.labels import beginning
 from rewriter.core.text import counted
-from rewriter.diagnosis.findings import Finding, Suspect
+from rewriter.diagnosis.findings import Suspect
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, examine_races
+from rewriter.diagnosis.wrapper_text import (
+    examine_kernels,
+    examine_lifetimes,
+    examine_races,
+    shown_by_text,
+)
 from rewriter.dump.dataflow import variable
 from rewriter.locate import operators
 from rewriter.locate.names import canonical
@@ -99,7 +104,7 @@ def examine_targets(wrapper: Wrapper) -> Examined:
         if both := next((one for one in read if _is_same(one, target)), None):
             what = f"is given {both.expr} as an operand and as its target: it reads elements that "
             what += "it has written already"
-            findings.append(Finding.in_text(wrapper.path, "", launch, "aliased", what))
+            findings.append(shown_by_text(wrapper, "", "aliased", what, launch))
     if findings or not looked:
         return Examined(tuple(findings))
     return Examined(

@@ -242,10 +242,10 @@ class _Text:
 
     def _at(self, launch: Launch, kind: FindingKind, what: str, **more: Any) -> Finding:
         lines = self.lines.get(launch.index, ())
-        return _shown(self.wrapper, self.run, kind, what, launch, lines=lines, **more)
+        return shown_by_text(self.wrapper, self.run, kind, what, launch, lines=lines, **more)
 
 
-def _shown(
+def shown_by_text(
     wrapper: Wrapper, run: str, kind: FindingKind, what: str, launch: Launch, **more: Any
 ) -> Finding:
     """A finding about a launch that the text of its wrapper shows."""
@@ -336,7 +336,7 @@ def examine_races(wrapper: Wrapper, *, run: str = "") -> Examined:
     collectives = sum(map(is_collective, launches))
     races = find_races(wrapper.located, launches)
     if races:
-        shown = partial(_shown, wrapper, run, "race")
+        shown = partial(shown_by_text, wrapper, run, "race")
         return Examined(tuple(shown(x.sentence, x.launch, others=(x.other.index,)) for x in races))
     if len(streams) < 2 and not collectives:
         return Examined()

@@ -373,7 +373,7 @@ def test_a_wrapper_without_its_device_is_read(
     for command in ("diagnose", "sanitize"):
         assert main([command, path]) == OK
         said = capfd.readouterr().out
-        assert "nothing wrong is shown; what 2 of 2 launches (100%) use was followed" in said
+        assert "nothing wrong is shown; the memory of 2 of 2 launches (100%) was followed" in said
         assert "nothing was run (the wrapper runs on cuda, and there is none here)" in said
         assert main([command, path, "--strict"]) == DIFFERS
     assert main(["diagnose", path, "--against", path]) == BAD_INPUT  # only a run can tell
@@ -457,4 +457,4 @@ def test_options_of_a_run_are_refused_with_text(capsys: pytest.CaptureFixture[st
     assert main(["diagnose", str(LOG), "--text", "--args", "x.pt"]) == BAD_INPUT
     assert "--args given, but with --text nothing is run" in capsys.readouterr().err
     assert main(["diagnose", str(LOG), "--text"]) == OK
-    assert "what 16 of 16 launches (100%) use was followed" in capsys.readouterr().out
+    assert "the memory of 16 of 16 launches (100%) was followed" in capsys.readouterr().out

@@ -186,7 +186,9 @@ class Diagnosis:
         """How much of a text was followed, without running it."""
         followed = self.launches - len(self.suspects)
         share = percent(followed, self.launches)
-        what = f"the memory of {followed} of {counted(self.launches, 'launch')} ({share}) was followed"
+        what = (
+            f"the memory of {followed} of {counted(self.launches, 'launch')} ({share}) was followed"
+        )
         return f"nothing wrong is shown; {what if self.launches else 'there is no launch'}"
 
     def fails(self, *, strict: bool) -> bool:

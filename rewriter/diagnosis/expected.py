@@ -54,7 +54,8 @@ class ComparedCall:
         """The finding about wrong outputs, or what is ruled out."""
         compared = counted(len(self.outputs), "output")
         if not self.wrong:
-            what = f"wrong outputs: {compared} of {self.run.name} agree with what is expected"
+            verb = "agrees" if len(self.outputs) == 1 else "agree"
+            what = f"wrong outputs: {compared} of {self.run.name} {verb} with what is expected"
             return Examined(ruled_out=what)
         names = ", ".join(output.arg for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"

@@ -311,11 +311,11 @@ def of_verification(
         launches = counted(len(checks), "launch")
         computed = agree - verification.by_arguments
         other = "other " if findings else ""
-        ruled_out = f"{other}wrong kernels: {launches}: {computed} compute what their graph says"
+        says = "computes what its graph says" if computed == 1 else "compute what their graph says"
+        ruled_out = f"{other}wrong kernels: {launches}: {computed} {says}"
         ruled_out += verification_text.by_arguments(verification)
-    if suspects:
-        ruled_out += "; " if ruled_out else ""
-        ruled_out += f"{len(suspects)} could not be checked: {', '.join(_reasons(verification))}"
+    if suspects and ruled_out:
+        ruled_out += f"; {len(suspects)} could not be checked: {', '.join(_reasons(verification))}"
     notes = (verification.caveat,) if verification.caveat else ()
     checked = len(checks) - verification.count("unchecked")
     counts = checked, len(checks), verification.by_arguments

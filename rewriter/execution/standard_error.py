@@ -36,6 +36,8 @@ _COMPLAINT = re.compile(
 _CHECK = re.compile(r"index out of bounds: 0 <= .+?(?= at .+:\d|$)")
 _TAIL = 20  # lines
 _HEAD = "Traceback (most recent call last):"
+# Before what a worker of a DataLoader raised, in the text of what its process raises for it.
+_ORIGINAL = f"Original {_HEAD}"
 _LONGEST = 300  # characters of an exception's text
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)')
 # Below the first line of such an exception: what it is about.
@@ -94,7 +96,7 @@ def exception(text: str) -> Raised | None:
     lines = _ESCAPES.sub("", text).splitlines()
     for number, line in enumerate(lines):
         prefix = match[0] if (match := _RANK.match(line)) else ""
-        if line[len(prefix) :].rstrip() == _HEAD:
+        if (head := line[len(prefix) :].rstrip()) in (_HEAD, _ORIGINAL):
             rest = [x[len(prefix) :] for x in lines[number + 1 :] if x.startswith(prefix)]
             # The frames are indented.
             end = next((at for at, x in enumerate(rest) if x and not x[0].isspace()), None)
@@ -103,6 +105,9 @@ def exception(text: str) -> Raised | None:
                 raised += _said(raised, rest[end:])
                 traced = rest[rest.index(_TRACED) :] if _TRACED in rest[end:] else ()
                 place = _place(rest[:end], traced, is_late=bool(_LATE.search(raised)))
+                outer = raised_by[bool(prefix)]
+                if head == _ORIGINAL and outer and not place.text:
+                    place = outer.place  # in libraries alone, such as those that make batches
                 raised_by[bool(prefix)] = Raised(raised, place)
     if (unread := _NOT_READ.search("\n".join(lines))) and not any(raised_by.values()):
         file, line, said = unread.groups()

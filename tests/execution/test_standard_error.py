@@ -18,6 +18,9 @@ AT = " at model.py:3, outside of compiled code"
 # As in compiled code that a library calls, and while it is compiled; innermost last.
 LIBRARY = '  File "/v/site-packages/torch/%s.py", line 7, in call\n'
 USER_CODE = f'from user code:\n   File "/a/net.py", line 8, in forward\n    f()\n{LIBRARY % "nn"}'
+# What a process raises for its DataLoader's worker.
+CAUGHT = "KeyError: Caught KeyError in DataLoader worker process 0.\n"
+RERAISED = f"{HEAD}{FRAME}{LIBRARY % '_utils'}{CAUGHT}Original {HEAD}"
 WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
 
 
@@ -67,10 +70,16 @@ WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
             HEAD + FRAME + "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED\n",
             f"RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED{AT}",
         ),
+        (
+            f"{RERAISED}{LIBRARY % 'fetch'}  File \"/a/rows.py\", line 8, in get\nKeyError: 'x'\n",
+            "KeyError: 'x' at rows.py:8 in get, outside of compiled code",
+        ),
+        (f"{RERAISED}{LIBRARY % 'collate'}RuntimeError: no\n", f"RuntimeError: no{AT}"),
     ],
     ids=[
         *("nothing", "no traceback", "cut", "plain", "chained", "coloured", "torchrun"),
         *("compiled", "compiling", "library", "traced", "not read", "late", "at once"),
+        *("of a worker", "of a worker's library"),
     ],
 )
 def test_the_exception_that_ended_it(text: str, found: str) -> None:

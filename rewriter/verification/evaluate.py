@@ -165,12 +165,9 @@ class Evaluator:
         if not isinstance(call, ast.Call):
             return literals.of(call)
         operator = operator_named(ast.unparse(call.func).split("."))
-        args = tuple(map(literals.of, call.args))
+        args, kwargs = literals.arguments(call)
         if node.operator == "as_strided" and args and isinstance(args[0], Bounded):
             args = (self._laid_out(node.reads[0], args[0]), *args[1:])
-        kwargs = {
-            keyword.arg: literals.of(keyword.value) for keyword in call.keywords if keyword.arg
-        }
         if node.operator in random.NAMES:
             drawn = partial(random.drawn, node.operator, args, kwargs)
             return attempt(operator, lambda: drawn(on_gpu=self._is_on_gpu(node)))

@@ -155,13 +155,8 @@ def statistics_state(a: TensorRow, b: TensorRow, tolerance: Tolerance) -> State:
         return "non-finite"
     largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
     allowed = tolerance.at(largest).atol + tolerance.rtol * largest
-    for one, other, factor in (
-        (a.min, b.min, 1.0),
-        (a.max, b.max, 1.0),
-        (a.mean, b.mean, 1.0),
-        (a.std, b.std, math.sqrt(2)),
-    ):
-        x, y = number(one), number(other)
+    for name, factor in (("min", 1.0), ("max", 1.0), ("mean", 1.0), ("std", math.sqrt(2))):
+        x, y = (number(getattr(row, name)) for row in (a, b))
         if (x is None) != (y is None):
             return "numeric"
         if x is not None and y is not None and not (x == y or abs(x - y) <= factor * allowed):

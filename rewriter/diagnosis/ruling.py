@@ -58,10 +58,8 @@ def without_effect(
     agree = {(x.artifact, x.launch) for x in verification.checks if x.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
-        if one.kind != "stale":
-            return False
-        alone = not one.others and not one.lasting
-        return right or (not wrong and alone and (one.artifact, one.launch) in agree)
+        alone = not (wrong or one.others or one.lasting) and (one.artifact, one.launch) in agree
+        return one.kind == "stale" and (right or alone)
 
     kept = tuple(finding for finding in examined.findings if not is_harmless(finding))
     notes = (

@@ -42,11 +42,6 @@ class RecordedValue:
     run: RunDump
 
     @property
-    def is_hashed(self) -> bool:
-        """Whether values have to be equal byte for byte, as with the probe `hash`."""
-        return "hash" in (self.run.manifest.probes or ())
-
-    @property
     def digest(self) -> tuple[Hashable, str]:
         """The kind of digest that the row has, and the digest; both empty if it has none."""
         row = self.row
@@ -116,7 +111,9 @@ def compare(
         result = replace(result, note=_also(result, f"not in the dump: {missing[0]}"))
     if digest and b.digest[0] == of and x.dtype == y.dtype:
         is_equal = b.digest[1] == digest
-        is_exact = exactly or of == _SHA256 or (a.is_hashed and b.is_hashed)
+        # With the probe `hash`, values have to be equal byte for byte.
+        is_hashed = all("hash" in (value.run.manifest.probes or ()) for value in (a, b))
+        is_exact = exactly or of == _SHA256 or is_hashed
         # Every measured value has a fingerprint. If all that is known is that bytes differ, and the
         # user did not ask for that, statistics tell by how much.
         if is_equal or is_exact or not (x.is_measured and y.is_measured):

@@ -48,11 +48,6 @@ class Changed:
         return self.after.row.arg
 
     @property
-    def key(self) -> tuple[str, str]:
-        """The call, and the variable."""
-        return self.run.name, self.name
-
-    @property
     def is_open(self) -> bool:
         """Whether a run that records the value after each launch would narrow it down."""
         return self.after.row.phase == "after" and len(self.between) > 1
@@ -79,8 +74,9 @@ def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
     """Findings for launches that received another value than was written. `watched` is the dump of
     another run, in which the values that changed were recorded after each launch."""
     changed, compared = changed_values(dump)
-    again = {} if watched is None else {value.key: value for value in changed_values(watched)[0]}
-    findings = tuple(_finding(again.get(one.key, one)) for one in changed)
+    others = () if watched is None else changed_values(watched)[0]
+    again = {(one.run.name, one.name): one for one in others}
+    findings = tuple(_finding(again.get((one.run.name, one.name), one)) for one in changed)
     ruled_out = ""
     if compared and not findings:
         verb = "was received as it had" if compared == 1 else "were received as they had"
@@ -120,12 +116,9 @@ def _finding(one: Changed) -> Finding:
             f"receives {name} otherwise than {first} left it, and no launch in between was "
             "given that memory"
         )
-    was = "received" if before.row.phase == "before" else "left"
-    now = "received" if phase == "before" else "left"
-    text = [
-        f"{name} as {first} {was} it: {statistics(before.row)}",
-        f"{name} as {step} {now} it: {statistics(after.row)}",
-    ]
+    had = {"inputs": "left", "before": "received", "after": "left"}
+    sides = ((first, before.row), (step, after.row))
+    text = [f"{name} as {who} {had[row.phase]} it: {statistics(row)}" for who, row in sides]
     others: tuple[RunStep, ...] = ()
     if before.step is not step:
         others = one.between[:_NAMED]

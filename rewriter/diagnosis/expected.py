@@ -97,17 +97,14 @@ def compare_outputs(
         if last is None:
             continue
         rows = [row if isinstance(row, TensorRow) else None for row in last.returned]
-        sizes = [row and row.size for row in rows]
         words = (f"{row.arg} {list(row.shape)}" if row else "no tensor" for row in rows)
         seen.append(f"{run.name}: {', '.join(words)}")
-        if len(sizes) >= len(expected) and all(
-            want is None or have is None or want.numel() == have
-            for want, have in zip(expected, sizes, strict=False)
-        ):
-            outputs = tuple(_compared(run, last, expected))
-            if outputs:
-                wrong = [output.arg for output in outputs if not output.agrees]
-                return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
+        pairs = zip(expected, rows, strict=False)
+        fit = all(x is None or row is None or x.numel() == row.size for x, row in pairs)
+        is_whole = fit and len(rows) >= len(expected)
+        if outputs := tuple(_compared(run, last, expected) if is_whole else ()):
+            wrong = [output.arg for output in outputs if not output.agrees]
+            return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
     shapes = ", ".join("-" if tensor is None else str(list(tensor.shape)) for tensor in expected)
     raise RewriterError(
         "bad-expected",

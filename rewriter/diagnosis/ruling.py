@@ -58,10 +58,8 @@ def without_effect(
     agree = {(x.artifact, x.launch) for x in verification.checks if x.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
-        if one.kind != "stale":
-            return False
-        alone = not one.others and not one.lasting
-        return right or (not wrong and alone and (one.artifact, one.launch) in agree)
+        alone = not (wrong or one.others or one.lasting) and (one.artifact, one.launch) in agree
+        return one.kind == "stale" and (right or alone)
 
     kept = tuple(finding for finding in examined.findings if not is_harmless(finding))
     notes = (
@@ -93,6 +91,7 @@ def rule(
     """The diagnosis of all examinations. `order` are the names of the calls as they ran."""
     parts = tuple(examined)
     suspects = tuple(suspect for part in parts for suspect in part.suspects)
+    counts = ((x.checked, x.launches, x.by_arguments, x.outputs, x.compared) for x in parts)
     findings = _without_symptoms([finding for part in parts for finding in part.findings])
     if any(finding.kind == "outputs" and not finding.symptom for finding in findings):
         findings += _suspected(suspects)
@@ -103,11 +102,7 @@ def rule(
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         tuple(steps),
         next_command,
-        sum(part.checked for part in parts),
-        sum(part.launches for part in parts),
-        sum(part.by_arguments for part in parts),
-        sum(part.outputs for part in parts),
-        sum(part.compared for part in parts),
+        *map(sum, zip(*counts, strict=True)),
     )
 
 

@@ -117,13 +117,11 @@ def of_fills(
             name = "" if isinstance(read, UnwrittenRead) else read.name
             wrapper, launch = read.difference.pair.first.sha256, read.difference.place[1]
             same.setdefault((wrapper, launch, name), []).append(read)
-        findings = (
-            _repeated(
-                _of_read(first) if isinstance(first, UnwrittenRead) else _of_left(first),
-                {one.difference.place for one in (first, *others)},
-            )
-            for first, *others in same.values()
-        )
+        findings = []
+        for first, *others in same.values():
+            found = _of_read(first) if isinstance(first, UnwrittenRead) else _of_left(first)
+            places = {one.difference.place for one in (first, *others)}
+            findings.append(_repeated(found, places))
         return Examined(tuple(findings), notes=notes)
     carried = len(compared.differences) - len(varying)
     leave = "leaves" if carried == 1 else "leave"

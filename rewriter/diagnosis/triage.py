@@ -60,8 +60,7 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     stops: list[_Stop] = []
     marks = graph_marks.read(opened.path) if ended.signal not in _OF_THE_HOST else ()
     for process in _processes(opened):
-        ends = [_stop(runs) for runs in process]
-        known = [stop for stop in ends if stop is not None]
+        known = [stop for runs in process if (stop := _stop(runs)) is not None]
         last = max(known, key=lambda stop: stop.time, default=None)
         # Of the threads, the one with the last event, and all that are within a call.
         within_calls = [x for x in known if x is last or x.state not in ("over", "begun")]

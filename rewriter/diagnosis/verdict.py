@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from rewriter.core.documents import Count
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.printed import printed
-from rewriter.core.text import of_elements, some
+from rewriter.core.text import element, of_elements, some
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import Dump, RunDump, label
@@ -200,7 +200,7 @@ class ElementRead:
         """What was read, with a name for the argument."""
         if self.place:
             return f"{name}{self.place}: {self.text}"
-        return f"{name}{_at(self.index)} = {self.text}"
+        return f"{element(name, self.index or ())} = {self.text}"
 
 
 @printed("made.launch made.iteration made.kernel arg=name index text reads")
@@ -215,11 +215,8 @@ class ElementStep:
     reads: tuple[ElementRead, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}{_at(self.index)} = {self.text}, written by {self.made.place}"
-
-
-def _at(index: tuple[int, ...] | None) -> str:
-    return f"{list(index)}" if index else ""
+        place = element(self.name, self.index)
+        return f"{place} = {self.text}, written by {self.made.place}"
 
 
 @printed(

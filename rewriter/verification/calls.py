@@ -189,13 +189,7 @@ def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
         operator = operator_named(path.split("."))
     else:
         raise UncheckedError(f"{path} is no operator of torch")
-    values = _Arguments(known)
-    args = tuple(map(values.of, call.args))
-    kwargs = {
-        keyword.arg: values.of(keyword.value)
-        for keyword in call.keywords
-        if keyword.arg and keyword.arg != "out"
-    }
+    args, kwargs = _Arguments(known).arguments(call, less="out")
     return run(overload(operator, kwargs), args, kwargs, None)
 
 

@@ -39,9 +39,8 @@ _MOST = 1 << 27  # elements of all nodes of a graph
 class CallCheck:
     """The outputs of one call, and inputs that it updates, each with the node that it should be: as
     a whole it is wrong if no launch writes a part of it. `reason` says why some or all were not
-    checked, `missing` how many.
-    `first` is the first launch whose result is not the node that it claims to be, and `of` that
-    result."""
+    checked, `missing` how many. `first` is the first launch whose result is not the node that it
+    claims to be, and `of` that result."""
 
     run: str
     artifact: str

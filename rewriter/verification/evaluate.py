@@ -127,18 +127,16 @@ class Evaluator:
                 raise UncheckedError(f"{one} is not known")
             needed.add(one)
             wanted += self._graph.nodes[one].reads
-        for node in self._graph.nodes.values():
-            if node.name in needed:
-                self._values[node.name] = self._as_declared(node.name, self._compute(node))
+        for one in (x for x in self._graph.nodes if x in needed):
+            value = self._compute(self._graph.nodes[one])
+            # Another device may give some operators' results other sizes, such as the indices that
+            # `_embedding_bag` leaves for its backward.
+            shape = getattr(self.type_of(one), "shape", (None,))
+            is_known = isinstance(value, Bounded) and None not in shape
+            if is_known and tuple(value.value.shape) != shape:
+                raise UncheckedError(f"{one} has another shape where it is evaluated on the CPU")
+            self._values[one] = value
         return self._values[name]
-
-    def _as_declared(self, name: str, value: Any) -> Any:
-        """A value whose shape is the one in the graph: another device may give some operators'
-        results other sizes, such as the indices that `_embedding_bag` leaves for its backward."""
-        shape = getattr(self.type_of(name), "shape", (None,))
-        if isinstance(value, Bounded) and None not in shape and tuple(value.value.shape) != shape:
-            raise UncheckedError(f"{name} has another shape where it is evaluated on the CPU")
-        return value
 
     def _compute(self, node: FxNode) -> Any:
         if node.item is not None:
@@ -171,12 +169,9 @@ class Evaluator:
         if not isinstance(call, ast.Call):
             return literals.of(call)
         operator = operator_named(ast.unparse(call.func).split("."))
-        args = tuple(map(literals.of, call.args))
+        args, kwargs = literals.arguments(call)
         if node.operator == "as_strided" and args and isinstance(args[0], Bounded):
             args = (self._laid_out(node.reads[0], args[0]), *args[1:])
-        kwargs = {
-            keyword.arg: literals.of(keyword.value) for keyword in call.keywords if keyword.arg
-        }
         if node.operator in random.NAMES:
             drawn = partial(random.drawn, node.operator, args, kwargs)
             return attempt(operator, lambda: drawn(on_gpu=self._is_on_gpu(node)))

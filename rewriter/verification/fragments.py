@@ -232,9 +232,8 @@ class _Fragment:
         names.sort(key=lambda name: name not in self._graph.nodes)
         for last in (False, True):
             for argument in list(waiting):
-                row = self._written[argument.name]
                 try:
-                    name, meant, comparison = self._best(evaluator, names, argument, row, known)
+                    name, meant, comparison = self._best(evaluator, names, argument, known)
                 except NoneAgreesError:
                     if last:
                         raise
@@ -255,11 +254,11 @@ class _Fragment:
         evaluator: Evaluator,
         names: list[str],
         argument: Argument,
-        row: TensorRow,
         known: Mapping[str, Bounded],
     ) -> tuple[str, str, Comparison]:
         """The result that an argument is, the node whose value it has, and how it differs: the
         first candidate that agrees, or else the last one that is possible."""
+        row = self._written[argument.name]
         got = self._values.load(row)
         computable = evaluator.computable()
         last: tuple[str, Comparison] | None = None

@@ -130,6 +130,11 @@ class Literals:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
+    def arguments(self, call: ast.Call, less: str = "") -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, by position and by name, but for one name."""
+        named = {x.arg: x.value for x in call.keywords if x.arg and x.arg != less}
+        return tuple(map(self.of, call.args)), {name: self.of(x) for name, x in named.items()}
+
     def of(self, one: ast.expr) -> Any:
         if isinstance(one, ast.Constant):
             return one.value

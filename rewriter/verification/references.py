@@ -70,8 +70,7 @@ def _problem(message: str) -> RewriterError:
 
 def reference_of(references: Sequence[Reference], kernel: str) -> Reference | None:
     """The last reference whose pattern matches a kernel."""
-    fitting = [reference for reference in references if fnmatchcase(kernel, reference.pattern)]
-    return fitting[-1] if fitting else None
+    return next((x for x in reversed(references) if fnmatchcase(kernel, x.pattern)), None)
 
 
 def check_reference(reference: Reference, values: LaunchValues) -> list[Checked]:

@@ -20,8 +20,7 @@ _PIECE = 1 << 20
 def compare(a: Package, b: Package) -> PackageDifference:
     """What differs between two packages, for the models that were chosen in both."""
     hashes_a, hashes_b = member_hashes(a), member_hashes(b)
-    models_a = {model.name: model for model in a.models}
-    models_b = {model.name: model for model in b.models}
+    models_a, models_b = ({model.name: model for model in side.models} for side in (a, b))
     values: list[ValueChange] = []
 
     def constants(name: str) -> Iterator[ValueChange]:

@@ -256,8 +256,7 @@ class Matcher:
         """Yield text about what differs in the arguments of two launches."""
         if any(map(_is_grid, a)) != any(map(_is_grid, b)):
             # Since torch 2.7 the kernel computes the grid from the sizes that it is passed.
-            a = [operand for operand in a if not _is_grid(operand)]
-            b = [operand for operand in b if not _is_grid(operand)]
+            a, b = ([operand for operand in side if not _is_grid(operand)] for side in (a, b))
         if len(a) == len(b):
             for position, (one, other) in enumerate(zip(a, b, strict=True), 1):
                 if not self.same(one, other):
@@ -271,8 +270,7 @@ class Matcher:
         end = 0
         while end < min(len(a), len(b)) - start and self.same(a[-1 - end], b[-1 - end]):
             end += 1
-        gone = ", ".join(shown(operand) for operand in a[start : len(a) - end])
-        new = ", ".join(shown(operand) for operand in b[start : len(b) - end])
+        gone, new = (", ".join(map(shown, side[start : len(side) - end])) for side in (a, b))
         yield f"{len(a)} arguments -> {len(b)}: {gone or 'nothing'} -> {new or 'nothing'}"
 
     def _difference(self, a: Operand, b: Operand) -> str:

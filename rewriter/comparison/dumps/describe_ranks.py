@@ -32,8 +32,7 @@ def verdict(result: Ranks) -> str:
     known = {id(x): describe.count(x) for x in result.comparisons}  # many share one
     counts = [known[id(replica.comparison)] for replica in compared]
     equal, matched = sum(x.equal for x in counts), sum(x.matched for x in counts)
-    identical = all(x.identical == x.equal for x in counts)
-    how = "bit for bit" if identical else "within tolerance"
+    how = "bit for bit" if all(x.identical == x.equal for x in counts) else "within tolerance"
     if any(x.by_statistics for x in counts):
         how += ", as far as statistics see"
     if not equal:

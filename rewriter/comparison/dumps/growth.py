@@ -78,11 +78,6 @@ def _growth(launch: LaunchComparison, before: float | None, after: float | None)
 
 def _error(tensors: Iterable[TensorComparison]) -> float | None:
     """The largest relative error (root mean square) of some values; `None` if unknown."""
-    errors = []
-    for tensor in tensors:
-        if not isinstance(tensor.a, TensorRow):
-            continue
-        if tensor.metrics is None or math.isnan(tensor.metrics.snr):
-            return None
-        errors.append(10 ** (-tensor.metrics.snr / 20))
-    return max(errors, default=0.0)
+    metrics = [tensor.metrics for tensor in tensors if isinstance(tensor.a, TensorRow)]
+    errors = [10 ** (-x.snr / 20) for x in metrics if x is not None and not math.isnan(x.snr)]
+    return max(errors, default=0.0) if len(errors) == len(metrics) else None

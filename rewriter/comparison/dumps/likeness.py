@@ -73,19 +73,15 @@ class Reference:
 
     def __init__(self, runs: Sequence[RunDump], tolerances: Tolerances) -> None:
         self._starts = _places(run.facts.pid for run in runs)  # the processes of the calls
-        self._calls = [_Call.of(run) for run in runs]
+        self.calls = [_Call.of(run) for run in runs]
         self._tolerances = tolerances
-
-    @property
-    def is_comparable(self) -> bool:
-        return None not in self._calls
 
     def find(self, runs: Sequence[RunDump]) -> Likeness | None:
         """The key for the comparison of these calls; `None` if it cannot be shared."""
         if _places(run.facts.pid for run in runs) != self._starts:
             return None
         found = []
-        for run, known in zip(runs, self._calls, strict=True):
+        for run, known in zip(runs, self.calls, strict=True):
             one = None if known is None else _Call.of(run)
             if one is None or known is None or (one.form, one.same) != (known.form, known.same):
                 return None

@@ -157,7 +157,7 @@ def _likenesses(
 ) -> list[Likeness | None]:
     """The key for each rank's comparison with the reference, if known: ranks with equal keys
     compare alike. None of few ranks, each of which is compared by itself."""
-    if len(dumps) <= FEW or not (found := Reference(reference.runs, tolerances)).is_comparable:
+    if len(dumps) <= FEW or None in (found := Reference(reference.runs, tolerances)).calls:
         return [None] * len(dumps)
     calls = [dump.runs for dump in dumps]
     keys = parallel.each(lambda runs: (found.find(runs),), calls, [_SIZE] * len(calls))

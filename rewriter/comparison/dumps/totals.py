@@ -110,9 +110,8 @@ _ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "
 
 
 def _larger(earlier: Extreme | None, later: Extreme | None) -> Extreme | None:
-    if earlier is None or later is None:
-        return earlier or later
-    return later if later.error > earlier.error else earlier
+    known = (one for one in (earlier, later) if one is not None)
+    return max(known, key=lambda one: one.error, default=None)
 
 
 def _index(position: int, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:

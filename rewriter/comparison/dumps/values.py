@@ -43,11 +43,6 @@ class RecordedValue:
     run: RunDump
 
     @property
-    def is_hashed(self) -> bool:
-        """Whether values have to be equal byte for byte, as with the probe `hash`."""
-        return "hash" in (self.run.manifest.probes or ())
-
-    @property
     def digest(self) -> tuple[Hashable, str]:
         """The kind of digest that the row has, and the digest; both empty if it has none."""
         row = self.row
@@ -117,7 +112,9 @@ def compare(
         result = replace(result, note=_also(result, f"not in the dump: {missing[0]}"))
     if digest and b.digest[0] == of and x.dtype == y.dtype:
         is_equal = b.digest[1] == digest
-        is_exact = exactly or of == _SHA256 or (a.is_hashed and b.is_hashed)
+        # With the probe `hash`, values have to be equal byte for byte.
+        is_hashed = all("hash" in (value.run.manifest.probes or ()) for value in (a, b))
+        is_exact = exactly or of == _SHA256 or is_hashed
         # Every measured value has a fingerprint. If all that is known is that bytes differ, and the
         # user did not ask for that, statistics tell by how much.
         if is_equal or is_exact or not (x.is_measured and y.is_measured):
@@ -156,13 +153,8 @@ def statistics_state(a: TensorRow, b: TensorRow, tolerance: Tolerance) -> State:
         return "non-finite"
     largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
     allowed = tolerance.at(largest).atol + tolerance.rtol * largest
-    for one, other, factor in (
-        (a.min, b.min, 1.0),
-        (a.max, b.max, 1.0),
-        (a.mean, b.mean, 1.0),
-        (a.std, b.std, math.sqrt(2)),
-    ):
-        x, y = number(one), number(other)
+    for name, factor in (("min", 1.0), ("max", 1.0), ("mean", 1.0), ("std", math.sqrt(2))):
+        x, y = (number(getattr(row, name)) for row in (a, b))
         if (x is None) != (y is None):
             return "numeric"
         if x is not None and y is not None and not (x == y or abs(x - y) <= factor * allowed):

@@ -91,9 +91,7 @@ def attention(operator: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[_Ch
     if given.get("dropout_p"):
         raise UncheckedError("attention with dropout draws random numbers")
 
-    scale = given.get("scale")
-    is_causal = bool(given.get("is_causal"))
-    gradient = given.get("grad_out", given.get("grad_out_"))
+    scale, gradient = given.get("scale"), given.get("grad_out", given.get("grad_out_"))
 
     def call(change: _Change) -> Any:
         query, key, value = (change(given[name]) for name in ("query", "key", "value"))
@@ -101,7 +99,7 @@ def attention(operator: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[_Ch
         scores = query @ key.transpose(-2, -1) * factor
         if given.get("attn_bias") is not None:
             scores = scores + change(given["attn_bias"])
-        if is_causal:
+        if given.get("is_causal"):
             hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
             scores = scores.masked_fill(hidden, -torch.inf)
         if gradient is None:

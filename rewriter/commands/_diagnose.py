@@ -249,7 +249,9 @@ def _conclude(
             guarded = _guarded(arguments, runs, first)
     found = examined(arguments, first, pieces, selection, right, artifact, guarded, watched)
     dumps = [piece.dump for piece in pieces or [first] if piece.dump is not None]
-    return _report(arguments, found, runs.done, runs.folder, dumps)
+    ran = [len(open_dump(run.dump).runs) for run in done if run.dump is not None]
+    calls = (len(open_dump(dumps[0]).runs), max(ran)) if pieces else (0, 0)
+    return _report(arguments, found, runs.done, runs.folder, dumps, calls)
 
 
 def _guarded(arguments: Arguments, runs: Runs, crashed: ProbedRun) -> ProbedRun:
@@ -269,11 +271,12 @@ def _report(
     steps: Sequence[DiagnosisStep],
     folder: Path,
     dumps: Sequence[Path],
+    calls: tuple[int, int] = (0, 0),
 ) -> int:
     from rewriter.commands._documents.diagnose import DiagnoseDocument
 
     order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
-    diagnosis = ruling.rule(found, order=order, steps=steps)
+    diagnosis = replace(ruling.rule(found, order=order, steps=steps), calls=calls)
     following = _next(diagnosis, dumps)
     if not following and not diagnosis.findings and dumps:
         following = more_checked(from_here(dumps[0]), diagnosis.suspects)

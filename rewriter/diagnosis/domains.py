@@ -89,7 +89,7 @@ def _zeros(
     """
     functions, why = _DIVISIONS, "what is divided by 0 is infinite"
     if verdict.state != "infinite":
-        why = "0 divided by 0 is NaN"
+        why = "0 divided by 0 is NaN, any other number infinite"
     elif words & {*_LOGARITHMS}:
         functions, why = _LOGARITHMS, "a logarithm of 0 is -Inf"
     computed = [word for word in functions if word in words]
@@ -104,6 +104,8 @@ def _zeros(
     if not (computed and zeros):
         return None
     named = f"there is a 0 in {', '.join(x.in_model for x in zeros[:3])}"
+    if len(operands) == 1 and operands[0] in calls:
+        named += f", from which {operands[0]} is computed"
     does = f"By its name the kernel computes {computed[0]}"
     if len(nodes) == 1:
         ((name, call),) = nodes.items()

@@ -56,7 +56,7 @@ class ComparedCall:
         if not self.wrong:
             verb = "agrees" if len(self.outputs) == 1 else "agree"
             what = f"wrong outputs: {compared} of {self.run.name} {verb} with what is expected"
-            return Examined(ruled_out=what)
+            return Examined(ruled_out=what, outputs=len(self.outputs), compared=len(self.outputs))
         names = ", ".join(output.arg for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
         text = tuple(map(_line, self.wrong[:_LISTED]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rewriter.core.documents import Count
@@ -158,7 +158,8 @@ class Diagnosis:
     each suspicion that was examined and dropped, `next` is the command that finds out more.
     `checked` of `launches` were compared with what they have to do, and `by_arguments` of these
     with what they have to be given; `compared` of `outputs` of calls with the whole graph. If it
-    `is_by_text`, nothing was run."""
+    `is_by_text`, nothing was run. `calls` are those whose values were recorded, and all that ran;
+    zeros if that is not known."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[str, ...]
@@ -171,7 +172,8 @@ class Diagnosis:
     by_arguments: Count = 0
     outputs: Count = 0
     compared: Count = 0
-    is_by_text: bool = False
+    is_by_text: bool = field(default=False, kw_only=True)
+    calls: tuple[Count, Count] = field(default=(0, 0), kw_only=True)
 
     @property
     def finding(self) -> Finding | None:
@@ -209,19 +211,24 @@ class Diagnosis:
         if self.is_by_text:
             return self._followed
         if not self.checked:
+            if self.compared:
+                agree = "output is" if self.compared == 1 else "outputs are"
+                return f"nothing wrong was found: {self.compared} {agree} as expected"
             return "no launch was checked; nothing wrong was found in what was looked at"
         left = self.outputs - self.compared
         share = percent(left, self.outputs)
         verb = "was" if left == 1 else "were"
         also = f"; {left} of {counted(self.outputs, 'output')} ({share}) {verb} not compared"
         also *= bool(left)
+        some, every = self.calls
+        of = f" of {some} of {counted(every, 'call')}" if some < every else ""
         if self.launches == self.checked:
-            launches = "all launches were" if self.launches > 1 else "the launch was"
+            launches = f"all launches{of} were" if self.launches > 1 else "the launch was"
             own = f", {self.by_arguments} by what they are given" if self.by_arguments else ""
             return f"nothing wrong was found; {launches} checked{own}{also}"
         share = percent(self.checked, self.launches)
         return (
-            f"only {self.checked} of {counted(self.launches, 'launch')} ({share}) could be "
+            f"only {self.checked} of {counted(self.launches, 'launch')} ({share}){of} could be "
             f"checked; nothing wrong was found in what was{also}"
         )
 

@@ -31,7 +31,8 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     is_over = verdict.state == "over"
     # After the launch, it was no longer at the line of the model that the launch computes.
     is_there = verdict.state not in ("after", "over", "earlier")
-    at = f" ({own[0].short})" if own and is_there else ""
+    is_said = bool(own) and f" {own[0].file_name}:" in verdict.headline
+    at = f" ({own[0].short})" if own and is_there and not is_said else ""
     lines = [f"verdict: {verdict.headline}{at}", f"  {', '.join(where(verdict))}"]
     if isinstance(verdict, CrashVerdict) and is_over and not verdict.ended.signal:
         # It was in no launch, of which this would be; nor in the call, if that is known.

@@ -227,7 +227,8 @@ def _traced(place: Path) -> str:
     if graphs:
         return (
             f"torch.compile traced {counted(graphs, 'graph')} in it, and Inductor compiled none: "
-            'another backend has them, such as backend="eager" or "aot_eager".'
+            'another backend has them, such as backend="eager", or the compiler failed, of which '
+            "torch warns above."
         )
     if functions:
         return (

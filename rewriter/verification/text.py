@@ -141,7 +141,8 @@ def rows(checks: Sequence[LaunchCheck]) -> list[list[str]]:
     table = [["#", "kernel", "result", "against", "worst", "allowed", "of", "model"]]
     several = len({check.run for check in checks}) > 1
     for check in checks:
-        worst = max(check.results, key=_excess, default=None)
+        known = [x for x in check.results if not x.comparison.is_unknown]
+        worst = max(known, key=_excess, default=None)
         numbers = ["", "", ""]
         if worst is not None:
             comparison = worst.comparison

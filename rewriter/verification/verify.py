@@ -231,6 +231,8 @@ class _Call:
             return found
         unknown = ", ".join(outcome.unknown)
         reason = f"not of {unknown}: no node of the graph" if unknown else ""
+        if unsure := [x.arg for x in outcome.results if x.comparison.is_unknown]:
+            reason += f"{'; ' if reason else ''}not of {', '.join(unsure)}: {_ANYTHING}"
         return replace(found, together=outcome.group, reason=reason)
 
     def _by_fragment(self, base: LaunchCheck, values: LaunchValues) -> LaunchCheck | None:

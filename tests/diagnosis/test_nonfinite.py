@@ -152,7 +152,11 @@ def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
     ("kernel", "bad", "note"),
     [
         ("cpp_fused_relu_1", {"nan": 5}, ""),
-        ("cpp_fused_div_1", {"nan": 5}, "computes div: 0 divided by 0 is NaN, and there is a 0 in"),
+        (
+            "cpp_fused_div_1",
+            {"nan": 5},
+            "computes div: 0 divided by 0 is NaN, any other number infinite, and there is a 0 in",
+        ),
         ("cpp_fused_div_sqrt_backward_1", {"nan": 5}, "0 divided by 0 is NaN"),
         ("cpp_fused_log_1", {"inf": 5}, "a logarithm of 0 is -Inf, and there is a 0 in buf0"),
         ("cpp_fused_rsqrt_1", {"inf": 5}, "what is divided by 0 is infinite"),
@@ -215,8 +219,8 @@ def test_the_line_that_divides_comes_first_and_what_it_divides_by_is_named(tmp_p
     (only,) = examine(dump)
     assert [line.line for line in only.lines] == [6, 11]
     assert only.notes[-1] == (
-        "It computes div = aten.div.Tensor(add_1, sum_1): 0 divided by 0 is NaN, and there is a 0 "
-        "in mask."
+        "It computes div = aten.div.Tensor(add_1, sum_1): 0 divided by 0 is NaN, any other number "
+        "infinite, and there is a 0 in mask, from which sum_1 is computed."
     )
     assert describe(only, next_command="").partition("\n")[0].endswith(" of buf0 (model.py:6)")
 

@@ -9,7 +9,9 @@ from typing import Literal
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence, Replica
+from rewriter.comparison.dumps.types import Comparison
 from rewriter.core.text import some
+from rewriter.locate.names import canonical
 
 RanksOutcome = Literal["equal", "different", "different data"]
 _NAMED = 4  # inputs named in a sentence
@@ -26,7 +28,9 @@ def verdict(result: Ranks) -> str:
         return f"different: {named(apart)} {verb} from {named(others)} {_where(first)}"
     if result.given:
         firsts = {x.rank: x for x in reversed(result.given)}
-        given = (f"rank {x.rank} {_given(x)}" for x in reversed(firsts.values()))
+        given = [f"rank {x.rank} {_given(x)}" for x in reversed(firsts.values())]
+        apart = ((x.rank, _other_kernels(x.comparison)) for x in result.replicas if x.comparison)
+        given += [f"rank {number}: {text}" for number, text in apart if text]
         return f"no rank diverges, but not all were given the same inputs: {'; '.join(given)}"
     compared = [replica for replica in result.replicas if replica.comparison]
     known = {id(x): describe.count(x) for x in result.comparisons}  # many share one
@@ -85,10 +89,25 @@ def line(replica: Replica, verdict: str | None = None) -> str:
         parts.append("launches whose inputs agree do not differ")
     else:
         parts.append(verdict or describe.verdict(replica.comparison))
+    if not replica.first and (other := _other_kernels(replica.comparison)):
+        parts.append(other)
     if fewer := [name[2:] for name in replica.comparison.unpaired]:
         others = " and others" if len(fewer) > _NAMED else ""
         parts.append(f"{', '.join(fewer[:_NAMED])}{others} has no counterpart")
     return f"rank {replica.rank}: {'; '.join(parts)}"
+
+
+def _other_kernels(comparison: Comparison) -> str:
+    """Which kernels a rank launches in place of those of the reference; empty if there are none."""
+    pairs = dict.fromkeys(
+        (launch.a.kernel, launch.b.kernel)
+        for launch in comparison.launches
+        if launch.a and launch.b and canonical(launch.a.kernel) != canonical(launch.b.kernel)
+    )
+    if not pairs:
+        return ""
+    named = (f"{own} in place of {other}" for own, other in pairs)
+    return f"it launches other kernels: {some([*named], _NAMED)}"
 
 
 def sentence(divergence: Divergence, rank: int) -> str:

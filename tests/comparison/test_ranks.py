@@ -536,6 +536,22 @@ def test_ranks_exchange_tensors_of_one_shape_whatever_code_they_compiled(
     assert where(found) == (1, "collective", "rank1/run0", f"#2 {WAIT}")
 
 
+def test_other_kernels_are_named_where_the_data_differ(dump: Callable[..., Path]) -> None:
+    """Then no value tells: each rank may have chosen its code, or run another function."""
+
+    def of(kernel: str, data: float) -> Any:
+        read, made = value("primals_1", mean=data), value("x", "out", data)
+        first, _, last = call(data)
+        return [first, launch(1, kernel, [read], [made]), last], inputs(data)
+
+    found = compare_ranks(dump([of("cpp_fused_tanh_0", 1)], [of("cpp_fused_relu_0", 5)]))
+    said = "it launches other kernels: cpp_fused_relu_0 in place of cpp_fused_tanh_0"
+    assert describe_ranks.verdict(found).endswith(f"; rank 1: {said}")
+    assert said in describe_ranks.line(found.replicas[0])
+    same = compare_ranks(dump([of("cpp_k_0", 1)], [of("cpp_k_0", 5)], root="same"))
+    assert "other kernels" not in describe_ranks.verdict(same)
+
+
 def test_a_shape_that_differs_in_the_same_code_is_a_fault(dump: Callable[..., Path]) -> None:
     found = compare_ranks(dump([(_product(6), inputs())], [(_product(8), inputs())]))
     assert where(found) == (1, "launch", "rank1/run0", "#1 extern_kernels.mm")

@@ -95,6 +95,16 @@ def test_nothing_wrong_is_ruled_out_with_counts() -> None:
     ]
 
 
+def test_the_first_line_says_how_many_calls_were_checked() -> None:
+    whole = rule([Examined(checked=6, launches=6)])
+    assert whole.headline == "nothing wrong was found; all launches were checked"
+    some = replace(whole, calls=(3, 6)).headline
+    assert some == "nothing wrong was found; all launches of 3 of 6 calls were checked"
+    assert rule([Examined(outputs=2, compared=2)]).headline == (
+        "nothing wrong was found: 2 outputs are as expected"
+    )
+
+
 def test_a_suspicion_is_ruled_out_for_several_wrappers_in_one_line() -> None:
     many = [Examined(ruled_out=f"stale memory: {name} reads none") for name in "abcde"]
     lines = page(rule([of_end(ENDED, ()), *many]))

@@ -29,8 +29,8 @@ def verdict(result: Ranks) -> str:
     if result.given:
         firsts = {x.rank: x for x in reversed(result.given)}
         given = [f"rank {x.rank} {_given(x)}" for x in reversed(firsts.values())]
-        apart = ((x.rank, _other_kernels(x.comparison)) for x in result.replicas if x.comparison)
-        given += [f"rank {number}: {text}" for number, text in apart if text]
+        more = ((x.rank, _other_kernels(x.comparison)) for x in result.replicas if x.comparison)
+        given += [f"rank {rank}: {kernels}" for rank, kernels in more if kernels]
         return f"no rank diverges, but not all were given the same inputs: {'; '.join(given)}"
     compared = [replica for replica in result.replicas if replica.comparison]
     known = {id(x): describe.count(x) for x in result.comparisons}  # many share one
@@ -99,15 +99,18 @@ def line(replica: Replica, verdict: str | None = None) -> str:
 
 def _other_kernels(comparison: Comparison) -> str:
     """Which kernels a rank launches in place of those of the reference; empty if there are none."""
-    pairs = dict.fromkeys(
-        (launch.a.kernel, launch.b.kernel)
-        for launch in comparison.launches
-        if launch.a and launch.b and canonical(launch.a.kernel) != canonical(launch.b.kernel)
+    pairs = [(launch.a, launch.b) for launch in comparison.launches]
+    apart = [
+        (a, b) for a, b in pairs if not (a and b and canonical(a.kernel) == canonical(b.kernel))
+    ]
+    own, others = (
+        [*dict.fromkeys(place.kernel for pair in apart if (place := pair[side]))] for side in (0, 1)
     )
-    if not pairs:
-        return ""
-    named = (f"{own} in place of {other}" for own, other in pairs)
-    return f"it launches other kernels: {some([*named], _NAMED)}"
+    if own and others:
+        return f"it launches other kernels: {some(own, _NAMED)} in place of {some(others, _NAMED)}"
+    if own:
+        return f"it launches more kernels: {some(own, _NAMED)}"
+    return f"it does not launch {some(others, _NAMED)}" if others else ""
 
 
 def sentence(divergence: Divergence, rank: int) -> str:

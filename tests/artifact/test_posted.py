@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dumps
 import rewriter
 from artifacts import ARTIFACTS, FIXTURES
 from rewriter.artifact.opening import open_artifact
@@ -458,3 +459,10 @@ def test_options_of_a_run_are_refused_with_text(capsys: pytest.CaptureFixture[st
     assert "--args given, but with --text nothing is run" in capsys.readouterr().err
     assert main(["diagnose", str(LOG), "--text"]) == OK
     assert "the memory of 16 of 16 launches (100%) was followed" in capsys.readouterr().out
+
+
+def test_a_dump_has_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = dumps.write(tmp_path / "dump", [dumps.launch(0, "k", [dumps.value("buf0")])])
+    assert main(["diagnose", str(dump), "--text"]) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert "error[idle-options]: --text given, but a dump is diagnosed by its values" in said

@@ -65,6 +65,9 @@ _C_KERNEL = re.compile(rb'^[ \t]*extern "C"', re.MULTILINE)
 _CLOSED = re.compile(rb"^'''[^\n]*\n", re.MULTILINE)
 _OPENED = re.compile(rb"^\w+ = async_compile\.[^\n]*'''\n", re.MULTILINE)
 _AT = "at_line_"  # where in a file a part begins
+_MAIN = re.compile(rb"\nif __name__ ==[^\n]*\n[ \t]")
+_RETURN = re.compile(rb"^[ \t]*return\b", re.MULTILINE)
+_CALL = re.compile(rb"^[ \t]*def \w+\((?:self, *)?args\)", re.MULTILINE)
 _HEADER = b"AsyncCompile()"  # in the first lines of a whole wrapper
 # In a file: a wrapper that is cut or damaged, or a program that `rewriter run` takes.
 _WHOLE = (_HEADER, b"AOTInductorModel", b"torch.compile")
@@ -149,7 +152,7 @@ def _is_complete(wrapper: Wrapper) -> bool:
     """Whether a Python wrapper has its first lines and its last."""
     text = wrapper.source
     with suppress(RewriterError):
-        ends = b"\nif __name__ ==" in text[-1000:]
+        ends = _MAIN.search(text[-1000:]) is not None
         return _HEADER in text and (ends or bool(wrapper.located.entries))
     return False
 
@@ -189,11 +192,13 @@ def missing(wrapper: Wrapper) -> tuple[str, ...]:
     if not launches:
         return ("no launch",)
     lacking = []
-    if not re.search(rb"^(?:import|from) ", text, re.MULTILINE):  # or else it is a program
-        lacking += (
-            [] if re.search(rb"^[ \t]*def ", text, re.MULTILINE) else ["no head of a function"]
-        )
-        lacking += [] if re.search(rb"^[ \t]*return\b", text, re.MULTILINE) else ["no return"]
+    *_, call = (None, *_CALL.finditer(text))
+    is_cut = call is not None and _HEADER in text
+    if is_cut or not re.search(rb"^(?:import|from) ", text, re.MULTILINE):  # else it is a program
+        is_headed = re.search(rb"^[ \t]*def ", text, re.MULTILINE) is not None
+        lacking += [] if is_headed else ["no head of a function"]
+        returns = _RETURN.search(text, call.end() if call is not None else 0) is not None
+        lacking += [] if returns else ["no return"]
     if names := undefined(wrapper):
         lacking.append(f"no source of {', '.join(names)}")
     if cut := LEFT_OUT.search(text):

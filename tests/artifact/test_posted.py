@@ -147,6 +147,36 @@ def test_a_log_that_begins_inside_of_a_kernel(tmp_path: Path) -> None:
     assert missing(found) == ("no source of triton_fused_add_0",)
 
 
+def test_a_log_that_is_cut_off_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = LOG.read_text().splitlines(keepends=True)
+    launches = [n for n, line in enumerate(lines) if "extern_kernels.mm(" in line]
+    path = tmp_path / "run.log"
+    path.write_text("".join(lines[: launches[0] + 1]))
+    assert [missing(x) for x in open_artifact(path).wrappers] == [(), ("no return",)]
+    for command in (["list"], ["diagnose", "--text"]):
+        assert main([*command, str(path)]) == OK
+        said = capsys.readouterr()
+        assert "0_0_0/backward.py: a part: no return\n" in said.out + said.err
+
+
+@pytest.mark.parametrize("name", GRAPHS[:2])
+def test_a_log_may_end_behind_any_line(name: str, tmp_path: Path) -> None:
+    """A part says so, unless only what follows the function is missing."""
+    wrapper = next(x for x in open_artifact(LOG).wrappers if x.name == name).source.decode()
+    lines = wrapper.splitlines(keepends=True)
+    returns = next(n for n, line in enumerate(lines) if line.startswith("        return ("))
+    for end in range(len(lines)):
+        text = _prefixed(["Output code: \n", *lines[:end]], PREFIXES["glog"])
+        try:
+            (found,) = opened(tmp_path, text, "run.log").wrappers
+        except RewriterError:  # no kernel is in it, or it ends inside of a statement
+            continue
+        assert bool(missing(found)) == (end <= returns)
+        assert _findings(found) == []
+
+
 def test_wrappers_of_a_log_are_written_and_restored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +301,14 @@ def test_a_program_that_launches_a_kernel_itself() -> None:
     assert (launch.kernel, launch.kind) == ("add_kernel", "triton_user")
     tensors = [(x.role, x.name) for x in launch.args if x.type == "tensor"]
     assert tensors == [("in", "x"), ("in", "y"), ("out", "out")]
+
+
+def test_a_program_with_a_function_lacks_nothing(tmp_path: Path) -> None:
+    text = (POSTED / "grid.py").read_text()
+    text = re.sub(r"^(?=x = |y = |out = |grid = |add_kernel\[|print)", "    ", text, flags=re.M)
+    text = text.replace("    x = ", "def main(args):\n    x = ")
+    (found,) = opened(tmp_path, text, "grid.py").wrappers
+    assert missing(found) == ()
 
 
 def test_strides_are_no_pointers(tmp_path: Path) -> None:

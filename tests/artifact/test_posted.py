@@ -73,6 +73,11 @@ NONE = {
         'PREFIX = "[__output_code]"\nprint(PREFIX)\n',
     ),
     "C++ that is no kernel": ("main.cpp", 'extern "C" int main() {\n    return 0;\n}\n'),
+    "a word in a fence of its own": (
+        "README.md",
+        "Call it ```mm```\n\nextern_kernels.mm is it\n\n```console\n$ make test\n```\n",
+    ),
+    "sentences in a quotation": ("post.md", "> It calls extern_kernels.mm, they say.\n>\n> Why?\n"),
 }
 
 
@@ -195,7 +200,60 @@ def test_wrappers_of_a_log_are_written_and_restored(
 
 # --- Fragments ------------------------------------------------------------------------------------
 
+LACKS = ("no source of cpp_fused_sin_0",)
+
+
+def _quoted(text: str, mark: str = "> ") -> str:
+    return "".join(f"{mark}{line}\n" for line in text.splitlines())
+
+
+# Not sentences, though they are words: a piece of code stays one.
+CODE = """\
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)
+    cpp_fused_sin_0(arg0_1, buf0)
+    return (buf0, )
+global first, second
+while first is second:
+    pass
+if first:
+    pass
+elif first is second:
+    raise first from second
+raise first from second
+"""
+KERNEL = """\
+cpp_fused_sin_0 = async_compile.cpp_pybinding(['float*', 'float*'], r'''
+inline void helper(int n)
+extern "C" void kernel(const float* in_ptr0, float* out_ptr0)
+{
+    out_ptr0[0] = in_ptr0[0];
+}
+''')
+"""
+
 FORMS = {
+    "quoted code with words": (_quoted(CODE), LACKS),
+    "a quoted kernel with words": (_quoted(KERNEL + CODE), ()),
+    "fenced code with words in a quotation": (_quoted(f"```\n{CODE}```"), LACKS),
+    "a fence in one line of a page": (f"Call it ```f```\n\n```\n{CALL}```\nWhy?\n", LACKS),
+    "quoted with a sentence": (_quoted(f"One sentence right here:\n{CALL}"), LACKS),
+    "quoted with sentences and empty lines": (
+        _quoted(f"One sentence right here:\n\n{CALL}\nWhy is that so?"),
+        LACKS,
+    ),
+    "quoted twice with a sentence": (_quoted(f"One sentence right here:\n{CALL}", "> > "), LACKS),
+    "quoted below a sentence": (f"One sentence right here:\n{_quoted(CALL, '>> ')}", LACKS),
+    "quoted below a quoted sentence": (
+        f"> One sentence right here:\n{_quoted(CALL, '>> ')}",
+        LACKS,
+    ),
+    "a fence behind words": (f"Here's it: ```\n{CALL}```\nWhy?\n", LACKS),
+    "a fence with a language behind words": (
+        f"# Bug\n\nHere's it: ```python\n{CALL}```\n",
+        LACKS,
+    ),
     "a call": (CALL, ("no source of cpp_fused_sin_0",)),
     "its body": (BODY, ("no head of a function", "no source of cpp_fused_sin_0")),
     "copied from the middle of a line": (

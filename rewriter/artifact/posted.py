@@ -38,11 +38,12 @@ _RANK = re.compile(rb"(?:rank|default)?(\d+)\]")
 _QUOTE = re.compile(rb"\A(?:[ \t]{0,3}>[ \t]?)+")
 _FENCE = re.compile(rb"[ \t]*(?:```|~~~)")
 _FENCED = re.compile(rb"^[> \t]*(?:```|~~~)", re.MULTILINE)
+_FENCE_BEHIND_WORDS = re.compile(rb"[^`]*\s```\w*\s*")
 _OPENS = (b":", b"(", b"[", b"{", b",", b"\\")
 _UNINDENTED = re.compile(rb"^[^\s]", re.MULTILINE)
-# A sentence before the code.
+# A sentence beside the code.
 _PROSE = re.compile(
-    rb"(?!(?:from|import|with|if|for|del|return|async|assert)\b)"
+    rb"(?!(?:from|import|with|if|elif|for|while|del|return|raise|global|async|assert)\b)"
     rb"[*-]?[\w'*]*[,:]?(?: [\w'`().,:*?!-]+){2,}\s*"
 )
 # Instead of lines that were left out.
@@ -65,6 +66,9 @@ _C_KERNEL = re.compile(rb'^[ \t]*extern "C"', re.MULTILINE)
 _CLOSED = re.compile(rb"^'''[^\n]*\n", re.MULTILINE)
 _OPENED = re.compile(rb"^\w+ = async_compile\.[^\n]*'''\n", re.MULTILINE)
 _AT = "at_line_"  # where in a file a part begins
+_MAIN = re.compile(rb"\nif __name__ ==[^\n]*\n[ \t]")
+_RETURN = re.compile(rb"^[ \t]*return\b", re.MULTILINE)
+_CALL = re.compile(rb"^[ \t]*def \w+\((?:self, *)?args\)", re.MULTILINE)
 _HEADER = b"AsyncCompile()"  # in the first lines of a whole wrapper
 # In a file: a wrapper that is cut or damaged, or a program that `rewriter run` takes.
 _WHOLE = (_HEADER, b"AOTInductorModel", b"torch.compile")
@@ -149,7 +153,7 @@ def _is_complete(wrapper: Wrapper) -> bool:
     """Whether a Python wrapper has its first lines and its last."""
     text = wrapper.source
     with suppress(RewriterError):
-        ends = b"\nif __name__ ==" in text[-1000:]
+        ends = _MAIN.search(text[-1000:]) is not None
         return _HEADER in text and (ends or bool(wrapper.located.entries))
     return False
 
@@ -189,11 +193,13 @@ def missing(wrapper: Wrapper) -> tuple[str, ...]:
     if not launches:
         return ("no launch",)
     lacking = []
-    if not re.search(rb"^(?:import|from) ", text, re.MULTILINE):  # or else it is a program
-        lacking += (
-            [] if re.search(rb"^[ \t]*def ", text, re.MULTILINE) else ["no head of a function"]
-        )
-        lacking += [] if re.search(rb"^[ \t]*return\b", text, re.MULTILINE) else ["no return"]
+    *_, call = (None, *_CALL.finditer(text))
+    is_cut = call is not None and _HEADER in text
+    if is_cut or not re.search(rb"^(?:import|from) ", text, re.MULTILINE):  # else it is a program
+        is_headed = re.search(rb"^[ \t]*def ", text, re.MULTILINE) is not None
+        lacking += [] if is_headed else ["no head of a function"]
+        returns = _RETURN.search(text, call.end() if call is not None else 0) is not None
+        lacking += [] if returns else ["no return"]
     if names := undefined(wrapper):
         lacking.append(f"no source of {', '.join(names)}")
     if cut := LEFT_OUT.search(text):
@@ -263,15 +269,17 @@ def _folder(compile_id: bytes | None) -> str:
 
 
 def _blocks(lines: list[bytes], *, is_mixed: bool) -> Iterator[Piece]:
-    """Yield what is fenced or quoted; or what is indented between sentences, if these are mixed; or
-    the whole file."""
+    """Yield what is fenced, or quoted and no sentence; or what is indented between sentences, if
+    these are mixed; or the whole file."""
     plain = [_QUOTE.sub(b"", line, count=1) for line in lines]
     quoted = [line.lstrip().startswith(b">") for line in lines]
-    marks = [_FENCE.match(line) is not None for line in plain]
+    marks = list(_fences(plain))
     if any(marks) or any(quoted):
         fenced = [number % 2 == 1 for number in accumulate(marks)]
+        said = _sentences(plain)
         inside = [
-            (fenced[number] or quoted[number]) and not marks[number] for number in range(len(lines))
+            not mark and (is_fenced or (is_quoted and not is_said))
+            for mark, is_fenced, is_quoted, is_said in zip(marks, fenced, quoted, said, strict=True)
         ]
     else:
         inside = [not is_mixed or line[:1].isspace() or not line.strip() for line in lines]
@@ -281,6 +289,23 @@ def _blocks(lines: list[bytes], *, is_mixed: bool) -> Iterator[Piece]:
         if inside[start] and (block := b"".join(_dedented(plain[start:end]))).strip():
             yield Piece(f"{_AT}{start + 1}", block)
         start = end
+
+
+def _fences(lines: Iterable[bytes]) -> Iterator[bool]:
+    """Whether each line begins or ends what is fenced. Words may stand before its beginning."""
+    is_open = False
+    for line in lines:
+        is_fence = _FENCE.match(line) or (not is_open and _FENCE_BEHIND_WORDS.fullmatch(line))
+        is_open ^= bool(is_fence)
+        yield bool(is_fence)
+
+
+def _sentences(lines: Iterable[bytes]) -> Iterator[bool]:
+    """Whether each line is a sentence, and not in the source of a kernel, which is in a string."""
+    is_open = False
+    for line in lines:
+        yield not is_open and _PROSE.fullmatch(line) is not None
+        is_open ^= line.count(b"'''") % 2 == 1
 
 
 def _dedented(lines: list[bytes]) -> Iterator[bytes]:

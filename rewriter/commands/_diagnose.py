@@ -14,7 +14,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _by_text, _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
-from rewriter.commands._options import only_artifact
+from rewriter.commands._options import only_artifact, refuse_idle
 from rewriter.commands._output import from_here
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -61,6 +61,8 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     """Diagnose a wrapper, a package, or a dump."""
     if is_dump(path):
         refuse_run_options(arguments)
+        why = "a dump is diagnosed by its values"
+        refuse_idle({"--text": arguments.text}, why, "Drop it, or name the wrapper itself.")
         return _act_dump(arguments, Path(path))
     run_options = {"--expected": arguments.expected, "--against": arguments.against}
     if (posted := _by_text.asked_for(arguments, path, run_options)) is not None:

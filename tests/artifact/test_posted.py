@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dumps
 import rewriter
 from artifacts import ARTIFACTS, FIXTURES
 from rewriter.artifact.opening import open_artifact
@@ -72,6 +73,11 @@ NONE = {
         'PREFIX = "[__output_code]"\nprint(PREFIX)\n',
     ),
     "C++ that is no kernel": ("main.cpp", 'extern "C" int main() {\n    return 0;\n}\n'),
+    "a word in a fence of its own": (
+        "README.md",
+        "Call it ```mm```\n\nextern_kernels.mm is it\n\n```console\n$ make test\n```\n",
+    ),
+    "sentences in a quotation": ("post.md", "> It calls extern_kernels.mm, they say.\n>\n> Why?\n"),
 }
 
 
@@ -146,6 +152,36 @@ def test_a_log_that_begins_inside_of_a_kernel(tmp_path: Path) -> None:
     assert missing(found) == ("no source of triton_fused_add_0",)
 
 
+def test_a_log_that_is_cut_off_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = LOG.read_text().splitlines(keepends=True)
+    launches = [n for n, line in enumerate(lines) if "extern_kernels.mm(" in line]
+    path = tmp_path / "run.log"
+    path.write_text("".join(lines[: launches[0] + 1]))
+    assert [missing(x) for x in open_artifact(path).wrappers] == [(), ("no return",)]
+    for command in (["list"], ["diagnose", "--text"]):
+        assert main([*command, str(path)]) == OK
+        said = capsys.readouterr()
+        assert "0_0_0/backward.py: a part: no return\n" in said.out + said.err
+
+
+@pytest.mark.parametrize("name", GRAPHS[:2])
+def test_a_log_may_end_behind_any_line(name: str, tmp_path: Path) -> None:
+    """A part says so, unless only what follows the function is missing."""
+    wrapper = next(x for x in open_artifact(LOG).wrappers if x.name == name).source.decode()
+    lines = wrapper.splitlines(keepends=True)
+    returns = next(n for n, line in enumerate(lines) if line.startswith("        return ("))
+    for end in range(len(lines)):
+        text = _prefixed(["Output code: \n", *lines[:end]], PREFIXES["glog"])
+        try:
+            (found,) = opened(tmp_path, text, "run.log").wrappers
+        except RewriterError:  # no kernel is in it, or it ends inside of a statement
+            continue
+        assert bool(missing(found)) == (end <= returns)
+        assert _findings(found) == []
+
+
 def test_wrappers_of_a_log_are_written_and_restored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,7 +200,60 @@ def test_wrappers_of_a_log_are_written_and_restored(
 
 # --- Fragments ------------------------------------------------------------------------------------
 
+LACKS = ("no source of cpp_fused_sin_0",)
+
+
+def _quoted(text: str, mark: str = "> ") -> str:
+    return "".join(f"{mark}{line}\n" for line in text.splitlines())
+
+
+# Not sentences, though they are words: a piece of code stays one.
+CODE = """\
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)
+    cpp_fused_sin_0(arg0_1, buf0)
+    return (buf0, )
+global first, second
+while first is second:
+    pass
+if first:
+    pass
+elif first is second:
+    raise first from second
+raise first from second
+"""
+KERNEL = """\
+cpp_fused_sin_0 = async_compile.cpp_pybinding(['float*', 'float*'], r'''
+inline void helper(int n)
+extern "C" void kernel(const float* in_ptr0, float* out_ptr0)
+{
+    out_ptr0[0] = in_ptr0[0];
+}
+''')
+"""
+
 FORMS = {
+    "quoted code with words": (_quoted(CODE), LACKS),
+    "a quoted kernel with words": (_quoted(KERNEL + CODE), ()),
+    "fenced code with words in a quotation": (_quoted(f"```\n{CODE}```"), LACKS),
+    "a fence in one line of a page": (f"Call it ```f```\n\n```\n{CALL}```\nWhy?\n", LACKS),
+    "quoted with a sentence": (_quoted(f"One sentence right here:\n{CALL}"), LACKS),
+    "quoted with sentences and empty lines": (
+        _quoted(f"One sentence right here:\n\n{CALL}\nWhy is that so?"),
+        LACKS,
+    ),
+    "quoted twice with a sentence": (_quoted(f"One sentence right here:\n{CALL}", "> > "), LACKS),
+    "quoted below a sentence": (f"One sentence right here:\n{_quoted(CALL, '>> ')}", LACKS),
+    "quoted below a quoted sentence": (
+        f"> One sentence right here:\n{_quoted(CALL, '>> ')}",
+        LACKS,
+    ),
+    "a fence behind words": (f"Here's it: ```\n{CALL}```\nWhy?\n", LACKS),
+    "a fence with a language behind words": (
+        f"# Bug\n\nHere's it: ```python\n{CALL}```\n",
+        LACKS,
+    ),
     "a call": (CALL, ("no source of cpp_fused_sin_0",)),
     "its body": (BODY, ("no head of a function", "no source of cpp_fused_sin_0")),
     "copied from the middle of a line": (
@@ -270,6 +359,14 @@ def test_a_program_that_launches_a_kernel_itself() -> None:
     assert (launch.kernel, launch.kind) == ("add_kernel", "triton_user")
     tensors = [(x.role, x.name) for x in launch.args if x.type == "tensor"]
     assert tensors == [("in", "x"), ("in", "y"), ("out", "out")]
+
+
+def test_a_program_with_a_function_lacks_nothing(tmp_path: Path) -> None:
+    text = (POSTED / "grid.py").read_text()
+    text = re.sub(r"^(?=x = |y = |out = |grid = |add_kernel\[|print)", "    ", text, flags=re.M)
+    text = text.replace("    x = ", "def main(args):\n    x = ")
+    (found,) = opened(tmp_path, text, "grid.py").wrappers
+    assert missing(found) == ()
 
 
 def test_strides_are_no_pointers(tmp_path: Path) -> None:
@@ -458,3 +555,10 @@ def test_options_of_a_run_are_refused_with_text(capsys: pytest.CaptureFixture[st
     assert "--args given, but with --text nothing is run" in capsys.readouterr().err
     assert main(["diagnose", str(LOG), "--text"]) == OK
     assert "the memory of 16 of 16 launches (100%) was followed" in capsys.readouterr().out
+
+
+def test_a_dump_has_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = dumps.write(tmp_path / "dump", [dumps.launch(0, "k", [dumps.value("buf0")])])
+    assert main(["diagnose", str(dump), "--text"]) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert "error[idle-options]: --text given, but a dump is diagnosed by its values" in said

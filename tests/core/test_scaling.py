@@ -213,6 +213,11 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "spaces in the prefix of a log": (
         lambda line: list(posted._logged(line)), lambda n: b"V1127 1:1 1" + b" " * n, 40_000
     ),
+    "sentences and fences in quotations": (
+        lambda page: list(posted._blocks(page.splitlines(keepends=True), is_mixed=True)),
+        lambda n: b"> It is so:\n>> x = 1\nSee ```\ny\n```\n" * n + b"> a" + b" b" * n + b" `",
+        5_000,
+    ),
     "words in a page": (isolated, _text("a"), 100_000),
     "names in JSON": (
         _refused,

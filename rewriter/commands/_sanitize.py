@@ -118,13 +118,14 @@ def _check_guard(text: str) -> None:
 @dataclass
 class _Session:
     """The checks of a command, the runs that fill memory, one for each filling, and what was found
-    so far."""
+    so far. `left` launches could not be compared with the other filling."""
 
     arguments: Arguments
     checks: set[Check]
     runs: Runs
     filled: list[ProbedRun] = field(default_factory=list)
     parts: list[Examined] = field(default_factory=list)
+    left: int = 0
 
     @property
     def selection(self) -> Selection:
@@ -225,6 +226,7 @@ def _unwritten(session: _Session) -> Examined:
     """The launches that read uninitialised memory. Where the two runs differ, two more save the
     values of the launches that do."""
     compared = fills.compare_fills(*session.dumps[:2])
+    session.left = compared.left
     if not compared.differences:
         return sanitized.of_fills(compared, [])
     launches, calls = fills.launches_of(compared.differences)
@@ -302,7 +304,7 @@ def _report(
     order = [run.name for run in dumps[0].runs] if dumps else []
     steps = () if session is None else tuple(session.runs.done)
     coverage = sanitized.coverage(dumps[:1], checks)
-    share = sanitized.share(dumps[:1], coverage)
+    share = sanitized.share(dumps[:1], coverage, 0 if session is None else session.left)
     diagnosis = ruling.rule([*parts, share], order=order, steps=steps)
     folder = None if session is None else session.runs.folder
     document = SanitizeDocument(

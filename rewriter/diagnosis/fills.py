@@ -78,12 +78,14 @@ class LeftUnwritten:
 @dataclass(frozen=True)
 class FillComparison:
     """`launches` were compared, of `calls`. `apart` tells which calls were not compared, and why:
-    their inputs or their launches differ, and are compared up to these."""
+    their inputs or their launches differ, and are compared up to these; `left` is the number of
+    launches that were not."""
 
     differences: tuple[Difference, ...]
     launches: int
     calls: int
     apart: tuple[str, ...] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,10 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     Raises `RewriterError` where a dump is not as a runtime writes it.
     """
     differences: list[Difference] = []
-    launches = calls = 0
+    launches = calls = left = 0
     apart: dict[str, list[str]] = {}  # names of calls, by why they cannot be compared
     for pair in _paired(open_dump(first), open_dump(second)):
+        left += sum(step.launch is not None for step in pair.first.steps)
         mine, theirs = ({x.arg: x for x in dataflow.tensors(run.inputs)} for run in pair)
         if names := [name for name, row in mine.items() if not _is_same(row, theirs.get(name))]:
             why = f"the two runs were given other inputs ({', '.join(names[:3])})"
@@ -122,6 +125,7 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
         same = list(takewhile(lambda both: both[0].which == both[1].which, steps))
         ran = [both for both in same if both[0].launch is not None]
         launches += len(ran)
+        left -= len(ran)
         found = (_difference(pair, *both) for both in ran)
         differences += [difference for difference in found if difference is not None]
         if len(same) < max(len(run.steps) for run in pair):
@@ -132,7 +136,7 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     for why, (name, *others) in apart.items():
         also = f" and {counted(len(others), 'other call')}" if others else ""
         reasons.append(f"{name}{also}: {why}")
-    return FillComparison(tuple(differences), launches, calls, tuple(reasons))
+    return FillComparison(tuple(differences), launches, calls, tuple(reasons), left)
 
 
 def _is_same(one: TensorRow, other: TensorRow | None) -> bool:

@@ -214,7 +214,7 @@ class Diagnosis:
             if self.compared:
                 agree = "output is" if self.compared == 1 else "outputs are"
                 return f"nothing wrong was found: {self.compared} {agree} as expected"
-            return "no launch was checked; nothing wrong was found in what was looked at"
+            return "no launch was checked in full; nothing wrong was found in what was looked at"
         left = self.outputs - self.compared
         share = percent(left, self.outputs)
         verb = "was" if left == 1 else "were"

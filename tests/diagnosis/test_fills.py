@@ -290,6 +290,8 @@ def test_calls_with_other_inputs_say_nothing(tmp_path: Path) -> None:
     compared = fills.compare_fills(*paths)
     assert (compared.differences, compared.calls) == ((), 0)
     assert compared.apart == ("rank0/run0: the two runs were given other inputs (x)",)
+    share = sanitized.share([open_dump(paths[0])], (), compared.left)
+    assert (share.checked, share.launches) == (0, 1)  # not "all launches were checked"
     note, hint = sanitized.of_fills(compared, []).notes
     assert "torch.manual_seed(0)" in hint
     assert note.startswith("not compared with the second filling: rank0/run0")

@@ -246,7 +246,9 @@ def _unwritten(session: _Session) -> Examined:
         if ran.dump is None:
             return sanitized.of_fills(compared, [])
         again.append(ran.dump)
-    varying = fills.varying(compared.differences, session.dumps[0], again[0])
+    apart = [*fills.varying(compared.differences, session.dumps[0], again[0])]
+    apart += fills.rounded(compared.differences, again[0], again[1])
+    varying = [difference for difference in compared.differences if difference in apart]
     left = [difference for difference in compared.differences if difference not in varying]
     steady = fills.unsteady(varying, again[0], again[1])
     return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying, steady)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 _CHANCE = re.compile("atomic|rand|philox", re.IGNORECASE)
+_ROUNDED = 16  # roundings of the largest element: what sums in another order differ by
 _MOST = 1 << 27  # bytes of a value that are compared
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
 # Of memory: bands beside it, what it is allocated with, what it is freed with. These are the
@@ -156,6 +157,20 @@ def varying(differences: Sequence[Difference], first: Path, again: Path) -> tupl
     """Those of the launches that another run with the first filling does not repeat either, such as
     sums by atomic additions: they say nothing about what memory holds."""
     return tuple(x.difference for x in _again(differences, first, again) if _differing(x.rows))
+
+
+def rounded(differences: Sequence[Difference], first: Path, second: Path) -> tuple[Difference, ...]:
+    """Those of the launches, in two further runs which saved their values, that hold no filling and
+    whose results differ by rounding alone: sums in another order, which two runs with the same
+    filling may have repeated by chance. What is computed from a filling is NaN in one run."""
+    return tuple(x.difference for x in _again(differences, first, second) if _is_rounded(x))
+
+
+def _is_rounded(again: _Again) -> bool:
+    known = [_compare(again.pair, *rows) for rows in again.rows]
+    return any(one is not None and one.computed for one in known) and all(
+        one is not None and one.is_rounded and not one.filled for one in known
+    )
 
 
 def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> UnwrittenRead | None:
@@ -315,12 +330,13 @@ def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
 class _Compared(NamedTuple):
     """A value in both runs: how many elements differ without being filling, the first of them, how
     many elements hold a filling, and which; `left` is the filling of an element that was not
-    written, and the first of these."""
+    written, and the first of these. `is_rounded`: those that differ do so by rounding alone."""
 
     computed: int
     element: str
     filled: Mapping[Filling, int]
     left: tuple[Filling, str] | None = None
+    is_rounded: bool = True
 
 
 def _judged(again: _Again) -> UnwrittenRead | None:
@@ -354,7 +370,7 @@ def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
     """`None` where it was not saved. Of another shape in the other run, all of it was computed."""
     if row.shape != other.shape:
         shapes = [f"a shape of {list(one.shape)}" for one in (row, other)]
-        return _Compared(max(row.size, other.size), _in_both(row.arg, shapes), {})
+        return _Compared(max(row.size, other.size), _in_both(row.arg, shapes), {}, None, False)
     a, b = (saved.load_row(run.path, x) for run, x in zip(pair, (row, other), strict=True))
     if a is None or b is None or max(a.nbytes, b.nbytes) > _MOST:
         return None
@@ -394,8 +410,14 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     count = int(computed.sum())
     if not count:
         return _Compared(0, "", filled, left)
-    values = [x.contiguous().reshape(-1)[computed][0].item() for x in (a, b)]
-    return _Compared(count, _in_both(_first(name, computed, a), values), filled, left)
+    x, y = (one.contiguous().reshape(-1)[computed] for one in (a, b))
+    is_rounded = False
+    if a.is_floating_point():
+        wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+        most = a.to(wide).nan_to_num(0.0, 0.0, 0.0).abs().max() * torch.finfo(a.dtype).eps
+        is_rounded = bool(((x.to(wide) - y.to(wide)).abs() <= _ROUNDED * most).all())
+    where = _in_both(_first(name, computed, a), [x[0].item(), y[0].item()])
+    return _Compared(count, where, filled, left, is_rounded)
 
 
 def _first(name: str, marked: torch.Tensor, tensor: torch.Tensor) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,30 @@ def test_what_is_carried_along_is_no_finding(tmp_path: Path) -> None:
     assert [one.place for one in compared.differences] == [("rank0/run0", 0, 0)]
     assert reads == []
     assert "1 launch leaves some of it as it is" in sanitized.of_fills(compared, reads).ruled_out
+
+
+@pytest.mark.parametrize(
+    ("other", "is_rounded"), [(1 + 3e-7, True), (1.001, False), (math.nan, False)]
+)
+def test_sums_in_another_order_are_not_read_out_of_bounds(
+    other: float, is_rounded: bool, tmp_path: Path
+) -> None:
+    """Two runs with the same filling may have added in the same order by chance."""
+    runs = [[("a", {}, {"buf0": ONES * factor})] for factor in (1.0, other)]
+    compared, reads = compare(tmp_path, runs)
+    assert len(reads) == 1
+    rounded = fills.rounded(compared.differences, tmp_path / "0", tmp_path / "1")
+    assert rounded == (compared.differences if is_rounded else ())
+
+
+def test_what_holds_a_filling_differs_by_more_than_rounding(tmp_path: Path) -> None:
+    runs = [
+        [("a", {"x": filled("poison", fill)}, {"buf0": ONES * factor})]
+        for fill, factor in ((0, 1.0), (1, 1 + 3e-7))
+    ]
+    compared, reads = compare(tmp_path, runs)
+    assert len(reads) == 1
+    assert fills.rounded(compared.differences, tmp_path / "0", tmp_path / "1") == ()
 
 
 def test_a_launch_that_varies_by_itself_is_not_judged(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def dumps(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
             path = folder / case / f"rank{rank}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(plant(graph.source, rank))
-            path.write_bytes(rewriter.instrument(path, rewriter.select("hash")).source)
+            path.write_bytes(rewriter.instrument(path, rewriter.select("names,hash")).source)
             torch.save(_with(graph.args, data[rank * own]), path.with_suffix(".pt"))
     names = os.pathsep.join(str(ROOT / name) for name in ("", "fixtures", "tests"))
     environment = {**os.environ, "PYTHONPATH": names, "REWRITER_QUIET": "1", "OMP_NUM_THREADS": "1"}

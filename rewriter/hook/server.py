@@ -132,7 +132,7 @@ class Server:
         with self._lock:
             self.asked = time.monotonic()
             wrapper = read_wrapper(path, path.name, text)
-            self._note(question, *([] if wrapper is None else [path]))
+            self._note(question, () if wrapper is None else (path,))
             if wrapper is None:
                 return {}
             try:
@@ -171,7 +171,7 @@ class Server:
         """Where C++ with probes is built: in a cache of ours, or for this run alone."""
         return builds.kept() or self._folder / "wrappers"
 
-    def _note(self, question: Json, *loaded: Path) -> None:
+    def _note(self, question: Json, loaded: tuple[Path, ...]) -> None:
         pid = question["pid"]
         known = self._processes.get(pid, Process(pid))
         wrappers = tuple(dict.fromkeys((*known.wrappers, *loaded)))

@@ -140,6 +140,17 @@ def test_what_a_wrapper_is_compiled_from(folder: Path) -> None:
     assert not (folder / sitecustomize.PLAIN).exists()
 
 
+def test_a_process_that_was_forked_notes_what_it_reads_again(folder: Path) -> None:
+    (folder / "model.bin").touch()
+    code = f"open('model.bin').close()\n{LOAD}\nimport os\nchild = os.fork()\n"
+    code += "open('model.bin').close()\nif child: os.waitpid(child, 0)"
+    with Asked(b"{}").listening(folder / "socket"):
+        done = python(folder, code, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    assert done.stderr == ""
+    noted = [file.read_text().split("\0") for file in folder.glob("files-*.txt")]
+    assert [names.count(str(folder / "model.bin")) for names in noted] == [1, 1]
+
+
 def test_a_wrapper_that_is_to_have_no_probes(folder: Path) -> None:
     server = Asked(b"{}")
     with server.listening(folder / "socket"):

@@ -99,13 +99,14 @@ def line(replica: Replica, verdict: str | None = None) -> str:
 
 def _other_kernels(comparison: Comparison) -> str:
     """Which kernels a rank launches in place of those of the reference; empty if there are none."""
-    pairs = [(launch.a, launch.b) for launch in comparison.launches]
-    apart = [
-        (a, b) for a, b in pairs if not (a and b and canonical(a.kernel) == canonical(b.kernel))
-    ]
-    own, others = (
-        [*dict.fromkeys(place.kernel for pair in apart if (place := pair[side]))] for side in (0, 1)
+    # A job of many ranks has millions of launches, and few kernels.
+    pairs = dict.fromkeys(
+        (launch.a.kernel if launch.a else "", launch.b.kernel if launch.b else "")
+        for launch in comparison.launches
+        if launch.place.launch is not None  # else it is the inputs or the outputs of a call
     )
+    apart = [(a, b) for a, b in pairs if not (a and b and canonical(a) == canonical(b))]
+    own, others = (list(dict.fromkeys(x[side] for x in apart if x[side])) for side in (0, 1))
     if own and others:
         return f"it launches other kernels: {some(own, _NAMED)} in place of {some(others, _NAMED)}"
     if own:

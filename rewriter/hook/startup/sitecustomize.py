@@ -90,7 +90,7 @@ class Hook:
 
         self._socket = socket
         self._here = local()  # `build`: where this thread builds C++; empty: where torch does
-        self._files: dict[str, None] = {}
+        self._files: dict[str, int] = {}  # by name, the process that noted it: one may fork
         self._has_asked = False
         self._failed = ""  # why nobody answers
 
@@ -134,9 +134,9 @@ class Hook:
             return
         try:
             if len(self._files) < _MOST and not _is_other(path):
-                name = os.path.abspath(path)
-                if name not in self._files:
-                    self._files[name] = None
+                name, pid = os.path.abspath(path), os.getpid()
+                if self._files.get(name) != pid:
+                    self._files[name] = pid
                     if self._has_asked:
                         self._keep(name)
         except (OSError, AttributeError, TypeError):
@@ -193,8 +193,8 @@ class Hook:
             connection.settimeout(_PATIENCE)
             self._connect(connection)
             if not self._has_asked:  # the server has made the folder
+                self._has_asked = True  # first: other threads note what they open meanwhile
                 self._keep(*self._files)
-                self._has_asked = True
             connection.sendall(json.dumps(question).encode() + b"\n" + source.encode())
             connection.shutdown(socket.SHUT_WR)
             parts = [connection.recv(1 << 20)]

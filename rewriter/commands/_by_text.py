@@ -14,7 +14,6 @@ from rewriter.commands import _diagnosis_text
 from rewriter.commands._documents.diagnose import DiagnoseDocument
 from rewriter.commands._documents.sanitize import SanitizeDocument
 from rewriter.commands._options import TextOptions, refuse_idle
-from rewriter.commands._run import open_named
 from rewriter.core.documents import Document
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis import ruling
@@ -27,17 +26,15 @@ _LACKING = frozenset({"no-device", "not-runnable"})
 _NOT_LOOKED_AT = "what launches compute, crashes and hangs, and accesses out of bounds"
 
 
-def asked_for(
-    arguments: TextOptions, path: str, needs_a_run: Mapping[str, object] = {}
-) -> Artifact | None:
-    """The artifact of which only the text is to be looked at; `None` if it may be run. The values
-    of options that `needs_a_run` has, by name, are refused with `--text`."""
-    artifact = open_named(arguments, path, kernels=True)
+def is_text_only(
+    arguments: TextOptions, artifact: Artifact, needs_a_run: Mapping[str, object] = {}
+) -> bool:
+    """Whether only the text of an artifact is to be looked at. The values of options that
+    `needs_a_run` has, by name, are refused with `--text`."""
     if arguments.text:
         given = {"--args": arguments.args, "-d": arguments.dump, "--calls": arguments.calls}
         refuse_idle({**given, **needs_a_run}, "with --text nothing is run")
-        return artifact
-    return artifact if any(wrapper.is_fragment for wrapper in artifact.wrappers) else None
+    return arguments.text or any(wrapper.is_fragment for wrapper in artifact.wrappers)
 
 
 def instead(

@@ -26,7 +26,7 @@ from rewriter.commands._probed_runs import (
     runs_directory,
     values_limit,
 )
-from rewriter.commands._run import open_named, open_plain
+from rewriter.commands._run import open_named, require_plain
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.commands._verify import given_graphs, refuse_run_options
 from rewriter.commands.diagnose import Arguments
@@ -65,9 +65,10 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
         refuse_idle({"--text": arguments.text}, why, "Drop it, or name the wrapper itself.")
         return _act_dump(arguments, Path(path))
     run_options = {"--expected": arguments.expected, "--against": arguments.against}
-    if (posted := _by_text.asked_for(arguments, path, run_options)) is not None:
-        return _by_text.act(arguments, posted, "diagnosis")
-    artifact = open_plain(arguments, path)
+    artifact = open_named(arguments, path, kernels=True)
+    if _by_text.is_text_only(arguments, artifact, run_options):
+        return _by_text.act(arguments, artifact, "diagnosis")
+    require_plain(artifact)
     right = _right(arguments)
     named = right.named
     reference = None if named is None else open_named(arguments, named)

@@ -52,7 +52,11 @@ def open_named(arguments: RunOptions, path: str, *, kernels: bool = False) -> Ar
 
 def open_plain(arguments: RunOptions, path: str) -> Artifact:
     """The only wrapper that the command line names. Raises `RewriterError` if it has probes."""
-    artifact = open_named(arguments, path)
+    return require_plain(open_named(arguments, path))
+
+
+def require_plain(artifact: Artifact) -> Artifact:
+    """The artifact, with its only wrapper. Raises `RewriterError` if that has probes."""
     if artifact.only.probes is not None:
         hint = "Name the plain file, or `rewriter strip` it first."
         raise already_instrumented(artifact.only, hint)

@@ -24,7 +24,7 @@ from rewriter.commands._probed_runs import (
     runs_directory,
     values_limit,
 )
-from rewriter.commands._run import open_plain
+from rewriter.commands._run import open_named, require_plain
 from rewriter.commands._selection import check_guard_variable, nothing_recorded
 from rewriter.commands.sanitize import Arguments
 from rewriter.core.errors import INTERRUPTED, RewriterError
@@ -58,9 +58,10 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     """Look for memory faults of a wrapper or a package."""
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
-    if (posted := _by_text.asked_for(arguments, path, {"--only": arguments.only})) is not None:
-        return _by_text.act(arguments, posted, "sanitize")
-    artifact = open_plain(arguments, path)
+    artifact = open_named(arguments, path, kernels=True)
+    if _by_text.is_text_only(arguments, artifact, {"--only": arguments.only}):
+        return _by_text.act(arguments, artifact, "sanitize")
+    require_plain(artifact)
     if checks == {"race"}:
         return _report(arguments, checks, _texts([(artifact.only, "")], checks), None)
     folder = runs_directory(arguments, artifact.path, ".sanitize")

@@ -1,24 +1,78 @@
-"""The text output of `rewriter cache`."""
+"""What `rewriter cache` does, and prints."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rewriter.commands._output import listed
+from rewriter.commands._documents import cache as documents
+from rewriter.commands._output import emit, listed
+from rewriter.commands.cache import Arguments, ListArguments
+from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
-from rewriter.hook.cache.restore import Restored
-from rewriter.hook.cache.select import Chosen
-from rewriter.hook.cache.slots import Cache, Slot
+from rewriter.hook.cache import location, restore
+from rewriter.hook.cache.select import Chosen, choose
+from rewriter.hook.cache.slots import Cache, Slot, scan
+from rewriter.model_names.known import Compilations
+from rewriter.model_names.names import parts_of
 
 _FEW = 3  # kernels and source nodes in a line of a table
 
 
-def show_listing(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> None:
+def list_wrappers(arguments: ListArguments) -> int:
+    cache = scan(location.existing(arguments.dir))
+    kernels = arguments.kernels
+    chosen = choose(cache, arguments.globs, kernels.split(",") if kernels else [])
+    parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
+    if arguments.json:
+        emit(documents.list_document(cache, chosen, parts))
+        return OK
+    _show_listing(cache, chosen, parts)
+    if cache.slots and not (chosen.slots or chosen.broken):
+        count = counted(len(cache.slots), "wrapper")
+        raise RewriterError(
+            "no-wrapper-matches",
+            f"{cache.directory} holds {count}, and none matches the request",
+            hint="`rewriter cache list` shows them.",
+        )
+    return OK
+
+
+def show_status(arguments: Arguments) -> int:
+    cache = scan(location.existing(arguments.dir))
+    products = len(restore.built(cache.directory))
+    if arguments.json:
+        emit(documents.status_document(cache, products))
+    else:
+        _show_status(cache, products)
+    return DIFFERS if any(slot.probes for slot in cache.slots) else OK
+
+
+def restore_all(arguments: Arguments) -> int:
+    cache = scan(location.existing(arguments.dir))
+    done = restore.restore(cache)
+    if arguments.json:
+        emit(documents.CacheRestoreDocument(directory=str(cache.directory), restored=done))
+    else:
+        text = f"restored {counted(len(done.restored), 'wrapper')}"
+        if done.products:
+            text += f", removed {counted(done.products, 'build')} of instrumented C++"
+        if done.graphs:
+            text += f", removed {counted(done.graphs, 'compiled graph')} with probes"
+        say(text)
+    if done.left:
+        message(
+            f"warning: edited since the probes went in, and left as it is: {listed(done.left)}; "
+            "`rewriter strip --in-place FILE` takes the probes out, and keeps the edits"
+        )
+    return DIFFERS if done.left else OK
+
+
+def _show_listing(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> None:
     head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
     head += ["model"] if parts else []
     head += ["trained with"] if any(part.partner for part in parts.values()) else []
@@ -53,7 +107,7 @@ def _row(slot: Slot, part: Names) -> list[str]:
     ]
 
 
-def show_status(cache: Cache, products: int) -> None:
+def _show_status(cache: Cache, products: int) -> None:
     held = [slot for slot in cache.slots if slot.state != "plain"]
     rows = [[slot.short, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
     if rows:
@@ -68,23 +122,6 @@ def show_status(cache: Cache, products: int) -> None:
     say(text)
     if held or products or cache.temporary:
         message("`rewriter cache restore` gives the originals back, and clears up")
-
-
-def show_restored(done: Restored) -> None:
-    text = f"restored {counted(len(done.restored), 'wrapper')}"
-    if done.products:
-        text += f", removed {counted(done.products, 'build')} of instrumented C++"
-    if done.graphs:
-        text += f", removed {counted(done.graphs, 'compiled graph')} with probes"
-    say(text)
-
-
-def edited(left: Sequence[str]) -> str:
-    """The message about wrappers that were edited, and so not restored."""
-    return (
-        f"edited since the probes went in, and left as it is: {listed(left)}; `rewriter strip "
-        "--in-place FILE` takes the probes out, and keeps the edits"
-    )
 
 
 def _state(slot: Slot) -> str:

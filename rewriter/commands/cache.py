@@ -30,24 +30,23 @@ class ListArguments(Arguments):
     ListArguments, ("wrappers that launch a kernel", "rewriter cache list --kernels '*softmax*'")
 )
 def _list(arguments: ListArguments) -> int:
-    from rewriter.commands import _cache_actions
+    from rewriter.commands import _cache
 
-    chosen = arguments.globs, arguments.kernels
-    return _cache_actions.list_wrappers(arguments.dir, *chosen, json=arguments.json)
+    return _cache.list_wrappers(arguments)
 
 
 @command(Arguments, ("does anything have probes?", "rewriter cache status"))
 def _status(arguments: Arguments) -> int:
-    from rewriter.commands import _cache_actions
+    from rewriter.commands import _cache
 
-    return _cache_actions.show_status(arguments.dir, json=arguments.json)
+    return _cache.show_status(arguments)
 
 
 @command(Arguments, ("all originals back", "rewriter cache restore"))
 def _restore(arguments: Arguments) -> int:
-    from rewriter.commands import _cache_actions
+    from rewriter.commands import _cache
 
-    return _cache_actions.restore_all(arguments.dir, json=arguments.json)
+    return _cache.restore_all(arguments)
 
 
 act = Group(

@@ -215,6 +215,23 @@ def test_processes_that_it_starts(method: str, run: Run, tmp_path: Path) -> None
     assert launches(tmp_path / "dump") == 2
 
 
+def test_pytest(run: Run, tmp_path: Path) -> None:
+    """Its tests are probed, also in worker processes, and the verdict has the line of the test."""
+    place = "os.environ['TORCHINDUCTOR_CACHE_DIR'] + os.environ['PYTEST_XDIST_WORKER']"
+    (tmp_path / "test_model.py").write_text(
+        f"{LOAD}def test_right(): assert load({place}) == [[2.0, 2.0], [2.0, 2.0]]\n"
+        f"def test_wrong(): assert load({place}) == [[3.0, 3.0], [3.0, 3.0]]\n"
+    )
+    line = len((tmp_path / "test_model.py").read_text().splitlines())
+    words = [PYTHON, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_model.py"]
+    done = run(f"import subprocess; sys.exit(subprocess.call({words}))")
+    assert done.returncode == 1
+    assert "1 failed, 1 passed" in done.stdout
+    assert "assert [[2.0, 2.0], [2.0, 2.0]] == [[3.0, 3.0], " in done.stdout
+    assert f"test_model.py:{line} in test_wrong" in done.stdout.splitlines()[-1]
+    assert launches(tmp_path / "dump") == 2
+
+
 def test_a_shell_script_and_another_program_below_it(run: Run, tmp_path: Path) -> None:
     inner = tmp_path / "inner.py"
     inner.write_text(f"{LOAD}\nload()")

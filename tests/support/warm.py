@@ -70,12 +70,12 @@ _OF_COMMANDS = (
     *(f"{room}/**/*.py" for room in ("core", "locate", "dump", "artifact", "instrumentation")),
     *(
         "execution/*.py",
-        "cache/*.py",
+        "hook/cache/*.py",
         "hook/*.py",
         "commands/[a-z]*.py",
         "commands/_documents/*.py",
     ),
-    *("commands/_cache_actions.py", "commands/_program.py", "commands/_run.py"),
+    *("commands/_cache.py", "commands/_program.py", "commands/_run.py"),
 )
 _ROOT = Path(__file__).resolve().parents[2]
 # In the place of the length of a request, which follows then.

@@ -156,7 +156,16 @@ def finding_at(
 ) -> Finding:
     """A finding about a launch of a recorded call, or about its inputs."""
     at = dataflow.recorded(run, step)
-    return Finding.of(at, kind, what, shown, certainty, artifact=run.artifact, **more)
+    text = (*more.pop("text", ()), *piece_lines(run))
+    return Finding.of(at, kind, what, shown, certainty, artifact=run.artifact, text=text, **more)
+
+
+def piece_lines(run: RunDump) -> tuple[str, ...]:
+    """Which piece of a model that was split the call is, and in which process, as a line of text;
+    empty if it is not known."""
+    if not run.piece_words:
+        return ()
+    return (f"in {', '.join(filter(None, (run.piece_words, str(run.process))))}",)
 
 
 def located(run: RunDump) -> tuple[Mapping[int | None, Launch], tuple[str, ...]]:
@@ -200,6 +209,4 @@ def evidence_of(dump: Dump, run: RunDump, launch: int, iteration: int = 0) -> tu
     """The piece of the model, the inputs and the results of a recorded launch, as lines of text."""
     if (step := run.step(launch, iteration)) is None:
         return ()
-    piece = [f"in {', '.join(filter(None, (run.piece_words, str(run.process))))}"]
-    values = argument_lines([*Evidence(dump, run, step).with_results()])
-    return (*(piece if run.piece_words else ()), *values)
+    return (*piece_lines(run), *argument_lines([*Evidence(dump, run, step).with_results()]))

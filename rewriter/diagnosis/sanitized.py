@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from rewriter.core.documents import Count
 from rewriter.core.text import counted, of_elements, some
-from rewriter.diagnosis.evidence import finding_at, located
+from rewriter.diagnosis.evidence import finding_at, located, piece_lines
 from rewriter.diagnosis.fills import (
     Difference,
     FillComparison,
@@ -244,6 +244,7 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
     ):
         if launches:
             text.append(f"launches {which}: {', '.join(f'#{x}' for x in launches[:_NAMED])}")
+    text += piece_lines(run)
     others = (*between, *beside)
     certainty: Certainty = "likely" if others else "shown"
     return Finding(

@@ -15,6 +15,8 @@ import torch
 import dumps
 from artifacts import get
 from rewriter.diagnosis import fills, sanitized
+from rewriter.dump import processes
+from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.reading import open_dump
 from rewriter.runtime.memory.patterns import pattern
 
@@ -513,10 +515,15 @@ def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
                 "skipped": 1, "why": {"its memory is pinned": 1}}  # fmt: skip
     lines = "".join(json.dumps(row) + "\n" for row in (store, coverage))
     (dump / "rank0/run0/memory.jsonl").write_text(lines)
+    piece = PieceOfModel("submod_2", "(1, 128)", ("layers.0",))
+    (run,) = open_dump(dump).runs
+    names = ProcessNames("EngineCore", "rank_0_0", {run.sha256: (piece,)})
+    processes.write(dump, {run.facts.pid or 0: names})
     opened = open_dump(dump)
     (finding,) = sanitized.of_rows([opened, opened], {"bounds"}).findings
     assert (finding.kind, finding.launch, finding.certainty) == ("bounds", 1, "shown")
     assert finding.what == "stores 2.5 out of bounds: directly behind buf1"
+    assert finding.text[-1] == "in layers.0 (submod_2, sizes 1 to 128), EngineCore (rank_0_0)"
     known = sanitized.coverage([opened], {"bounds", "poison"})
     assert sanitized.coverage_lines(known) == [
         "bounds: 2 buffers with guard bands, 2 launches compared; not: its memory is pinned (1), "

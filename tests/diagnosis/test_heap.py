@@ -70,8 +70,8 @@ def _run(name: str, number: int, sha256: str, kernels: list[str], pid: int = 1) 
     ]
     return SimpleNamespace(
         name=name, number=number, rank=0, sha256=sha256, facts=SimpleNamespace(pid=pid),
-        steps=steps, artifact=f"{sha256}.py", names=SimpleNamespace(lines={}, computes={}),
-        launch_row=lambda launch: FACTS,
+        piece_words="", steps=steps, artifact=f"{sha256}.py",
+        names=SimpleNamespace(lines={}, computes={}), launch_row=lambda launch: FACTS,
     )  # fmt: skip
 
 

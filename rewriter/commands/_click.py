@@ -266,10 +266,10 @@ def command(given: type[Any], *examples: tuple[str, str]) -> Callable[..., Comma
     return lambda act: Command(act, given, examples)
 
 
-def later(module: str, arguments: object) -> int:
+def later(module: str, arguments: object, act: str = "act") -> int:
     """Has another module act: one that is slow to import, and that imports the type of
     `arguments` from the module of the command."""
-    code: int = import_module(f"rewriter.commands.{module}").act(arguments)
+    code: int = getattr(import_module(f"rewriter.commands.{module}"), act)(arguments)
     return code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rewriter.commands._click import Group, Section, argument, command
+from rewriter.commands._click import Group, Section, argument, command, later
 from rewriter.commands._options import JsonOption
 from rewriter.hook.cache.location import VARIABLE
 
@@ -30,23 +30,17 @@ class ListArguments(Arguments):
     ListArguments, ("wrappers that launch a kernel", "rewriter cache list --kernels '*softmax*'")
 )
 def _list(arguments: ListArguments) -> int:
-    from rewriter.commands import _cache
-
-    return _cache.list_wrappers(arguments)
+    return later("_cache", arguments, "list_wrappers")
 
 
 @command(Arguments, ("does anything have probes?", "rewriter cache status"))
 def _status(arguments: Arguments) -> int:
-    from rewriter.commands import _cache
-
-    return _cache.show_status(arguments)
+    return later("_cache", arguments, "show_status")
 
 
 @command(Arguments, ("all originals back", "rewriter cache restore"))
 def _restore(arguments: Arguments) -> int:
-    from rewriter.commands import _cache
-
-    return _cache.restore_all(arguments)
+    return later("_cache", arguments, "restore_all")
 
 
 act = Group(

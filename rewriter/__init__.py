@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rewriter.instrumentation.strip import strip
     from rewriter.loaded.probing import probing
     from rewriter.rebuild.patch import patch, restore
+    from rewriter.report.view import page, table
 
 __all__ = [
     "RewriterError",
@@ -37,12 +38,14 @@ __all__ = [
     "diff",
     "instrument",
     "open",
+    "page",
     "patch",
     "probing",
     "restore",
     "run",
     "select",
     "strip",
+    "table",
 ]
 
 _HOMES = {
@@ -51,12 +54,14 @@ _HOMES = {
     "diff": "comparison.artifacts.compare",
     "instrument": "instrumentation.instrument",
     "open": "artifact.opening",
+    "page": "report.view",
     "patch": "rebuild.patch",
     "probing": "loaded.probing",
     "restore": "rebuild.patch",
     "run": "execution.runner",
     "select": "instrumentation.select",
     "strip": "instrumentation.strip",
+    "table": "report.view",
 }
 
 

@@ -1,4 +1,4 @@
-"""`rewriter report`: a dump as one HTML file that can be read anywhere."""
+"""`rewriter report`: a dump as one HTML file that can be read anywhere, a table, or a trace."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from rewriter.commands._click import Choice, Section, argument, command
-from rewriter.commands._options import OUTPUT, JsonOption
+from rewriter.commands._options import OUTPUT, JsonOption, refuse_idle
 from rewriter.commands._output import emit
-from rewriter.core import files
+from rewriter.core import files, json_text
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
+from rewriter.core.text import counted
 from rewriter.core.types import TrendStatistic
 
 if TYPE_CHECKING:
+    from rewriter.dump.reading import Dump
     from rewriter.report.trends import Trends
-
 
 _STATISTICS: tuple[TrendStatistic, ...] = get_args(TrendStatistic)
 _SHOWN = Section("what to show")
+_DATA = (".parquet", ".arrow", ".json")
 
 
 class Arguments(JsonOption):
@@ -41,9 +43,12 @@ class Arguments(JsonOption):
         type=Choice(_STATISTICS),
     )
     output: str | None = OUTPUT.option(
-        "-o, --output FILE.html",
-        "file to write, - for standard output (default: <dump>.html in the working directory)",
+        "-o, --output FILE",
+        "the page, FILE.html, - for standard output (default: <dump>.html in the working "
+        "directory); or a table with a row for each value, FILE.parquet or FILE.arrow (needs "
+        "pyarrow); or the times of launches for Perfetto and chrome://tracing, FILE.json",
     )
+    open: bool = OUTPUT.flag("--open", "open the page in a browser")
     overwrite: bool = OUTPUT.flag("--overwrite", "replace an existing file")
     json: bool = OUTPUT.flag(
         "--json", "print what the page shows as one JSON object; the page is written only with -o"
@@ -54,6 +59,7 @@ class Arguments(JsonOption):
     Arguments,
     ("a page to open in a browser: cache.dump.html", "rewriter report cache.dump"),
     ("of one call alone", "rewriter report cache.dump --run rank0/run3 -o call.html"),
+    ("for pandas.read_parquet", "rewriter report cache.dump -o cache.parquet"),
     (
         "the standard deviation of what launches write, call by call",
         "rewriter report cache.dump --trend std",
@@ -72,7 +78,11 @@ def act(arguments: Arguments) -> int:
             "-o - and --json both print to standard output",
             hint="Name a file with -o.",
         )
+    if to_stdout or ((arguments.json or arguments.trend) and not arguments.output):
+        refuse_idle({"--open": arguments.open}, "no page is written", "Name a file with -o.")
     dump = open_dump(arguments.dump)
+    if arguments.output and Path(arguments.output).suffix in _DATA:
+        return _write_data(arguments, dump, Path(arguments.output))
     kernels = (
         sources.of_dump() if arguments.artifact is None else sources.of_artifact(arguments.artifact)
     )
@@ -97,6 +107,8 @@ def act(arguments: Arguments) -> int:
             output = Path(arguments.output or f"{Path(arguments.dump).absolute().name}.html")
             files.write(output, text, overwrite=arguments.overwrite)
             message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
+            if arguments.open:
+                _open(output)
     if arguments.json:
         from rewriter.commands._documents.report import ReportDocument
 
@@ -105,6 +117,34 @@ def act(arguments: Arguments) -> int:
         show = message if to_stdout else say
         show(report.verdict, style=level_style("error" if report.found else "good"))
     return DIFFERS if report.found else OK
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        message(f"warning: no browser was found; open {page} in one")
+
+
+def _write_data(arguments: Arguments, dump: Dump, output: Path) -> int:
+    """Write the table of a dump, or the trace of its times."""
+    from rewriter.dump import timing
+    from rewriter.report import model, table
+
+    page_alone = ("artifact", "no_histograms", "trend", "json", "open")
+    given = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in page_alone}
+    refuse_idle(given, f"{output} is no page", "Drop the option.")
+    files.require_free(output, overwrite=arguments.overwrite)
+    runs = model.named(dump, arguments.runs)
+    if output.suffix == ".json":
+        trace = timing.trace(runs)
+        data, what = json_text.encode(trace).encode(), counted(len(trace["traceEvents"]), "event")
+    else:
+        made = table.table(dump, runs)
+        data, what = table.encoded(made, output.suffix), counted(made.num_rows, "row")
+    files.write(output, data, overwrite=arguments.overwrite)
+    message(f"{output}: {what} ({len(data) / 1e6:.1f} MB)")
+    return OK
 
 
 def _print_trends(found: Trends | None) -> None:

@@ -5,12 +5,13 @@ The trace is a JSON file of Chrome's Trace Event Format, which chrome://tracing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core import files, json_text
 from rewriter.core.documents import Count
+from rewriter.core.errors import RewriterError
 from rewriter.core.printed import printed
 from rewriter.core.types import Json
 from rewriter.dump.reading import RunDump, open_dump
@@ -96,13 +97,15 @@ def lines(
     return [[name, *row] for name, row in zip(names, rows, strict=True)]
 
 
-def write_trace(dump: Path) -> Path:
-    """Write `trace.json` into a dump, replacing an earlier one, and return its path.
-
-    In the trace a rank is a process, and a wrapper a thread of it.
-    """
-    runs = [run for run in open_dump(dump).runs if next(_timed(run), None)]
-    first = min((_started(run) for run in runs), default=0.0)
+def trace(runs: Sequence[RunDump]) -> Json:
+    """The launches of calls that were timed, in which a rank is a process, and a wrapper a thread
+    of it. Raises `RewriterError` if none was timed."""
+    runs = [run for run in runs if next(_timed(run), None)]
+    if not runs:
+        raise RewriterError(
+            "no-times", "no launch of these calls was timed", hint="Record with `--probe time`."
+        )
+    first = min(_started(run) for run in runs)
     tracks: dict[tuple[int, object, str], int] = {}
     events: list[Json] = []
     names: list[Json] = []
@@ -114,9 +117,14 @@ def write_trace(dump: Path) -> Path:
         # The times of a call are relative to its own start.
         events += _events(run, tracks[track], (_started(run) - first) * 1e6)
     events.sort(key=lambda event: event["ts"])
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
+
+
+def write_trace(dump: Path) -> Path:
+    """Write `trace.json` into a dump, replacing an earlier one, and return its path."""
     path = dump / TRACE
-    content = {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
-    files.write(path, (json_text.encode(content) + "\n").encode(), overwrite=True)
+    content = json_text.encode(trace(open_dump(dump).runs))
+    files.write(path, f"{content}\n".encode(), overwrite=True)
     return path
 
 

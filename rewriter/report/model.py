@@ -31,6 +31,18 @@ from rewriter.report.types import (
 from rewriter.runtime.allowed import Allowed
 
 
+def named(dump: Dump, names: Sequence[str]) -> list[RunDump]:
+    """The runs of a dump that are named, or all. Raises `RewriterError` where there is none."""
+    known = {run.name: run for run in dump.runs}
+    if unknown := [name for name in names if name not in known]:
+        raise RewriterError(
+            "no-such-run",
+            f"{dump.path} has no run {unknown[0]}",
+            hint=f"Its runs: {_listed(known)}.",
+        )
+    return [known[name] for name in (names or known)]
+
+
 def report(
     dump: Dump,
     *,
@@ -45,14 +57,7 @@ def report(
     `sources` gives the kernels' sources of a run, `trend` is what is shown over calls. With
     `values`, saved tensors are searched for NaN. Raises `RewriterError` where a name is no run's.
     """
-    known = {run.name: run for run in dump.runs}
-    if unknown := [name for name in runs if name not in known]:
-        raise RewriterError(
-            "no-such-run",
-            f"{dump.path} has no run {unknown[0]}",
-            hint=f"Its runs: {_listed(known)}.",
-        )
-    called = [known[name] for name in (runs or known)]
+    called = asked = named(dump, runs)
     over_calls = None if trend is None else trends.trends(called, trend)
     choice = overview.Choice(tuple(called)) if runs else overview.choose(called)
     chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in choice.runs)
@@ -76,7 +81,7 @@ def report(
         verdict=f"{text} {dump.caveat}".rstrip(),
         facts=facts(
             dump.manifest,
-            [known[name] for name in (runs or known)],
+            asked,
             is_whole=is_whole,
         ),
         findings=merged,

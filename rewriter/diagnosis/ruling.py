@@ -306,7 +306,7 @@ def of_verification(
         launches = counted(len(checks), "launch")
         computed = agree - verification.by_arguments
         other = "other " if findings else ""
-        says = "computes what its graph says" if computed == 1 else "compute what their graph says"
+        says = "computes what it claims to" if computed == 1 else "compute what they claim to"
         ruled_out = f"{other}wrong kernels: {launches}: {computed} {says}"
         ruled_out += verification_text.by_arguments(verification)
     if suspects and ruled_out:

@@ -88,7 +88,7 @@ def test_nothing_wrong_is_ruled_out_with_counts() -> None:
         "ruled out:",
         "  a crash or a hang: it ran to its end",
         "  NaN: no value of 2 launches has one",
-        "  wrong kernels: 2 launches: 1 computes what its graph says; 1 could not be checked: "
+        "  wrong kernels: 2 launches: 1 computes what it claims to; 1 could not be checked: "
         "1 (random numbers)",
         "not checked:",
         "  #2 cpp_fused_log_2 (model.py:9): random numbers",
@@ -191,7 +191,7 @@ def test_the_same_launch_in_further_calls_is_one_line() -> None:
     ]  # fmt: skip
     assert lines[at + 3 : at + 5] == [
         "ruled out:",
-        "  other wrong kernels: 7 launches: 1 computes what its graph says",
+        "  other wrong kernels: 7 launches: 1 computes what it claims to",
     ]
 
 

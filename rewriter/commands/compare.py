@@ -17,7 +17,7 @@ from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 from rewriter.dump.dataflow import OUTPUTS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rewriter.comparison.dumps.replica import Divergence
 
 _CULPRITS = 3  # shown with all their figures
+_SAME_MODEL = 4  # runs of the same model have at least one launch of so many in common
 _RANKS, _EQUAL = Section("the ranks of one dump"), Section("what counts as equal")
 
 
@@ -220,6 +221,13 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
     from rewriter.comparison.dumps import describe
 
     say(describe.verdict(comparison), style=_style(equal=comparison.equal))
+    counts = describe.count(comparison)
+    of_a, of_b = counts.matched + counts.only_a, counts.matched + counts.only_b
+    if _SAME_MODEL * counts.matched < max(of_a, of_b):
+        say(
+            f"note: only {counts.matched} of {of_a} launches of A and {of_b} of B have a "
+            "counterpart: these may be runs of different models"
+        )
     for launch in comparison.culprits[:_CULPRITS]:
         say("")
         show_culprit(launch)
@@ -266,5 +274,6 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         if launch.place.kernel == OUTPUTS and launch.blame != "culprit":
             run = f"{launch.place.run}: " if len(comparison.runs) > 1 else ""
             yield from (f"{run}{reason}" for reason in launch.reasons)
-    for name in comparison.unpaired:
-        yield f"{name} has no counterpart"
+    if unpaired := comparison.unpaired:
+        has = "has" if len(unpaired) == 1 else "have"
+        yield f"{some(unpaired, _CULPRITS)} {has} no counterpart"

@@ -673,6 +673,25 @@ def test_strict_minds_launches_without_a_counterpart(tmp_path: Path) -> None:
     assert cli.main(["compare", str(a), str(b), "--strict"]) == 1
 
 
+def test_runs_of_different_models_are_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, kernels in (("a", "pqrst"), ("b", "uvwxy")):
+        rows = [value("x")], [value("y", "out", 1.0)]
+        own = [launch(at, kernel, *rows) for at, kernel in enumerate(kernels, 1)]
+        for run in range(5 if name == "b" else 1):
+            dumps.write(tmp_path / name, [launch(0, "extern_kernels.mm", *rows), *own], run=run)
+    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    out = capsys.readouterr().out
+    assert (
+        "note: only 1 of 6 launches of A and 6 of B have a counterpart: these may be runs of "
+        "different models" in out
+    )
+    assert "B rank0/run1, B rank0/run2, B rank0/run3 and 1 more have no counterpart" in out
+    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "a")])
+    assert "note: only" not in capsys.readouterr().out
+
+
 def test_json_fits_its_schema(
     dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

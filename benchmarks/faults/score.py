@@ -133,7 +133,7 @@ def _share(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def describe(case: dict[str, Any], command: str) -> str:
-    """A miss or a false alarm as text, for whoever is going to fix it."""
+    """A miss or a false alarm as text, for the person who fixes it."""
     answer = case["answer"]
     culprits = ", ".join(f"#{x}" for x in case["culprits"]) or "none (its buffers are outputs)"
     why = {str(x): answer["suspects"].get(str(x), "") for x in case["culprits"]}

@@ -334,7 +334,7 @@ def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Ite
 class DanglingRead(Kind):
     """A launch reads the memory of a buffer by its address, after the buffer was freed."""
 
-    name = "reads a buffer that is given back"
+    name = "reads a buffer that is freed"
 
     def changes(self, target: Target) -> Iterator[Change]:
         source, launch = target.source, target.launch
@@ -356,7 +356,7 @@ class DanglingRead(Kind):
             before = "".join(f"{indent}{line}\n" for line in lines)
             changed = re.sub(rf"\b{name}\b", f"{name}_gone", text)
             edits = (Edit(start, end, before + changed), Edit(gone.start(), gone.end(), ""))
-            what = f"{name} is given back before #{launch.index} {launch.kernel} reads it"
+            what = f"{name} is freed before #{launch.index} {launch.kernel} reads it"
             yield Change(what, edits, (launch.index,), (name,))
 
 
@@ -435,7 +435,7 @@ class Overwritten(StaleReuse):
 
 
 class Unlaunched(MissingLaunch):
-    """A launch is removed, so readers of its result read memory that nobody wrote."""
+    """A launch is removed, so readers of its result read uninitialised memory."""
 
     name = "a launch is missing"
 

@@ -140,7 +140,7 @@ def _environment(defaults: dict[str, str]) -> Iterator[None]:
 
 
 def _file(folder: Path) -> int:
-    """A wrapper in a file: instrumented, run, compared with the plain one, and given back."""
+    """A wrapper in a file: instrumented, run, compared with the plain one, and restored."""
     wrapper, inputs = folder / "output_code.py", folder / "inputs.pt"
     _say("1. A model is compiled by torch.compile; this is all that Inductor leaves of it.")
     _compile(_COMPILE, wrapper, inputs)
@@ -162,7 +162,7 @@ def _file(folder: Path) -> int:
 
 
 def _package(folder: Path) -> int:
-    """A package of AOTInductor: patched without its model, run, and given back."""
+    """A package of AOTInductor: patched without its model, run, and restored."""
     model, inputs = folder / "model.pt2", folder / "x.pt"
     _say("2. A transformer block in a package of AOTInductor. Its model is gone.")
     _compile(_PACKAGE, model, inputs)

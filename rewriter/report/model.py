@@ -69,7 +69,7 @@ def report(
     crash = next((verdict for verdict, _ in judged if isinstance(verdict, CrashVerdict)), None)
     conclusion = read_conclusion(dump.home)
     if crash is not None and not (conclusion or crash.ended.running):
-        crash = None  # nobody knows how it ended: what the record says is more
+        crash = None  # how it ended is not known: what the record says is more
     text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
     is_whole = not runs and (dump.path / MANIFEST).is_file()
     if is_whole and not crash and conclusion and verdicts.has_failed(dump, conclusion):

@@ -1,4 +1,4 @@
-"""The source of one launch and how to call it, for whoever runs a kernel by itself."""
+"""The source of one launch and how to call it, for commands that run a kernel by itself."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Zip:
             if entry.compress_type == zipfile.ZIP_STORED:
                 # As torch writes it. zipfile would read all that stands before a place in it.
                 return io.BufferedReader(_Part(self.path, *_place(self.path, entry)))
-            unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
+            unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
             with self._apart(name) as source:
                 shutil.copyfileobj(source, unpacked, BLOCK)
             unpacked.seek(0)

@@ -347,7 +347,7 @@ def _has_members(models: object, names: tuple[str, ...]) -> bool:
 
 def _read_manifest(path: Path, data: bytes) -> Json:
     try:
-        # Forged numbers are for those who use them: the members can still be given back.
+        # Forged numbers are for those who use them: the members can still be restored.
         manifest = json_text.parse_object(data, lenient=True)
     except json_text.JsonError:
         raise _unknown(path) from None

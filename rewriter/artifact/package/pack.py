@@ -3,7 +3,7 @@
 A patched package begins with the very bytes of the original, up to its directory. New members
 follow, then a directory that names them in place of what they replace. A member that is renamed
 stays where it is; only its name changes, for one of the same length. The original directory is a
-member of its own, so that nothing of the original is lost and all of it is given back.
+member of its own, so that nothing of the original is lost and all of it can be restored.
 
 This file needs the standard library only: a build script takes it along.
 """

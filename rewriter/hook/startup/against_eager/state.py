@@ -1,5 +1,5 @@
 """What a function can reach: tensors, of which the plain call gets copies, and Python's containers,
-which are given back their contents after it."""
+whose contents are restored after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OURS = ("torch", "numpy", "triton", "builtins", "functorch")
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 # Objects of other libraries that hold what a program gives them in attributes.
 _HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList", "ChainMap", "_local")
-# What other threads or processes may have taken before it could be given back.
+# What other threads or processes may have taken before it could be restored.
 _QUEUES = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "JoinableQueue")
 # A function with a cache. Its results for copies are not to be kept, so that plain calls are of the
 # function inside, as those of Dynamo are.

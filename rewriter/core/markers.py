@@ -1,9 +1,9 @@
 """The marks by which inserted lines are recognised.
 
-Every inserted line ends in a comment, `# rewriter:TAG` (`//` in C++), or is in a block between two
-lines that do. The first one also has the hash of the original, so that `strip` can check its
-result. The tag is chosen so that it does not occur in the original: a file that contains such marks
-is still restored byte for byte.
+Every inserted line ends in a comment, `# rewriter:TAG` (`//` in C++), or in a string in its place
+where the statement goes on below, or is in a block between two lines that do. The first one also
+has the hash of the original, so that `strip` can check its result. The tag is chosen so that it
+does not occur in the original: a file that contains such marks is still restored byte for byte.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ OPTIONS = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
 _ADDED_NEWLINE = b" +newline"
 # For the first and the last line of a block.
 _BEGIN, _END = b" begin", b" end"
+# Ends a line in Python that goes on with the line below, where no comment can be.
+_JOINED = b'": \\'
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LAST_END = re.compile(rb"(?:\r\n|\n|\r)\Z")
 
@@ -104,6 +106,10 @@ class Mark:
         marked = self._marked(line)
         return newline + marked + _ADDED_NEWLINE if at_end else marked + newline
 
+    def joined(self, condition: str, newline: bytes) -> bytes:
+        """An inserted line that makes the statement in the line below depend on a condition."""
+        return f'{condition} and "'.encode() + sign(self.tag) + _JOINED + newline
+
     def block(self, lines: Sequence[str], newline: bytes) -> bytes:
         """Lines without marks, between two lines that have one."""
         begin = self._marked(f"{self.comment} What the probes need:") + _BEGIN
@@ -143,7 +149,7 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
         elif line.endswith(mark + _ADDED_NEWLINE):
             if kept:
                 kept[-1] = _LAST_END.sub(b"", kept[-1])
-        elif not line.endswith((mark, mark + _BEGIN, mark + _END)):
+        elif not line.endswith((mark, mark + _BEGIN, mark + _END, mark + _JOINED)):
             keep(end)
         position, number = end, number + 1
     keep(len(data))
@@ -153,7 +159,7 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
 def marked_lines(data: bytes, tag: str) -> list[bytes]:
     """The lines that end in a mark, without their line ends; lines in a block have no marks."""
     mark = sign(tag)
-    marks = (mark, mark + _BEGIN, mark + _END, mark + _ADDED_NEWLINE)
+    marks = (mark, mark + _BEGIN, mark + _END, mark + _ADDED_NEWLINE, mark + _JOINED)
     stripped = (data[start:end].rstrip(b"\r\n") for start, end in _with(data, mark))
     return [line for line in stripped if line.endswith(marks)]
 

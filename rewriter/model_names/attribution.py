@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from rewriter.locate.declarations import unwritten_operators
@@ -41,22 +41,34 @@ def attribute(
     return _Attribution([x for x in launches if not x.repeats], entry, graph).nodes()
 
 
-def held_values(
-    launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph
-) -> Mapping[tuple[str, int], str]:
-    """The graph node in each buffer, by the buffer and the launch that wrote it last."""
-    return _Attribution([x for x in launches if not x.repeats], entry, graph).held
+@dataclass(frozen=True)
+class Values:
+    """Which graph node each buffer holds, by the buffer and the launch that wrote it last.
+
+    `likely` has those that the order of calls alone tells. `calls` are the nodes of launches that
+    call an operator, by their index.
+    """
+
+    held: Mapping[tuple[str, int], str]
+    likely: Mapping[tuple[str, int], str]
+    calls: Mapping[int, str]
 
 
-def held_inside(
-    launches: Sequence[Launch], scope: str, graph: FxGraph
-) -> Mapping[tuple[str, int], str]:
-    """As `held_values`, for a subgraph and the launches of its function."""
+def values_of(launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph) -> Values:
+    """The values of a function whose launches run once."""
+    return _Attribution([x for x in launches if not x.repeats], entry, graph).values
+
+
+def values_inside(
+    launches: Sequence[Launch], scope: str, graph: FxGraph, outputs: Sequence[str] = ()
+) -> Values:
+    """As `values_of`, for a subgraph and the launches of its function. `outputs` are the buffers
+    that it returns, where they are known."""
     inside = [replace(launch, repeats=False) for launch in launches if launch.scope == scope]
     names = inner_names(inside, graph)
     own = [replace(x, args=tuple(_by_variable(y, names) for y in x.args)) for x in inside]
-    entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
-    return _Attribution(own, entry, graph, names).held
+    entry = EntryPoint(scope, 0, b"", tuple(graph.inputs), outputs=tuple(outputs))
+    return _Attribution(own, entry, graph, names).values
 
 
 def _by_variable(argument: Argument, names: Container[str]) -> Argument:
@@ -181,9 +193,10 @@ class _Attribution:
         self._called = self._calls()
 
     @property
-    def held(self) -> Mapping[_Value, str]:
-        """What is known of values, without what is only likely."""
-        return {value: name for value, name in self._held.items() if value not in self._likely}
+    def values(self) -> Values:
+        likely = {value: self._held[value] for value in self._likely}
+        held = {value: name for value, name in self._held.items() if value not in likely}
+        return Values(held, likely, self._called)
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
         by_launch: dict[int, tuple[str, ...]] = {}

@@ -34,17 +34,28 @@ _HALF = re.compile(r"b?f16\[")
 def read(run: RunDump, text: str) -> FxGraph | None:
     """Read a graph of a recorded wrapper; `None` if it is not one. Of an operator whose schema is
     neither recorded nor registered here, all that it is given may be written."""
+    return functional(text, schemas(run))
+
+
+def functional(text: str, known: Mapping[str, str]) -> FxGraph | None:
+    """The same of the text of a graph, with the known schemas of operators by
+    `namespace.op.overload`."""
     graph = parse_inlined(text)
-    return None if graph is None else _Functional(graph, _schemas(run)).graph()
+    return None if graph is None else _Functional(graph, known).graph()
 
 
 def subgraphs(run: RunDump, text: str) -> dict[str, FxGraph]:
     """The same of its subgraphs, by name."""
+    return functional_subgraphs(text, schemas(run))
+
+
+def functional_subgraphs(text: str, known: Mapping[str, str]) -> dict[str, FxGraph]:
+    """The same, with the known schemas of operators."""
     found = naming.subgraphs(text)
-    return {name: _Functional(graph, _schemas(run)).graph() for name, graph in found.items()}
+    return {name: _Functional(graph, known).graph() for name, graph in found.items()}
 
 
-def _schemas(run: RunDump) -> dict[str, str]:
+def schemas(run: RunDump) -> dict[str, str]:
     """The recorded schemas of operators, by `namespace.op.overload`."""
     rows = run.table.values()
     return {x.kernel.removeprefix("torch.ops."): x.schema for x in rows if x.schema}
@@ -52,12 +63,12 @@ def _schemas(run: RunDump) -> dict[str, str]:
 
 def schema_of(run: RunDump, path: str) -> Any:
     """The recorded schema of `namespace.op.overload`; `None` if it was not recorded."""
-    return (text := _schemas(run).get(path)) and operands.schema_of(text)
+    return (text := schemas(run).get(path)) and operands.schema_of(text)
 
 
 class _Functional:
-    def __init__(self, graph: FxGraph, schemas: Mapping[str, str]) -> None:
-        self._graph, self._schemas = graph, schemas
+    def __init__(self, graph: FxGraph, known: Mapping[str, str]) -> None:
+        self._graph, self._schemas = graph, known
         self._nodes: dict[str, FxNode] = {}
         self._now: dict[str, str] = {}  # the node with the present value of a name
         self._same: dict[str, str] = {}  # results of in-place operators: the names that they wrote
@@ -72,7 +83,7 @@ class _Functional:
         """Raises nothing: what cannot be read stays as it is."""
         for number, node in enumerate(self._graph.nodes.values()):
             schema = self._schema(node.call.partition("(")[0])
-            targets = [] if schema is None else list(_written(node.call, schema))
+            targets = [] if schema is None else list(written_by(node.call, schema))
             is_own = node.name in self._graph.updates and not node.call.startswith(_OF_TORCH)
             if schema is None and is_own:  # it is called for what it writes, whatever that is
                 targets = [x for x in node.reads if _SHAPE.match(self._type(x))]
@@ -98,13 +109,7 @@ class _Functional:
         return node.reading({x: self._named(x) for x in node.reads})
 
     def _schema(self, path: str) -> Any:
-        """The schema of an operator that writes its arguments; `None` of others."""
-        try:
-            known = self._schemas.get(path)
-            schema = operands.schema_of(known) if known else _registered(path)
-        except (UncheckedError, RuntimeError):
-            return None
-        return schema if schema is not None and schema.is_mutable else None
+        return mutating_schema(path, self._schemas)
 
     def _write(self, node: FxNode, targets: list[str], number: int) -> None:
         """Add a call that writes `targets`, and the values that these have afterwards."""
@@ -175,6 +180,16 @@ def _with_sum(node: FxNode) -> tuple[FxNode, ...]:
     return total, replace(node, operator=MEAN, reads=(total.name,))
 
 
+def mutating_schema(path: str, known: Mapping[str, str]) -> Any:
+    """The schema of an operator that writes its arguments; `None` of others."""
+    try:
+        text = known.get(path)
+        schema = operands.schema_of(text) if text else _registered(path)
+    except (UncheckedError, RuntimeError):
+        return None
+    return schema if schema is not None and schema.is_mutable else None
+
+
 @cache
 def _registered(path: str) -> Any:
     """The schema of an operator as it stands in the text of a graph."""
@@ -187,7 +202,7 @@ def _registered(path: str) -> Any:
     return operator_named(path.split("."), in_place=True)._schema
 
 
-def _written(call: str, schema: Any) -> Iterator[str]:
+def written_by(call: str, schema: Any) -> Iterator[str]:
     """The arguments that a call writes, in the order of the schema; empty for what is no name."""
     try:
         parsed = ast.parse(call, mode="eval").body

@@ -17,7 +17,7 @@ from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch, by_item
 from rewriter.locate.vocabulary import kind_of
-from rewriter.model_names.attribution import held_inside, held_values, inner_names
+from rewriter.model_names.attribution import inner_names, values_inside, values_of
 from rewriter.model_names.fragment import fragments
 from rewriter.model_names.graph import FxGraph
 from rewriter.verification import calls, functional, threads
@@ -133,13 +133,13 @@ class _Call:
         located, sizes = self._wrapper.located, graph_sizes(graph, self._run.inputs)
         entry = located.entries[0]
         launches = list(self._launches.values())
-        claims = held_values(launches, entry, graph)
+        claims = values_of(launches, entry, graph).held
         found: dict[str, Callable[[], WholeGraph]] = {}
         found[entry.name] = partial(WholeGraph, graph, claims, self._run, tensors, sizes)
         for name, inner in functional.subgraphs(self._run, text).items():
             for scope in {x.scope for x in launches if x.scope.endswith(name)}:
                 inside = [x for x in launches if x.scope == scope]
-                claims = held_inside(inside, scope, inner)
+                claims = values_inside(inside, scope, inner).held
                 names = inner_names(inside, inner)
                 found[scope] = partial(WholeGraph, inner, claims, self._run, {}, sizes, names)
         return found

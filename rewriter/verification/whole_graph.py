@@ -24,11 +24,12 @@ from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator
 from rewriter.verification.graph_types import TensorType, bias_of_convolution
 from rewriter.verification.judge import compare, compare_node, value_of
+from rewriter.verification.operators.operands import names
 from rewriter.verification.received import LaunchValues
 from rewriter.verification.types import Checked, Comparison, Route
 
 # Operators that Inductor calls from a library, unless a kernel's name contains them.
-_HEAVY = (
+HEAVY = names(
     "mm bmm addmm baddbmm convolution convolution_backward _scaled_dot_product_flash_attention "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
     "_scaled_dot_product_cudnn_attention _linear_pointwise _convolution_pointwise linear sort topk "
@@ -96,7 +97,7 @@ class WholeGraph:
         is_call = not is_fused(launch)
         outcome = GraphOutcome(group=group)
         evaluator = Evaluator(self._graph, known, self._sizes)
-        forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
+        forbidden = frozenset(x for x in HEAVY if x not in launch.kernel)
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
         problem: UncheckedError | None = None

@@ -24,7 +24,7 @@ from rewriter.dump import names as dumped
 from rewriter.dump.reading import open_dump
 from rewriter.hook import naming
 from rewriter.model_names import trace
-from rewriter.model_names.attribution import attribute, held_values
+from rewriter.model_names.attribution import attribute, values_of
 from rewriter.model_names.graph import parse
 from rewriter.model_names.names import model_name, of_artifact, of_wrapper
 
@@ -307,7 +307,7 @@ def test_a_call_without_the_bias_of_its_node_is_not_what_the_node_is(tmp_path: P
     located = rewriter.open(tmp_path / "output_code.py").only.located
     graph = parse(PART)
     assert graph
-    held = held_values(located.launches, located.entries[0], graph)
+    held = values_of(located.launches, located.entries[0], graph).held
     assert "_mkl_linear" not in held.values()
     assert held["buf0", 1] == "log"
     names = of_wrapper(located, trace.CompilationTrace(lowered=PART))

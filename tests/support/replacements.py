@@ -1,0 +1,53 @@
+"""Wrappers with launches replaced by what their graph says, against the same without."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capture import Graph
+from harness import load
+from rewriter.artifact.wrapper_file import read_wrapper
+from rewriter.core import edit
+from rewriter.verification.replacing.insert import replaced
+from rewriter.verification.replacing.substitutes import Substitutes, substitutes
+
+_FAR = {torch.bfloat16: 3e-2, torch.float16: 5e-3}
+
+
+def all_replaced(graph: Graph, folder: Path) -> Substitutes:
+    """Replace what can be replaced, and compare: the outputs and the inputs of a call are the same
+    within rounding, and lie in the same way; without the lines it is the same file."""
+    wrapper = read_wrapper(folder / "x.py", "x.py", graph.source.encode())
+    assert wrapper is not None
+    found = substitutes(wrapper, graph.lowered, {})
+    made = replaced(wrapper, found.found)
+    assert edit.strip(made.source).source == wrapper.source
+    if not found.found:
+        return found
+    plain, others = (copy.deepcopy(graph.args) for _ in range(2))
+    expected = load(wrapper.source, folder).call(list(plain))
+    got = load(made.source, folder).call(list(others))
+    pairs = list(zip(_tensors(expected, plain), _tensors(got, others), strict=True))
+    assert [_lies(x) for x, _ in pairs] == [_lies(x) for _, x in pairs]
+    assert [is_close(*pair) for pair in pairs] == [True] * len(pairs)
+    return found
+
+
+def is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if not one.numel() or not (one.is_floating_point() or one.is_complex()):
+        return bool(one.eq(other).all())
+    far = _FAR.get(one.dtype, 1e-4)
+    wide, right = (x.to(torch.complex128).nan_to_num(7.0) for x in (other, one))
+    return bool(((wide - right).abs() <= far * (1 + right.abs().max())).all())
+
+
+def _tensors(*values: Any) -> list[torch.Tensor]:
+    return [x for some in values for x in some if isinstance(x, torch.Tensor)]
+
+
+def _lies(one: torch.Tensor) -> tuple[Any, ...]:
+    return one.shape, one.dtype, one.stride()

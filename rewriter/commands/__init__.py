@@ -18,6 +18,7 @@ SUMMARIES: Mapping[str, str] = {
     "cache": "show the wrappers of Inductor's cache, and restore those that have probes",
     "triage": "find the launch that crashes or hangs, its arguments, and the next step",
     "verify": "check that each launch computes what its graph says",
+    "bisect": "find the launches that make a program fail, by replacing halves of them",
     "sanitize": "find memory faults: out of bounds, unwritten, released, races",
     "report": "show a dump as one self-contained HTML file",
     "compare": "compare two dumps and name the first launch that went wrong",

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
@@ -27,12 +28,13 @@ from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import exception, place_of_stack
 from rewriter.execution.standard_input import StandardInput
 from rewriter.hook import naming, of_probes, place_for_sockets, search_path
-from rewriter.hook.server import Loaded, Process, Server
+from rewriter.hook.server import Edited, Loaded, Process, Server
 from rewriter.hook.startup.sitecustomize import PLAIN, RAISED, SOCKET, STACK, STACKS
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
 from rewriter.model_names import trace
 from rewriter.runtime import cache_directory
+from rewriter.runtime.attempt import FAILED
 from rewriter.runtime.control import VARIABLE as CONTROL
 
 Tell = Callable[[str], None]
@@ -138,8 +140,42 @@ def run(request: Request, tell: Tell) -> HookedRun:
         return replace(ran, summary=summary, dump=dump if kept else None)
 
 
-def _start(request: Request, place: Path, dump: Path, signals: Signals, tell: Tell) -> HookedRun:
-    server = Server(request.selection, request.globs)
+@dataclass(frozen=True)
+class ReplacedRun:
+    """A run with launches replaced: how it ended, and the launches that ran as they are because
+    what stood in their place failed, by `NAME#LAUNCH`, with the error."""
+
+    ended: ExitStatus
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_replaced(
+    request: Request, edits: Callable[[Wrapper], Edited | None], tell: Tell
+) -> ReplacedRun:
+    """Run a program with lines in its wrappers that replace launches, and without a dump."""
+    with (
+        Signals() as signals,
+        tempfile.TemporaryDirectory(
+            prefix="rewriter-run-", dir=place_for_sockets(), ignore_cleanup_errors=True
+        ) as name,
+    ):
+        place = Path(name)
+        ran = _start(request, place, place / "dump", signals, tell, edits)
+        file = place / FAILED
+        text = file.read_text("utf-8", "replace") if file.exists() else ""
+        lines = (line.partition(" ") for line in text.splitlines())
+        return ReplacedRun(ran.ended, {launch: problem for launch, _, problem in lines})
+
+
+def _start(
+    request: Request,
+    place: Path,
+    dump: Path,
+    signals: Signals,
+    tell: Tell,
+    edits: Callable[[Wrapper], Edited | None] | None = None,
+) -> HookedRun:
+    server = Server(request.selection, request.globs, edits)
     with server.listening(place) as address:
         ended = program.run(
             request.program,

@@ -6,15 +6,17 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit, json_text
+from rewriter.core.edit import Insertion
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.printed import printed
@@ -60,13 +62,25 @@ class Process:
     files: tuple[Path, ...] = ()
 
 
+class Edited(Protocol):
+    """A wrapper with inserted lines."""
+
+    @property
+    def source(self) -> bytes: ...
+
+    @property
+    def insertions(self) -> Sequence[Insertion]: ...
+
+
 @dataclass
 class Server:
     """What was asked for, and what was answered. With `globs`, only wrappers that match one of them
-    get probes, by name or kind of graph."""
+    get probes, by name or kind of graph. `edits` gives a wrapper other lines than probes, or
+    `None`."""
 
     selection: Selection
     globs: tuple[str, ...] = ()
+    edits: Callable[[Wrapper], Edited | None] | None = None
     asked: float = field(default_factory=time.monotonic)  # when somebody asked last
     _processes: dict[int, Process] = field(default_factory=dict)
     _loaded: dict[Path, Loaded] = field(default_factory=dict)
@@ -136,6 +150,9 @@ class Server:
             if wrapper is None:
                 return {}
             try:
+                if self.edits is not None:
+                    edited = self.edits(wrapper)
+                    return {} if edited is None else _answer(wrapper, edited)
                 if self._is_chosen(wrapper):
                     return self._probed(wrapper)
                 self._loaded.setdefault(path, Loaded(wrapper))
@@ -158,10 +175,7 @@ class Server:
             # The hook has the runtime that the text imports.
             result = instrument_wrapper(wrapper, self.selection, replace=True, label=label)
         self._loaded[wrapper.path] = Loaded(wrapper, result)
-        answer: Json = {
-            "text": result.source.decode(),
-            "lines": [x for x, _ in edit.line_origins(wrapper.plain, result.plan.insertions)],
-        }
+        answer = _answer(wrapper, result)
         if wrapper.language == "cpp":
             answer["build"] = str(self._build)
         return answer
@@ -176,6 +190,11 @@ class Server:
         known = self._processes.get(pid, Process(pid))
         wrappers = tuple(dict.fromkeys((*known.wrappers, *loaded)))
         self._processes[pid] = Process(pid, question["process"], wrappers)
+
+
+def _answer(wrapper: Wrapper, edited: Edited) -> Json:
+    lines = edit.line_origins(wrapper.plain, edited.insertions)
+    return {"text": edited.source.decode(), "lines": [number for number, _ in lines]}
 
 
 def _noted(file: Path) -> tuple[Path, ...]:

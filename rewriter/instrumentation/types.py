@@ -85,6 +85,10 @@ class Instrumented:
     plan: Plan
     selection: Selection
 
+    @property
+    def insertions(self) -> tuple[Insertion, ...]:
+        return self.plan.insertions
+
 
 @dataclass(frozen=True)
 class Stripped:

@@ -1,0 +1,300 @@
+"""`rewriter bisect`: makes the runs, and names the launches that make the difference."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from rewriter.artifact.types import Wrapper
+from rewriter.commands._documents.bisect import BisectDocument, BisectLaunch, BisectRun
+from rewriter.commands._output import emit
+from rewriter.commands.bisect import Arguments
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.labels import short
+from rewriter.core.terminal import level_style, message, say
+from rewriter.core.text import counted
+from rewriter.dump.reading import RunDump, is_recorded, open_dump
+from rewriter.execution import program
+from rewriter.execution.dumped_wrappers import plain_hash
+from rewriter.execution.standard_input import StandardInput
+from rewriter.hook.run import (
+    HookedRun,
+    ReplacedRun,
+    Request,
+    nothing_compiled,
+    run,
+    run_replaced,
+)
+from rewriter.instrumentation.select import select
+from rewriter.instrumentation.types import Selection
+from rewriter.locate.types import Launch
+from rewriter.model_names.known import Compilations
+from rewriter.verification.functional import schemas
+from rewriter.verification.replacing.insert import Replaced, replaced
+from rewriter.verification.replacing.search import smallest
+from rewriter.verification.replacing.substitutes import Kept, Substitute, substitutes
+
+_PROBED = select("names", calls="0-1")  # which wrappers are called, and with which operators
+_SHOWN = 8  # launches that are never replaced, by their reasons
+_NONE = (
+    "verdict: no launch: with all {} replaced that can be, the program fails as before. What is "
+    "wrong is in a launch that is never replaced, in the graph itself, or outside of the wrappers"
+)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A wrapper that the program loaded, by the hash of its plain source; `call` is a recorded
+    call of it, if there is one."""
+
+    key: str
+    wrapper: Wrapper
+    call: RunDump | None
+    found: tuple[Substitute, ...]
+    kept: tuple[Kept, ...]
+
+    def described(self, launch: Launch, reason: str = "") -> BisectLaunch:
+        lines = self.call.names.lines.get(launch.index, ()) if self.call is not None else ()
+        return BisectLaunch(
+            wrapper=str(self.wrapper.path),
+            launch=launch.index,
+            kernel=launch.kernel,
+            kind=launch.kind,
+            line=launch.line,
+            lines=tuple(map(str, lines)),
+            reason=reason,
+        )
+
+
+def act(arguments: Arguments) -> int:
+    if arguments.artifact or arguments.program is None:
+        raise RewriterError(
+            "no-program",
+            "bisect runs a program, which stands behind --",
+            hint="rewriter bisect -- python check.py: its exit code says whether it is right.",
+        )
+    program.require(arguments.program)
+    with tempfile.TemporaryDirectory(prefix="rewriter-bisect-") as folder:
+        return _Bisection(arguments, arguments.program, Path(folder)).act()
+
+
+class _InterruptedRunError(Exception):
+    """A run was interrupted."""
+
+
+class _Ran(Protocol):
+    @property
+    def ended(self) -> ExitStatus: ...
+
+
+_R = TypeVar("_R", bound=_Ran)
+
+
+@dataclass
+class _Bisection:
+    arguments: Arguments
+    command: tuple[str, ...]
+    folder: Path
+    stdin: StandardInput = field(default_factory=StandardInput)
+    runs: list[BisectRun] = field(default_factory=list)
+    loaded: list[_Loaded] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    candidates: list[tuple[_Loaded, Substitute]] = field(default_factory=list)
+
+    def act(self) -> int:
+        try:
+            return self._searched()
+        except _InterruptedRunError:
+            message(f"interrupted in run {len(self.runs) + 1}")
+            return INTERRUPTED
+
+    def _searched(self) -> int:
+        plain = self._timed("as it is", 0, self._plain)
+        if plain.ended.code == 0:
+            return self._conclude((), "verdict: no launch: the program passes as it is", OK)
+        self.loaded = list(self._planned(plain))
+        self._choose()
+        if not self.candidates:
+            return self._conclude((), _NONE.format("0"), DIFFERS)
+        every = range(len(self.candidates))
+        passes = self._trial(every)
+        if self.failed:  # these ran as they are
+            self._choose()
+        if not passes:
+            number = counted(len(self.candidates), "launch")
+            return self._conclude((), _NONE.format(number), DIFFERS)
+        if not self.candidates:
+            verdict = "verdict: no launch: the program fails in one run, and passes in another"
+            return self._conclude((), verdict, DIFFERS)
+        found = smallest(len(self.candidates), lambda chosen: self._trial(sorted(chosen)))
+        named = [self.candidates[number] for number in found]
+        what = [
+            f"#{one.launch.index} {one.launch.kernel} (line {one.launch.line})" for _, one in named
+        ]
+        verb = "makes" if len(what) == 1 else "together make"
+        verdict = (
+            f"verdict: {counted(len(what), 'launch')} {verb} the difference: {', '.join(what)}"
+        )
+        return self._conclude(named, verdict, DIFFERS)
+
+    def _plain(self) -> HookedRun:
+        dump = self.folder / "plain"
+        request = self._request(_PROBED, dump=str(dump), redirected=self.arguments.json)
+        return run(request, message)
+
+    def _request(self, selection: Selection, *, dump: str, redirected: bool) -> Request:
+        return Request(
+            program=self.command,
+            selection=selection,
+            globs=tuple(x for word in self.arguments.wrappers for x in word.split(",") if x),
+            dump=dump,
+            timeout=self.arguments.timeout,
+            redirected=redirected,
+            command=self.arguments.command_line,
+            stdin=self.stdin,
+            hears=True,
+        )
+
+    def _planned(self, plain: HookedRun) -> Iterator[_Loaded]:
+        """What can stand in the place of each launch of the wrappers that were loaded."""
+        if not plain.loaded:
+            raise nothing_compiled(plain)
+        calls: dict[str, RunDump] = {}
+        if plain.dump is not None and is_recorded(plain.dump):
+            for one in open_dump(plain.dump).runs:
+                calls.setdefault(one.sha256, one)
+        others = Compilations()
+        for path in plain.probed:
+            wrapper = path.wrapper
+            key = plain_hash(wrapper.source)
+            call = calls.get(key)
+            graph = call.graph if call is not None else ""
+            if not graph and (known := others.of_wrapper(wrapper)) is not None:
+                graph = known.lowered
+            given = {} if call is None else schemas(call)
+            found = substitutes(wrapper, graph, given, precise=self.arguments.precise)
+            yield _Loaded(key, wrapper, call, found.found, found.kept)
+
+    def _choose(self) -> None:
+        """The launches that are replaced: all with something to stand in their place, but for those
+        of which that failed."""
+        self.candidates = [
+            (loaded, one)
+            for loaded in self.loaded
+            for one in loaded.found
+            if f"{loaded.key}#{one.launch.index}" not in self.failed
+        ]
+
+    def _trial(self, numbers: Sequence[int]) -> bool:
+        """Whether the program passes with some of the launches replaced."""
+        chosen = [self.candidates[number] for number in numbers]
+        names = ", ".join(f"#{one.launch.index} {one.launch.kernel}" for _, one in chosen[:2])
+        more = f" and {len(chosen) - 2} more" if len(chosen) > 2 else ""
+        if len(chosen) == len(self.candidates):
+            names, more = f"all {counted(len(chosen), 'launch')}", ""
+        edits = {
+            loaded.key: replaced(
+                loaded.wrapper, [x for y, x in chosen if y is loaded], attempts=loaded.key
+            )
+            for loaded in self.loaded
+            if any(y is loaded for y, _ in chosen)
+        }
+
+        def edited(wrapper: Wrapper) -> Replaced | None:
+            return edits.get(plain_hash(wrapper.source))
+
+        def once() -> ReplacedRun:
+            request = self._request(_PROBED, dump="", redirected=True)
+            ran = run_replaced(request, edited, message)
+            self.failed |= ran.failed
+            return ran
+
+        return self._timed(f"{names}{more} replaced", len(chosen), once).ended.code == 0
+
+    def _timed(self, what: str, number: int, once: Callable[[], _R]) -> _R:
+        message(f"run {len(self.runs) + 1}: {what}")
+        started = time.perf_counter()
+        ran = once()
+        ended = ran.ended
+        if ended.interrupted:
+            raise _InterruptedRunError
+        outcome = "passes" if ended.code == 0 else f"fails: {ended}"
+        seconds = round(time.perf_counter() - started, 3)
+        self.runs.append(
+            BisectRun(
+                what=what,
+                replaced=number,
+                passed=ended.code == 0,
+                outcome=outcome,
+                seconds=seconds,
+            )
+        )
+        message(f"       {outcome} ({seconds:.1f} s)")
+        return ran
+
+    def _conclude(
+        self, named: Sequence[tuple[_Loaded, Substitute]], verdict: str, code: int
+    ) -> int:
+        launches = tuple(loaded.described(one.launch) for loaded, one in named)
+        never = tuple(self._never_replaced())
+        following = ""
+        if launches:
+            numbers = ",".join(str(x.launch) for x in launches if x.wrapper == launches[0].wrapper)
+            words = ["rewriter", "replace", launches[0].wrapper, "--launch", numbers]
+            following = shlex.join([*words, "--by", "reference", "--in-place"])
+        document = BisectDocument(
+            program=self.command,
+            verdict=verdict,
+            launches=launches,
+            candidates=len(self.candidates),
+            never_replaced=never,
+            runs=tuple(self.runs),
+            next=following,
+        )
+        if self.arguments.json:
+            emit(document)
+        else:
+            level = level_style("error" if code else "good")
+            say([(verdict, level)], *self._lines(document))
+        return code
+
+    def _never_replaced(self) -> Iterator[BisectLaunch]:
+        for loaded in self.loaded:
+            kept = {x.launch.index: x.reason for x in loaded.kept}
+            prefix = f"{loaded.key}#"
+            kept |= {
+                int(name.removeprefix(prefix)): f"what stands in its place failed: {problem}"
+                for name, problem in self.failed.items()
+                if name.startswith(prefix)
+            }
+            for launch in loaded.wrapper.located.launches:
+                if launch.index in kept:
+                    yield loaded.described(launch, kept[launch.index])
+
+    def _lines(self, found: BisectDocument) -> Iterator[str]:
+        for one in found.launches:
+            yield f"  #{one.launch} {one.kernel}, {one.kind}, in {Path(one.wrapper).name}"
+            yield from (f"  at {line}" for line in one.lines)
+        if self.loaded:
+            how = " in float64" if self.arguments.precise else ""
+            number = found.candidates + len(found.never_replaced)
+            launches = f"{found.candidates} of {counted(number, 'launch')}"
+            yield f"{counted(len(self.runs), 'run')}; {launches} can be replaced{how}"
+        reasons = Counter(x.reason for x in found.never_replaced)
+        for reason, _ in reasons.most_common(_SHOWN):
+            some = [x for x in found.never_replaced if x.reason == reason]
+            first = f"{short(some[0].wrapper)} #{some[0].launch} {some[0].kernel}"
+            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+            yield f"never replaced: {first}{more}: {reason}"
+        if len(reasons) > _SHOWN:
+            yield f"never replaced: others, for {len(reasons) - _SHOWN} more reasons; see --json"
+        if found.next:
+            yield f"next: {found.next}"
+            yield "      (the same in the file itself, until the kernel is mended)"

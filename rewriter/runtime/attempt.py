@@ -1,0 +1,39 @@
+"""Runs what stands in the place of a launch, for `rewriter bisect`.
+
+If that fails, the launch runs as it is, and a file beside the socket of the hook says why, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+FAILED = "attempts"  # the file: a line for each launch that ran as it is
+_HOOK = "REWRITER_HOOK"
+_LONGEST = 300  # characters of an error
+_said: set[str] = set()
+
+
+def attempt(launch: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function of a launch returns; `None` if it fails."""
+    try:
+        return function(*arguments)
+    except Exception as error:  # whatever torch, or an operator of the program, raises
+        if launch not in _said:
+            _said.add(launch)
+            _note(launch, f"{type(error).__name__}: {error}")
+        return None
+
+
+def _note(launch: str, problem: str) -> None:
+    line = f"{launch} {' '.join(problem.split())[:_LONGEST]}\n"
+    address = os.environ.get(_HOOK)
+    if address is None:
+        raise RuntimeError(f"a launch could not be replaced: {line}")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    descriptor = os.open(os.path.join(os.path.dirname(address), FAILED), flags, 0o600)
+    try:
+        os.write(descriptor, line.encode("utf-8", "replace"))
+    finally:
+        os.close(descriptor)

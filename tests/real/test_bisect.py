@@ -1,0 +1,132 @@
+"""`rewriter bisect` on a program that is compiled here, with and without faults."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rewriter.cli import main
+from test_verify import FAULTS, PROGRAM, compiled_cache, wrapper
+
+__all__ = ["compiled_cache", "wrapper"]  # fixtures
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+exhaustive = pytest.mark.exhaustive
+
+# The same model, so that its wrapper is found in the cache.
+CHECK = (
+    PROGRAM.partition("torch.manual_seed(0)")[0]
+    + """
+import copy
+
+torch.manual_seed(0)
+model = Model()
+given = torch.randn(40, 32), torch.randint(0, 10, (40,))
+with torch.no_grad():
+    right = copy.deepcopy(model)(*given)
+    found = torch.compile(model)(*given)
+for one, other in zip(right, found):
+    torch.testing.assert_close(other.float(), one.float(), rtol=1e-5, atol=2e-6)
+"""
+)
+
+
+@pytest.fixture
+def check(wrapper: Path) -> list[str]:
+    """The command of a program that fails if its wrapper is wrong."""
+    Path("check.py").write_text(CHECK)
+    return ["--", sys.executable, "check.py"]
+
+
+def bisected(
+    capfd: pytest.CaptureFixture[str], *command: str, code: int
+) -> tuple[dict[str, Any], str]:
+    capfd.readouterr()
+    assert main(["bisect", "--json", *command]) == code
+    said = capfd.readouterr()
+    found: dict[str, Any] = json.loads(said.out.strip().splitlines()[-1])
+    return found, said.err
+
+
+def plant(wrapper: Path, *names: str) -> None:
+    text = wrapper.read_text()
+    for name in names:
+        old, new, _ = FAULTS[name]
+        assert old in text, name
+        text = text.replace(old, new, 1)
+    wrapper.write_text(text)
+
+
+def test_a_program_that_passes(check: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    found, said = bisected(capfd, *check, code=0)
+    assert (found["launches"], found["next"]) == ([], "")
+    assert [one["passed"] for one in found["runs"]] == [True]
+    assert "run 1: as it is" in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["another operator", *(pytest.param(x, marks=exhaustive) for x in FAULTS if x[0] != "a")],
+)
+def test_the_launch_that_is_wrong(
+    name: str, check: list[str], wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = wrapper.read_bytes()
+    plant(wrapper, name)
+    planted = wrapper.read_bytes()
+    found, said = bisected(capfd, *check, code=1)
+    (one,) = found["launches"]
+    assert (one["launch"], one["wrapper"]) == (FAULTS[name][2], str(wrapper))
+    assert any("model.py:" in line or "check.py:" in line for line in one["lines"])
+    assert found["next"] == (
+        f"rewriter replace {wrapper} --launch {one['launch']} --by reference --in-place"
+    )
+    assert found["never_replaced"] == []
+    # Five launches: two runs, halves, and one more where no half had the launch alone.
+    assert found["candidates"] == 5
+    assert len(found["runs"]) <= 2 + 3 + 1
+    assert said.count("run ") == len(found["runs"])
+    assert wrapper.read_bytes() == planted != before
+
+
+def test_two_that_are_wrong_together(
+    check: list[str], wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plant(wrapper, "another operator", "wrong strides")
+    found, _ = bisected(capfd, *check, code=1)
+    assert [one["launch"] for one in found["launches"]] == [1, 2]
+    assert len(found["runs"]) <= 2 * 2 * (1 + 3)
+
+
+def test_what_no_launch_explains(check: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    Path("check.py").write_text(f"{CHECK}\nsys.exit(3)\n")
+    found, _ = bisected(capfd, *check, code=1)
+    assert found["launches"] == []
+    assert [one["outcome"] for one in found["runs"]] == ["fails: exit code 3"] * 2
+    assert found["verdict"].startswith("verdict: no launch: with all 5 launches replaced")
+
+
+def test_what_fails_in_the_place_of_a_launch_is_said(
+    check: list[str],
+    wrapper: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rewriter.verification.replacing import substitutes
+
+    monkeypatch.setattr(substitutes, "_as_node", lambda text, layout, sizes: f"{text}[:1]")
+    plant(wrapper, "another operator")
+    found, _ = bisected(capfd, *check, code=1)
+    assert found["launches"] == []
+    (reason,) = {x["reason"].partition(":")[0] for x in found["never_replaced"]}
+    assert reason == "what stands in its place failed"
+
+
+@pytest.mark.parametrize("words", [[], ["output_code.py"], ["a", "--", "python", "x.py"]])
+def test_it_takes_a_program(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", *words]) == 2
+    assert "behind --" in capfd.readouterr().err

@@ -121,6 +121,14 @@ class Wrapper:
         return markers.find_header(self.source)
 
     @property
+    def replaced(self) -> tuple[int, ...]:
+        """The launches that are replaced by what their graph says, by their indices."""
+        if self.probes is None or self.probes.probes != (markers.REFERENCE,):
+            return ()
+        options = markers.options(self.source, self.probes.tag) or {}
+        return tuple(one["range"][0] for one in options.get("launches", ()))
+
+    @property
     def original_key(self) -> str:
         """The key under which torch stored the wrapper without probes in a container."""
         if not self.stored.key or self.probes is None:

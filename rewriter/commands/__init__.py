@@ -19,6 +19,7 @@ SUMMARIES: Mapping[str, str] = {
     "triage": "find the launch that crashes or hangs, its arguments, and the next step",
     "verify": "check that each launch computes what its graph says",
     "bisect": "find the launches that make a program fail, by replacing halves of them",
+    "replace": "have torch's operators compute a launch, until its kernel is mended",
     "sanitize": "find memory faults: out of bounds, unwritten, released, races",
     "report": "show a dump as one self-contained HTML file",
     "compare": "compare two dumps and name the first launch that went wrong",

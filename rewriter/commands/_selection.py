@@ -179,7 +179,7 @@ def selection(
     result = select(
         names,
         kernels=kernels,
-        launches=None if arguments.launches is None else _indices(arguments.launches),
+        launches=None if arguments.launches is None else indices(arguments.launches),
         when=arguments.when,
         format=arguments.format,
         values=arguments.values,
@@ -296,8 +296,8 @@ def _calls(arguments: ProbeOptions) -> str:
     )
 
 
-def _indices(text: str) -> list[range]:
-    """`3,7-12` as ranges."""
+def indices(text: str, option: str = "--launches") -> list[range]:
+    """`3,7-12` as ranges. Raises `RewriterError`."""
     result: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dash, last = part.partition("-")
@@ -309,7 +309,7 @@ def _indices(text: str) -> list[range]:
         if low > high or low < 0:
             raise RewriterError(
                 "bad-launches",
-                f"--launches {text!r}: {part!r} is no index or range",
+                f"{option} {text!r}: {part!r} is no index or range",
                 hint="Write indices from `rewriter list`, such as 3,7-12.",
             )
         result.append(range(low, high + 1))

@@ -86,7 +86,9 @@ def act(arguments: Arguments) -> int:
 
                 for line in described(wrapper):
                     message(line)
-            if wrapper.probes is not None:
+            if wrapper.replaced:
+                message(f"{wrapper.name}: {_replaced(wrapper)} by what the graph says")
+            elif wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for name, race in races:
             message(f"race: {name}: {race.label} {race.sentence}")
@@ -103,6 +105,11 @@ def act(arguments: Arguments) -> int:
             f"{counted(len(unrecognised), 'unrecognised call')}{_graphs(artifact)}"
         )
     return DIFFERS if arguments.strict and (unrecognised or races) else OK
+
+
+def _replaced(wrapper: Wrapper) -> str:
+    names = (f"#{x.index} {x.kernel}" for x in wrapper.launches if x.index in wrapper.replaced)
+    return f"{counted(len(wrapper.replaced), 'launch')} replaced ({', '.join(names)})"
 
 
 def _kernels(wrapper: Wrapper) -> Sequence[Line]:

@@ -32,6 +32,8 @@ OPTIONS = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
 _ADDED_NEWLINE = b" +newline"
 # For the first and the last line of a block.
 _BEGIN, _END = b" begin", b" end"
+# In the place of the names of probes: launches are replaced by what their graph says.
+REFERENCE = "reference"
 # Ends a line in Python that goes on with the line below, where no comment can be.
 _JOINED = b'": \\'
 _LINE_END = re.compile(rb"\r\n|\n|\r")

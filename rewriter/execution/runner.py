@@ -64,7 +64,8 @@ class RunRequest(HostRequest):
     @property
     def is_probed(self) -> bool:
         """Whether the run leaves a dump."""
-        return self.selection is not None or self.wrapper.probes is not None
+        has_probes = self.wrapper.probes is not None and not self.wrapper.replaced
+        return self.selection is not None or has_probes
 
     @property
     def inputs(self) -> Inputs:
@@ -308,4 +309,20 @@ def _specification(request: RunRequest, file: Path) -> Json:
         "tuned": request.tuned and str(request.tuned.absolute()),
         "inputs": len(entries[0].inputs) if entries else 0,
         "loader_globals": list(wrapper.located.loader_globals),
+        "beside": None,
     }
+
+
+def seconds_beside(request: RunRequest, other: bytes) -> tuple[float, float] | str:
+    """How long a call of a plain wrapper takes, and one of the same with another source, timed in
+    turns in one process; or why that cannot be said."""
+    _check(request)
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as name:
+        scratch = Path(name)
+        files = scratch / "plain.py", scratch / "beside.py"
+        for file, source in zip(files, (request.wrapper.source, other), strict=True):
+            file.write_bytes(source)
+        specification = _specification(request, files[0]) | {"beside": str(files[1])}
+        host = run_host(request, specification, scratch, None, {})
+    found = host.report.get("seconds")
+    return (found[0], found[1]) if found else host.report.get("message", str(host.ended))

@@ -31,6 +31,8 @@ def require_plain(wrapper: Wrapper, *, replace: bool) -> None:
     require_header(wrapper)
     if wrapper.probes is None:
         return
+    if wrapper.replaced:
+        raise already_instrumented(wrapper, "`rewriter strip` gives the plain file, for probes.")
     if not replace:
         raise already_instrumented(
             wrapper, "Pass --replace to exchange its probes, or `rewriter strip` it first."
@@ -59,7 +61,7 @@ def require_header(wrapper: Wrapper) -> None:
 def already_instrumented(wrapper: Wrapper, hint: str) -> RewriterError:
     """The error if a plain wrapper is needed and this one has probes."""
     assert wrapper.probes is not None
-    probed = ", ".join(wrapper.probes.probes)
-    return RewriterError(
-        "already-instrumented", f"{wrapper.path} is instrumented already (with {probed})", hint=hint
-    )
+    what = f"is instrumented already (with {', '.join(wrapper.probes.probes)})"
+    if wrapper.replaced:
+        what = f"has launches replaced ({', '.join(f'#{x}' for x in wrapper.replaced)})"
+    return RewriterError("already-instrumented", f"{wrapper.path} {what}", hint=hint)

@@ -44,6 +44,8 @@ def check(wrapper: Wrapper) -> ProbeCheck | None:
     header = wrapper.probes
     if header is None:
         return _without_header(wrapper.source)
+    if wrapper.replaced:
+        return ProbeCheck("unverified", "its launches are replaced by what its graph says")
     if not wrapper.restored.exact:
         return ProbeCheck("changed", "without them it is not the file that the probes went into")
     if header.version != __version__:

@@ -79,6 +79,12 @@ KEPT = {
         'cond: "f32[4, 6][6, 1]cpu" = torch.ops.higher_order.cond(arg0_1, a, b)\nreturn (cond,)',
         "cond is computed by a graph or a kernel inside of the graph",
     ),
+    "an operator of a user that writes something": (
+        _CALL,
+        'clone: "f32[4, 6][6, 1]cpu" = torch.ops.aten.clone.default(arg0_1)\n'
+        "own = torch.ops.mine.own.default(clone);  own = None\nreturn (clone,)",
+        "which arguments mine.own.default writes is not known here",
+    ),
     "a constant that it has inside": (
         _CALL,
         '_tensor: "f32[6][1]cpu" = self._tensor_constant0\n'

@@ -50,6 +50,7 @@ class LaunchEntry(Entry, frozen=True, kw_only=True):
         Meta(description="Nodes of Inductor's graph, such as: log = aten.log.default(addmm)"),
     ]
     wrapper: WrapperName
+    replaced: Annotated[bool, Meta(description="By what its graph says, with `rewriter replace`")]
 
 
 class UnrecognisedEntry(Entry, frozen=True, kw_only=True):
@@ -135,7 +136,10 @@ def list_document(
     """The launches of an artifact; `names` are those of the model, by wrapper."""
     return ListDocument(
         launches=tuple(
-            launch_entry(launch, names.get(launch.wrapper)) for launch in artifact.launches
+            launch_entry(launch, names.get(wrapper.name), is_replaced=launch.index in replaced)
+            for wrapper in artifact.wrappers
+            for replaced in [wrapper.replaced]
+            for launch in wrapper.launches
         ),
         unrecognised=tuple(entry(WrapperUnrecognisedEntry, call) for call in artifact.unrecognised),
         wrappers=tuple(
@@ -164,7 +168,9 @@ def list_document(
     )
 
 
-def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
+def launch_entry(
+    launch: Launch, names: Names | None = None, *, is_replaced: bool = False
+) -> LaunchEntry:
     """A launch; what the source does not say of its operators, the names do."""
     known = names or Names()
     nodes = launch.source_nodes or known.nodes.get(launch.index, ())
@@ -173,6 +179,7 @@ def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
         replace(launch, source_nodes=nodes),
         lines=source_lines(known.lines.get(launch.index, ())),
         computes=known.computes.get(launch.index, ()),
+        replaced=is_replaced,
     )
 
 

@@ -8,8 +8,9 @@ Both are JSON files:
      "args": path or null, "devices": [types],
      "constants": path or null, "tuned": path or null, "seed": int, "inputs": count,
      "recorded": null or {"inputs": […], "outputs": […]} of a call (`rewriter/execution/replay.py`),
-     "loader_globals": [names], "report": path}
-    {"outputs": [...], "random_globals": [names], "replayed": ["equal", …]}
+     "loader_globals": [names], "beside": path of another wrapper to be timed with it, or null,
+     "report": path}
+    {"outputs": [...], "random_globals": [names], "replayed": ["equal", …], "seconds": [2 numbers]}
     or  {"problem": slug, "message": text}
 
 Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 it cannot run
@@ -34,7 +35,7 @@ from typing import Any
 import torch
 
 from ..plain import measure
-from . import recorded_values, tuned
+from . import beside, recorded_values, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
 from .measured import digest
 from .package_loader import loader_of
@@ -122,6 +123,10 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         "outputs": [describe(output) for output in outputs],
         "random_globals": missing,
     }
+    if spec["beside"]:
+        other = load(Path(spec["beside"]))
+        vars(other).update(constants)
+        result["seconds"] = beside.seconds(module.call, other.call, inputs)
     if spec["recorded"]:
         result["replayed"] = recorded_values.compared(
             outputs, spec["recorded"]["outputs"], _load_file

@@ -111,6 +111,9 @@ class Body:
         call = self._call(node)
         schema = mutating_schema(path, self.schemas)
         if schema is None:
+            items = self.graph.items(node.name).values()
+            if any(x.endswith(f"_after_{node.name}") for x in items):
+                raise NoBodyError(f"which arguments {path} writes is not known here")
             yield f"{node.name} = torch.ops.{call}"
             return
         given = list(written_by(node.call, schema))

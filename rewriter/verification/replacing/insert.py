@@ -21,7 +21,6 @@ from rewriter.instrumentation.types import Selection
 from rewriter.verification.replacing.substitutes import Substitute
 from rewriter.version import __version__
 
-REFERENCE = "reference"  # stands for the probes in the header
 _ATTEMPT = "from rewriter.runtime.attempt import attempt as {}"
 
 
@@ -47,10 +46,10 @@ def replaced(wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = 
     at = wrapper.located.header
     sha256 = hashlib.sha256(source.data).hexdigest()
     launches = tuple(range(x.launch.index, x.launch.index + 1) for x in chosen)
-    selection = Selection(probes=(REFERENCE,), launches=launches)
+    selection = Selection(probes=(markers.REFERENCE,), launches=launches)
     record = OptionsRecord(artifact=wrapper.path.name, key=wrapper.original_key)
     head = [
-        f"# {markers.header_line(__version__, (REFERENCE,), sha256)}",
+        f"# {markers.header_line(__version__, (markers.REFERENCE,), sha256)}",
         f"# {options_line.line(record, selection)}",
         *([_ATTEMPT.format(f"{name}_attempt")] if attempts else ()),
         *(line for one in chosen for line in _function(name, one)),

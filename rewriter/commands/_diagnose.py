@@ -14,6 +14,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _by_text, _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
+from rewriter.commands._documents.diagnose import DiagnoseDocument
 from rewriter.commands._options import only_artifact, refuse_idle
 from rewriter.commands._output import from_here
 from rewriter.commands._probed_runs import (
@@ -30,7 +31,8 @@ from rewriter.commands._run import open_named, require_plain
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.commands._verify import given_graphs, refuse_run_options
 from rewriter.commands.diagnose import Arguments
-from rewriter.core import files
+from rewriter.core import files, json_text
+from rewriter.core.documents import as_json
 from rewriter.core.errors import INTERRUPTED, RewriterError
 from rewriter.core.terminal import message
 from rewriter.diagnosis import heap, ruling, values_needed
@@ -64,7 +66,11 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
         why = "a dump is diagnosed by its values"
         refuse_idle({"--text": arguments.text}, why, "Drop it, or name the wrapper itself.")
         return _act_dump(arguments, Path(path))
-    run_options = {"--expected": arguments.expected, "--against": arguments.against}
+    run_options = {
+        "--expected": arguments.expected,
+        "--against": arguments.against,
+        "--bundle": arguments.bundle,
+    }
     artifact = open_named(arguments, path, kernels=True)
     if _by_text.is_text_only(arguments, artifact, run_options):
         return _by_text.act(arguments, artifact, "diagnosis")
@@ -194,8 +200,10 @@ def _require_dump(right: Right, of: str, command: str) -> None:
 
 def _right(arguments: Arguments) -> Right:
     """Read the correct results that the options name, before anything is run."""
-    if arguments.output is not None:
-        files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
+    for output in filter(None, (arguments.output, arguments.bundle)):
+        files.require_free(Path(output), overwrite=arguments.overwrite)
+    if arguments.weights and arguments.bundle is None:
+        refuse_idle({"--weights": True}, "without --bundle there is no archive to put them into")
     given_graphs(arguments.graph)
     named = None if arguments.against == EAGER else arguments.against
     dump = None
@@ -276,8 +284,6 @@ def _report(
     dumps: Sequence[Path],
     calls: tuple[int, int] = (0, 0),
 ) -> int:
-    from rewriter.commands._documents.diagnose import DiagnoseDocument
-
     order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
     diagnosis = replace(ruling.rule(found, order=order, steps=steps), calls=calls)
     following = _next(diagnosis, dumps)
@@ -290,21 +296,51 @@ def _report(
     if arguments.output is not None and dumps:
         _write_page(arguments, arguments.output, dumps[0])
     document = DiagnoseDocument(directory=str(folder), diagnosis=diagnosis)
+    if arguments.bundle is not None:
+        _write_bundle(arguments, arguments.bundle, diagnosis, document, dumps)
     return _diagnosis_text.conclude(arguments, diagnosis, document, folder, kept=bool(steps))
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
     """The command that makes a script of the wrong launch."""
-    finding = diagnosis.finding
+    finding, dump = diagnosis.finding, _saved(diagnosis, dumps)
     if finding is None or finding.launch is None or finding.kind not in ("wrong", "differs"):
         return ""
-    which = (finding.run, finding.launch, finding.iteration)
-    dump = next((dump for dump in dumps if values_needed.is_saved(dump, *which)), None)
     if dump is None:
         return ""
     launch = label(finding.launch, finding.iteration).removeprefix("#")
     run = f" --run {finding.run}" if finding.run != "rank0/run0" else ""
     return f"rewriter repro {shlex.quote(str(from_here(dump)))} --launch {launch}{run} -o repro"
+
+
+def _saved(diagnosis: Diagnosis, dumps: Sequence[Path]) -> Path | None:
+    """The dump that has all values of the launch of the first finding."""
+    finding = diagnosis.finding
+    if finding is None or finding.launch is None:
+        return None
+    which = (finding.run, finding.launch, finding.iteration)
+    return next((dump for dump in dumps if values_needed.is_saved(dump, *which)), None)
+
+
+def _write_bundle(
+    arguments: Arguments,
+    path: str,
+    diagnosis: Diagnosis,
+    document: DiagnoseDocument,
+    dumps: Sequence[Path],
+) -> None:
+    from rewriter.reproduction.anonymous import Anonymous
+    from rewriter.reproduction.bundle import bundle
+
+    dump = _saved(diagnosis, dumps) or next(iter(dumps), None)
+    page = _diagnosis_text.page(replace(diagnosis, next=""))
+    text = json_text.encode(as_json(document), indent=1)
+    clean = Anonymous.here()
+    made = bundle(diagnosis, page, text, dump, weights=arguments.weights, clean=clean)
+    files.write(Path(path), made.archive(), overwrite=arguments.overwrite)
+    message(f"bundle: {path}; read its report.md before you publish it")
+    for reason in made.missing:
+        message(f"not in the bundle: {reason}")
 
 
 def _write_page(arguments: Arguments, output: str, dump: Path) -> None:

@@ -39,6 +39,12 @@ class Arguments(TextOptions):
         "at most half of the free space)",
         default="",
     )
+    bundle: str | None = OUTPUT.option(
+        "--bundle FILE.zip",
+        "also write an archive for a bug report: verdict, the launch as a script, graph, wrapper "
+        "and versions; without names of people and folders, and without recorded values",
+    )
+    weights: bool = OUTPUT.flag("--weights", "put the values of the launch into that archive")
     output: str | None = OUTPUT.option("-o, --output FILE.html", "also write the report of the run")
 
 

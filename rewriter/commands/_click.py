@@ -83,6 +83,10 @@ def _field(make: Callable[[str], click.Parameter], default: Any) -> Any:
 class Choice(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
     """One of some words, of which the error names the nearest."""
 
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        """The word itself: what completes the names of options is not for values."""
+        return str(choice)
+
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value in self.choices:
             return value

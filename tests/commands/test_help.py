@@ -14,6 +14,7 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 
 import rewriter
@@ -48,6 +49,17 @@ def test_help_ends_in_examples_that_parse(prog: str) -> None:
 def test_options_stand_in_groups(prog: str) -> None:
     options = EACH[prog].get_help().partition("\noptions:\n")[2].partition("\n\n")[0]
     assert options.split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
+
+
+@pytest.mark.parametrize("prog", EACH)
+def test_values_are_shown_and_completed_as_they_are_written(prog: str) -> None:
+    """`all` of `--args` is not the beginning of the option `--allow`."""
+    ctx = EACH[prog]
+    for one in ctx.command.params:
+        if isinstance(one.type, click.Choice):
+            words = [*one.type.choices]
+            assert one.metavar or one.make_metavar(ctx) == f"[{'|'.join(words)}]"
+            assert [x.value for x in one.type.shell_complete(ctx, one, "")] == words
 
 
 @pytest.mark.parametrize("name", ["list", "instrument", "strip", "diff"])

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
+import schemas
 from command_lines import contexts, parsed
 from pages import CONTRIBUTING, ERRORS, EVERY, PAGES, README, ROOT, Page, page
+from rewriter.commands import SUMMARIES
 from rewriter.commands._click import Option
 from rewriter.core.errors import RewriterError
+from rewriter.instrumentation.probes import registry
 
 ALL = "\n".join(page.text for page in PAGES)
 
@@ -84,6 +87,29 @@ def tracked_files() -> list[str]:
 @pytest.mark.parametrize(("command", "option"), sorted(set(options())))
 def test_the_pages_name_every_option(command: str, option: str) -> None:
     assert re.search(rf"`[^`\n]*(?<![\w-]){re.escape(option)}(?![\w-])", ALL), command
+
+
+def first_cells(page: Page) -> str:
+    """The first cell of every row of the tables of a page."""
+    return "\n".join(re.findall(r"^\| (.*?) \| ", page.text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", SUMMARIES)
+def test_the_table_of_commands_has_each(command: str) -> None:
+    named = re.search(rf"`rewriter {command}\b", first_cells(page("reference/commands.md")))
+    assert named, f"docs/reference/commands.md has no row of `rewriter {command}`"
+
+
+@pytest.mark.parametrize("probe", registry())
+def test_the_table_of_probes_has_each(probe: str) -> None:
+    named = f"`{probe}`" in first_cells(page("reference/commands.md")).splitlines()
+    assert named, f"docs/reference/commands.md has no row of the probe `{probe}`"
+
+
+@pytest.mark.parametrize("document", schemas.DOCUMENTS)
+def test_the_table_of_schemas_has_each(document: str) -> None:
+    named = f"`{document}.json`" in page("reference/output.md").text
+    assert named, f"docs/reference/output.md does not say which command prints {document}.json"
 
 
 def test_every_option_that_the_pages_name_exists() -> None:

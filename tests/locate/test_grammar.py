@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from pages import page
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
 from rewriter.locate import grammar
+from rewriter.locate import vocabulary as names
 from rewriter.locate.declarations import folder
 from rewriter.locate.python import grammar as python_grammar
 from rewriter.locate.python.locate import locate
@@ -177,15 +179,19 @@ def test_glob(pattern: str, callee: str, matches: bool) -> None:
 
 @pytest.fixture
 def declarations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the declarations for Python, which `load` reads from now on."""
-    folder = tmp_path / "python"
-    folder.mkdir()
+    """A copy of the declarations for Python, which `load` reads from now on, beside the names."""
+    copy = tmp_path / "python"
+    copy.mkdir()
     for file in FILES:
-        (folder / file.name).write_bytes(file.read_bytes())
-    monkeypatch.setattr(grammar, "folder", lambda: tmp_path)
-    python_grammar.load.cache_clear()
-    yield folder
-    python_grammar.load.cache_clear()
+        (copy / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "names.toml").write_bytes((folder() / "names.toml").read_bytes())
+    for module in (grammar, names):
+        monkeypatch.setattr(module, "folder", lambda: tmp_path)
+    for read in (python_grammar.load, vocabulary):
+        read.cache_clear()
+    yield copy
+    for read in (python_grammar.load, vocabulary):
+        read.cache_clear()
 
 
 GOOD = """
@@ -287,6 +293,33 @@ def test_a_new_file_is_a_new_shape(declarations: Path) -> None:
     assert located(statement).unrecognised == ()
     # The others stand as they were.
     assert kinds("extern_kernels.mm(buf0, buf1, out=buf2)") == ["extern_out"]
+
+
+def test_a_new_backend_is_a_line_and_a_file(
+    declarations: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page on extending has it. Its kernels are functions of Python, or C++."""
+    extending = page("project/extending.md")
+    _, shape = extending.code("toml")
+    (line,) = re.findall(r"^foo = .*\n", extending.text, re.MULTILINE)
+    known = declarations.parent / "names.toml"
+    known.write_text(known.read_text().replace("[kinds]\n", f"[kinds]\n{line}"))
+    (declarations / "foo.toml").write_text(shape)
+    helper, kernel = "def helper(x):\n    pass\n\n", "(in_ptr0, out_ptr0, n):\n    pass\n"
+    sources = {
+        "a function": f"import foo\n\n{helper}@foo.kernel\ndef foo_{kernel}",
+        "one of several": f"def foo_main{kernel}\n{helper}",
+        "C++": 'extern "C" void kernel(const float* in_ptr0, float* out_ptr0, int n) {}\n',
+        "another language": "begin foo in_ptr0 out_ptr0 n\nend\n",
+    }
+    body = "foo_kernel_0.dispatch(arg0_1, buf0, 64, stream=stream0)"
+    for language, source in sources.items():
+        made = f"foo_kernel_0 = async_compile.foo('foo_kernel_0', '''\n{source}''')"
+        monkeypatch.setitem(DEFINITIONS, "foo_kernel_0", made)
+        (launch,) = located(f"buf0 = empty_strided_cuda((64,), (1,)); {body}").launches
+        assert (launch.kind, launch.kernel) == ("foo", "foo_kernel_0")
+        given = "inout" if language == "another language" else "in"
+        assert [x.role for x in launch.args] == [given, "out", "in", "in"], language
 
 
 def test_a_lower_order_comes_first(declarations: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
     (tmp_path / "rewriter/runtime/probes/count.py").write_text(probe, encoding="utf-8")
     (header,) = extending.code("cpp")
     (tmp_path / "rewriter/runtime/cpp/probes/count.h").write_text(header, encoding="utf-8")
-    (shape,) = extending.code("toml")
+    shape, _ = extending.code("toml")  # and a new backend: tests/locate/test_grammar.py
     (tmp_path / "grammars/python/fancy.toml").write_text(shape, encoding="utf-8")
     wrapper = (demo / "output_code.py").read_text(encoding="utf-8")
     (tmp_path / "wrapper.py").write_text(wrapper, encoding="utf-8")

@@ -2,9 +2,9 @@
 
 Triton: `triton_meta` has names and types; `mutated_arg_names` and Inductor's own names (`in_ptr0`,
 `out_ptr0`, `in_out_ptr0`) say what is written; for kernels that people wrote, the stores in the
-source do. See torch/_inductor/codegen/triton.py. Pallas, CuTe DSL, NVIDIA's universal GEMM, FlyDSL:
-the parameters of the function that is called. Halide: what describes the kernel. Any other function
-in a wrapper returns what it computes, and may also write arguments.
+source do. See torch/_inductor/codegen/triton.py. Other languages that Python holds, such as Pallas,
+CuTe DSL and FlyDSL: the parameters of the function that is called. Halide: what describes the
+kernel. Any other function in a wrapper returns what it computes, and may also write arguments.
 """
 
 from __future__ import annotations
@@ -234,19 +234,22 @@ def _assignments(statement: Statement) -> Iterator[tuple[str, cst.BaseExpression
             yield statement.name(name), value
 
 
-def python_main(text: str) -> tuple[Parameter, ...] | None:
-    """The parameters of a kernel that is written in Python; `None` if `text` has none.
+def python(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of a kernel that is a function of Python; `None` if `text` has none.
 
-    Inputs of a template are `arg_A`; `out_ptr0_alias` of Pallas is `out_ptr0`, which follows it.
+    It is the one that ends in `_main`, or the last one with parameters of Inductor's names: helpers
+    have others. Inputs of a template are `arg_A`; `out_ptr0_alias` of Pallas is `out_ptr0`, which
+    follows it.
     """
     try:
-        module = _read(text)
+        functions = [*_functions(_read(text))]
     except PythonError:
         return None
-    for function in _functions(module):
-        if function.name.endswith(_MAIN):
-            given = (name for name in function.parameters if name != "stream")
-            return tuple(map(_python_parameter, given))
+    main = [one for one in functions if one.name.endswith(_MAIN)]
+    for function in [*main, *reversed(functions)]:
+        found = tuple(_python_parameter(name) for name in function.parameters if name != "stream")
+        if function in main or any(parameter.type == "tensor" for parameter in found):
+            return found
     return None
 
 

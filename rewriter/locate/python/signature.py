@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from rewriter.locate import kernels
@@ -11,16 +12,18 @@ from rewriter.locate.python.outline import KernelDefinition, PythonOutline
 
 _Reader = Callable[[str], tuple[Parameter, ...] | None]
 
-# How to read the source of a kernel, by the function that defines it; the default is C++.
+# How to read the source of a kernel, by the function that defines it. The others are functions of
+# Python, or C++.
 _READERS: Mapping[str, _Reader] = {
     "async_compile.triton": kernel_functions.triton,
-    "async_compile.pallas": kernel_functions.python_main,
-    "async_compile.cutedsl": kernel_functions.python_main,
-    "async_compile.nv_universal_gemm": kernel_functions.python_main,
-    "async_compile.flydsl": kernel_functions.python_main,
     "async_compile.metal": kernels.metal,
     "compile_mps_shader": kernels.metal,
 }
+_FUNCTION = re.compile(r"^def ", re.MULTILINE)
+
+
+def _python_or_cpp(text: str) -> tuple[Parameter, ...] | None:
+    return kernel_functions.python(text) if _FUNCTION.search(text) else kernels.cpp(text)
 
 
 class Signatures:
@@ -52,5 +55,5 @@ class Signatures:
             return next(filter(None, map(self.of, statement.names(call))), None)
         if definition.factory == "async_compile.halide":
             return tuple(kernel_functions.halide(statement, call)) or None
-        parse = _READERS.get(definition.factory, kernels.cpp)
+        parse = _READERS.get(definition.factory, _python_or_cpp)
         return next(filter(None, map(parse, definition.texts)), None)

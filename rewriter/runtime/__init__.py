@@ -33,6 +33,7 @@ def attach(
 
     from . import extension, plain
     from .build import Unavailable
+    from .gpu_kinds import gpu_kinds
     from .plain import Silent, say
 
     if os.environ.get("REWRITER_PROBE", "").lower() == "off":
@@ -41,6 +42,7 @@ def attach(
         try:
             return extension.attach(options, launches, inputs)
         except Unavailable as problem:
+            plain.GPU = gpu_kinds()
             made = plain.attach(options, launches, inputs)
             if type(made) is Silent:  # probes that plain Python lacks
                 say(f"[rewriter] the recorder cannot be loaded: {problem}\n")

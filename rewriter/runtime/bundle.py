@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from .gpu_kinds import GPU_KINDS
+from .gpu_kinds import gpu_kinds
 from .probes import InvalidProbe, registry
 
 # Numbers must be the same as in Python, whatever flags the wrapper has.
@@ -255,7 +255,7 @@ def _directives(head: str) -> list[str]:
 def _declared(probes: Sequence[str], *, kernel: bool) -> str:
     """The factory of the probes, by their Python classes; the kinds of launches that
     run on a GPU; and the text of the measuring kernel, which is compiled at run time."""
-    kinds = "".join(f' || kind == "{kind}"' for kind in sorted(GPU_KINDS))
+    kinds = "".join(f' || kind == "{kind}"' for kind in gpu_kinds())
     return (
         "// The probes of this file, and the kinds of launches that run on a GPU.\n"
         f"{_OPEN}\n"

@@ -29,8 +29,8 @@ from torch import Tensor
 
 PROBES = ("names", "nan", "print", "save", "sync", "time")
 LACKS = {"last": "--keep", "max_bytes": "--max-bytes", "on": "--on", "dormant": "--dormant"}
-# Kinds of launches that run on a GPU, wherever their arguments are.
-GPU = "triton triton_user triton_template combo multi_kernel cuda nv_universal_gemm flydsl metal"
+# Kinds of launches that run on a GPU, wherever their arguments are: filled in by who loads this.
+GPU: Sequence[str] = ()
 NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|bfloat16|float(8_\w+|16|32|64)|complex(32|64|128)")
 BLOCK = 1 << 20  # elements that are converted to float64 at a time
 Row = dict[str, Any]  # of a dump: an event, or what it says of a value
@@ -87,7 +87,7 @@ class Recorder(Silent):
                 self._acting[phase].add(name)
             self._acting["inputs"] |= {name} if written or when != "after" else set()
         kinds = {row.get("kind", "") for row in launches}
-        self._on_cpu = "cpp" in kinds and not kinds & {*GPU.split()}
+        self._on_cpu = "cpp" in kinds and not kinds & {*GPU}
         root = options.get("directory") or os.environ.get("REWRITER_DUMP", "")
         self._dumps = bool(root) or "save" in options["probes"]
         self._root = Path(root or "rewriter_dump").absolute()
@@ -467,7 +467,7 @@ def number(value: Any) -> str:
 def fault(contents: Sequence[Any], kind: str) -> str:
     """Wait for the devices of a launch; the error of one that failed."""
     devices = {content.device for content in contents if isinstance(content, Tensor)}
-    if (kind in GPU.split() or not (devices or kind == "cpp")) and cuda.is_initialized():
+    if (kind in GPU or not (devices or kind == "cpp")) and cuda.is_initialized():
         devices.add(torch.device("cuda", cuda.current_device()))
     for device in sorted(
         (device for device in devices if device.type not in ("cpu", "meta")), key=str

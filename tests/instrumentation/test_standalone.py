@@ -12,8 +12,8 @@ import pytest
 import rewriter
 from artifacts import get
 from rewriter.cli import main
+from rewriter.instrumentation.dialects.python import standalone_recorder
 from rewriter.instrumentation.probes import PLAIN
-from rewriter.runtime import plain
 
 MLP = get("cpu-torch2.13/mlp").path
 
@@ -54,7 +54,7 @@ def test_wrappers_share_one_module_of_the_text() -> None:
     wrappers: list[dict[str, Any]] = [{}, {}]
     for wrapper in wrappers:
         exec(header, wrapper)
-    assert wrappers[0]["_rw_text"] == Path(plain.__file__).read_text("utf-8")
+    assert wrappers[0]["_rw_text"] == standalone_recorder()
     assert wrappers[0]["_rw_attach"] is wrappers[1]["_rw_attach"]
     with pytest.raises(AttributeError) as caught:
         sys.modules[wrappers[0]["_rw_attach"].__module__].measure(None)

@@ -28,6 +28,7 @@ _BOOKKEEPING = re.compile(
     rb"|assert_alignment|get_raw_stream)\([^()]*(?:(?<!\w)\([^()]*\)[^()]*)*\)"
     rb"|\w+ = \w+(?:\[\d+\])?)"
 )
+_GPU = "GPU: Sequence[str] = "  # in `plain.py`
 _LOADER = """\
 def VARIABLE_load(text, name):
     import linecache, sys, types
@@ -95,7 +96,7 @@ class Python:
         """The lines that make the function `attach`."""
         if not self.standalone:
             return [f"from rewriter.runtime import attach as {variable}_attach"]
-        text = (RUNTIME / "plain.py").read_text("utf-8")
+        text = standalone_recorder()
         # One process may load several wrappers: those with the same text share its module.
         loader = _LOADER.replace("VARIABLE", variable)
         loader = loader.replace("PACKAGE", f"{_PACKAGE}{zlib.crc32(text.encode()):08x}")
@@ -116,6 +117,14 @@ class Python:
 
     def encode(self, line: str) -> str:
         return line
+
+
+def standalone_recorder() -> str:
+    """The text of `plain.py`, with what its loader fills in."""
+    from rewriter.runtime.gpu_kinds import gpu_kinds
+
+    text = (RUNTIME / "plain.py").read_text("utf-8")
+    return text.replace(f"{_GPU}()", f"{_GPU}{gpu_kinds()!r}", 1)
 
 
 def dialect(source: Source, *, standalone: bool) -> Python:

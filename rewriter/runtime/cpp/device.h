@@ -63,7 +63,7 @@ inline std::string cuda_error(int code) {
 }
 
 // Whether launches of a kind run on a GPU, wherever their arguments are. Generated from
-// rewriter/runtime/gpu_kinds.py by rewriter/runtime/bundle.py.
+// grammars/names.toml by rewriter/runtime/bundle.py.
 inline bool is_gpu_kind(const std::string& kind);
 
 }  // namespace inductor_rewriter

@@ -24,7 +24,7 @@ check:  ## format, style and types, as CI checks them
 layers:  ## the rooms and the arrows between them
 	$(BIN)/pytest -q -s tests/core/test_layers.py
 
-unit:  ## tests of single modules: less than a minute on 2 cores
+unit:  ## tests of single modules: a minute and a half on 2 cores
 	.ci/test $(NOT_UNIT:%=--ignore=%) $(MARKED:%=--ignore=%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"
 
 test:  ## all tests but the exhaustive ones, fuzzers' long runs and benchmarks

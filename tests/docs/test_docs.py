@@ -71,7 +71,7 @@ def shown_commands(page: Page) -> Iterator[list[str]]:
 
 def mentioned_commands(page: Page) -> Iterator[list[str]]:
     """The arguments of every `rewriter …` in running text that has some, placeholders included."""
-    for command in sorted(set(re.findall(r"`rewriter ([^`\n]+)`", page.text))):
+    for command in sorted(set(re.findall(r"`rewriter ([^`\n]+)`", page.prose))):
         words = shlex.split(command.replace(" …", "").partition(" > ")[0])
         if len(words) > 1 and "--help" not in words:
             yield words

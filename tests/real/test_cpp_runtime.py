@@ -305,7 +305,7 @@ def test_the_probe_of_the_documents_works(
     for package in ("rewriter", "grammars"):
         shutil.copytree(ROOT / package, tmp_path / package)
     extending = page("docs/project/extending.md")
-    (probe, _), (header,) = extending.code("python"), extending.code("cpp")
+    (probe,), (header,) = (extending.code(name, "A new probe") for name in ("python", "cpp"))
     sources = {"count.py": probe, "count.h": header}
     for (name, code), folder in zip(sources.items(), ("probes", "cpp/probes"), strict=True):
         (tmp_path / "rewriter/runtime" / folder / name).write_text(code, encoding="utf-8")

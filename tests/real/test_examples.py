@@ -104,7 +104,7 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
     for package in ("rewriter", "grammars"):
         shutil.copytree(ROOT / package, tmp_path / package)
     extending = page("project/extending.md")
-    probe, _ = extending.code("python")  # and a form of artifacts
+    (probe,) = extending.code("python", "A new probe")
     (tmp_path / "rewriter/runtime/probes/count.py").write_text(probe, encoding="utf-8")
     (header,) = extending.code("cpp")
     (tmp_path / "rewriter/runtime/cpp/probes/count.h").write_text(header, encoding="utf-8")

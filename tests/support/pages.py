@@ -61,8 +61,10 @@ class Page:
             end = match.end()
         return tuple(blocks)
 
-    def code(self, language: str) -> list[str]:
-        return [block.text for block in self.blocks if block.language == language]
+    def code(self, language: str, heading: str = "") -> list[str]:
+        """The blocks in a language, below a heading if one is given."""
+        found = (block for block in self.blocks if heading in ("", block.heading))
+        return [block.text for block in found if block.language == language]
 
     def links(self) -> Iterator[tuple[str, str]]:
         """The relative path and the anchor of each link to a place in the repository."""

@@ -46,7 +46,7 @@ def test_a_hot_fix_in_the_cache_and_back(wrapper: Path, capfd: pytest.CaptureFix
     assert Path(made["backup"]).read_bytes() == planted
     assert passes()
     listed = printed(capfd, "list", str(wrapper))
-    assert [x["index"] for x in listed["launches"] if x["replaced"]] == [2]
+    assert [x["index"] for x in listed["launches"] if x.get("replaced")] == [2]
     # It has no place for probes, and says so.
     assert main(["instrument", str(wrapper), "--replace"]) == 2
     assert "has launches replaced (#2)" in capfd.readouterr().err

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import Artifact, Wrapper
@@ -50,7 +50,10 @@ class LaunchEntry(Entry, frozen=True, kw_only=True):
         Meta(description="Nodes of Inductor's graph, such as: log = aten.log.default(addmm)"),
     ]
     wrapper: WrapperName
-    replaced: Annotated[bool, Meta(description="By what its graph says, with `rewriter replace`")]
+    replaced: (
+        Annotated[bool, Meta(description="True where `rewriter replace` replaced it, else unset")]
+        | UnsetType
+    ) = UNSET
 
 
 class UnrecognisedEntry(Entry, frozen=True, kw_only=True):
@@ -179,7 +182,7 @@ def launch_entry(
         replace(launch, source_nodes=nodes),
         lines=source_lines(known.lines.get(launch.index, ())),
         computes=known.computes.get(launch.index, ()),
-        replaced=is_replaced,
+        **({"replaced": True} if is_replaced else {}),
     )
 
 

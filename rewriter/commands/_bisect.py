@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import tempfile
 import time
@@ -9,17 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rewriter.artifact.types import Wrapper
 from rewriter.commands._documents.bisect import BisectDocument, BisectLaunch, BisectRun
 from rewriter.commands._output import emit
 from rewriter.commands.bisect import Arguments
+from rewriter.core import files
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.labels import short
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
+from rewriter.diagnosis.expected import agree, compare_outputs, load_expected
 from rewriter.dump.reading import RunDump, is_recorded, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import plain_hash
@@ -41,7 +44,12 @@ from rewriter.verification.replacing.insert import Replaced, replaced
 from rewriter.verification.replacing.search import smallest
 from rewriter.verification.replacing.substitutes import Kept, Substitute, substitutes
 
-_PROBED = select("names", calls="0-1")  # which wrappers are called, and with which operators
+if TYPE_CHECKING:
+    import torch
+
+_CALLS = "0-2"
+_PROBED = select("names", calls=_CALLS)  # which wrappers are called, and with which operators
+_SAVED = select("names,save", calls=_CALLS)  # and what they return
 _SHOWN = 8  # launches that are never replaced, by their reasons
 _NONE = (
     "verdict: no launch: with all {} replaced that can be, the program fails as before. What is "
@@ -81,8 +89,14 @@ def act(arguments: Arguments) -> int:
             hint="rewriter bisect -- python check.py: its exit code says whether it is right.",
         )
     program.require(arguments.program)
+    expected = None
+    if arguments.expected is not None:
+        files.require_file(
+            Path(arguments.expected), hint="Make it with torch.save([output], FILE)."
+        )
+        expected = load_expected(Path(arguments.expected))
     with tempfile.TemporaryDirectory(prefix="rewriter-bisect-") as folder:
-        return _Bisection(arguments, arguments.program, Path(folder)).act()
+        return _Bisection(arguments, arguments.program, Path(folder), expected).act()
 
 
 class _InterruptedRunError(Exception):
@@ -102,6 +116,7 @@ class _Bisection:
     arguments: Arguments
     command: tuple[str, ...]
     folder: Path
+    expected: list[torch.Tensor | None] | None
     stdin: StandardInput = field(default_factory=StandardInput)
     runs: list[BisectRun] = field(default_factory=list)
     loaded: list[_Loaded] = field(default_factory=list)
@@ -116,8 +131,8 @@ class _Bisection:
             return INTERRUPTED
 
     def _searched(self) -> int:
-        plain = self._timed("as it is", 0, self._plain)
-        if plain.ended.code == 0:
+        plain = self._timed("as it is", 0, self._plain, self._plain_passes)
+        if self.runs[0].passed:
             return self._conclude((), "verdict: no launch: the program passes as it is", OK)
         self.loaded = list(self._planned(plain))
         self._choose()
@@ -146,8 +161,24 @@ class _Bisection:
 
     def _plain(self) -> HookedRun:
         dump = self.folder / "plain"
-        request = self._request(_PROBED, dump=str(dump), redirected=self.arguments.json)
+        probes = _PROBED if self.expected is None else _SAVED
+        request = self._request(probes, dump=str(dump), redirected=self.arguments.json)
         return run(request, message)
+
+    def _plain_passes(self, ran: HookedRun) -> bool:
+        if self.expected is None or ran.ended.code != 0 or ran.dump is None:
+            return ran.ended.code == 0
+        path = Path(str(self.arguments.expected))
+        return not compare_outputs(open_dump(ran.dump), self.expected, path).wrong
+
+    def _replaced_passes(self, ran: ReplacedRun) -> bool:
+        if self.expected is None or ran.ended.code != 0:
+            return ran.ended.code == 0
+        import torch
+
+        loaded = (torch.load(io.BytesIO(x), weights_only=True) for x in ran.outputs)
+        found = (agree(x, self.expected) for x in loaded)
+        return next((x for x in found if x is not None), False)
 
     def _request(self, selection: Selection, *, dump: str, redirected: bool) -> Request:
         return Request(
@@ -199,13 +230,11 @@ class _Bisection:
         more = f" and {len(chosen) - 2} more" if len(chosen) > 2 else ""
         if len(chosen) == len(self.candidates):
             names, more = f"all {counted(len(chosen), 'launch')}", ""
-        edits = {
-            loaded.key: replaced(
-                loaded.wrapper, [x for y, x in chosen if y is loaded], attempts=loaded.key
-            )
-            for loaded in self.loaded
-            if any(y is loaded for y, _ in chosen)
-        }
+        edits: dict[str, Replaced] = {}
+        for loaded in self.loaded:
+            own, keeps = [x for y, x in chosen if y is loaded], self.expected is not None
+            if own or (keeps and loaded.wrapper.language == "python"):
+                edits[loaded.key] = replaced(loaded.wrapper, own, attempts=loaded.key, keeps=keeps)
 
         def edited(wrapper: Wrapper) -> Replaced | None:
             return edits.get(plain_hash(wrapper.source))
@@ -216,22 +245,27 @@ class _Bisection:
             self.failed |= ran.failed
             return ran
 
-        return self._timed(f"{names}{more} replaced", len(chosen), once).ended.code == 0
+        self._timed(f"{names}{more} replaced", len(chosen), once, self._replaced_passes)
+        return self.runs[-1].passed
 
-    def _timed(self, what: str, number: int, once: Callable[[], _R]) -> _R:
+    def _timed(
+        self, what: str, number: int, once: Callable[[], _R], passes: Callable[[_R], bool]
+    ) -> _R:
         message(f"run {len(self.runs) + 1}: {what}")
         started = time.perf_counter()
         ran = once()
         ended = ran.ended
         if ended.interrupted:
             raise _InterruptedRunError
-        outcome = "passes" if ended.code == 0 else f"fails: {ended}"
+        passed = passes(ran)
+        why = "its outputs are not the expected ones" if ended.code == 0 else str(ended)
+        outcome = "passes" if passed else f"fails: {why}"
         seconds = round(time.perf_counter() - started, 3)
         self.runs.append(
             BisectRun(
                 what=what,
                 replaced=number,
-                passed=ended.code == 0,
+                passed=passed,
                 outcome=outcome,
                 seconds=seconds,
             )

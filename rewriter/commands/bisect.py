@@ -18,6 +18,11 @@ class Arguments(JsonOption, WrapperOption):
         "-- COMMAND ...", "a program whose exit code is 0 where its numbers are right"
     )
     program: tuple[str, ...] | None = None
+    expected: str | None = RUN.option(
+        "--expected FILE.pt",
+        "the outputs of a call decide, not the exit code: a tensor, or a list of tensors, saved by "
+        "torch.save",
+    )
     precise: bool = RUN.flag("--precise", "compute in float64 what stands in the place of launches")
     timeout: float | None = RUN.option(
         "--timeout SECONDS",

@@ -115,6 +115,16 @@ def compare_outputs(
     )
 
 
+def agree(
+    got: Sequence[torch.Tensor | None], expected: Sequence[torch.Tensor | None]
+) -> bool | None:
+    """Whether the outputs of a call are the correct ones; `None` if they have other sizes."""
+    pairs = [(x, y) for x, y in zip(got, expected, strict=False) if y is not None]
+    if len(got) < len(expected) or any(x is not None and x.numel() != y.numel() for x, y in pairs):
+        return None
+    return all(_compare("", x, y).agrees for x, y in pairs if x is not None)
+
+
 def _compared(
     run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
 ) -> Iterator[Checked]:
@@ -125,10 +135,10 @@ def _compared(
             continue
         got = saved.load(run.path / row.file)
         if not saved.mismatch(got, short_dtype(row.dtype), row.shape):
-            yield _compare(row, got, want)
+            yield _compare(row.arg, got, want)
 
 
-def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> Checked:
+def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:
     """Compare element by element, with the looser tolerance of the two types."""
     import torch
 
@@ -143,7 +153,7 @@ def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> Checked:
     size = want.abs().double()
     bound = torch.where(size.isfinite(), allowed.atol + allowed.rtol * size, 0.0)
     claim = f"rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed"
-    return Checked(row.arg, claim, compare(got, Bounded(want, bound)))
+    return Checked(name, claim, compare(got, Bounded(want, bound)))
 
 
 def _line(output: Checked) -> str:

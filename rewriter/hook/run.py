@@ -34,7 +34,7 @@ from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Selection
 from rewriter.model_names import trace
 from rewriter.runtime import cache_directory
-from rewriter.runtime.attempt import FAILED
+from rewriter.runtime.attempt import FAILED, OUTPUTS
 from rewriter.runtime.control import VARIABLE as CONTROL
 
 Tell = Callable[[str], None]
@@ -143,10 +143,12 @@ def run(request: Request, tell: Tell) -> HookedRun:
 @dataclass(frozen=True)
 class ReplacedRun:
     """A run with launches replaced: how it ended, and the launches that ran as they are because
-    what stood in their place failed, by `NAME#LAUNCH`, with the error."""
+    what stood in their place failed, by `NAME#LAUNCH`, with the error. `outputs` are what calls of
+    wrappers that keep it returned, as files of torch's, in order."""
 
     ended: ExitStatus
     failed: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[bytes, ...] = ()
 
 
 def run_replaced(
@@ -164,7 +166,9 @@ def run_replaced(
         file = place / FAILED
         text = file.read_text("utf-8", "replace") if file.exists() else ""
         lines = (line.partition(" ") for line in text.splitlines())
-        return ReplacedRun(ran.ended, {launch: problem for launch, _, problem in lines})
+        failed = {launch: problem for launch, _, problem in lines}
+        kept = sorted(place.glob(f"{OUTPUTS}*"), key=lambda file: file.stat().st_mtime_ns)
+        return ReplacedRun(ran.ended, failed, tuple(file.read_bytes() for file in kept))
 
 
 def _start(

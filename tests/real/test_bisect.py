@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rewriter.cli import main
 from test_verify import FAULTS, PROGRAM, compiled_cache, wrapper
@@ -100,6 +102,24 @@ def test_two_that_are_wrong_together(
     found, _ = bisected(capfd, *check, code=1)
     assert [one["launch"] for one in found["launches"]] == [1, 2]
     assert len(found["runs"]) <= 2 * 2 * (1 + 3)
+
+
+def test_the_outputs_of_a_call_decide(
+    check: list[str], wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = CHECK.partition("    found = ")[0]
+    Path("right.py").write_text(f"{head}    torch.save([None, right[1]], 'right.pt')\n")
+    subprocess.run([sys.executable, "right.py"], check=True)
+    plant(wrapper, "another operator")
+    Path("check.py").write_text(CHECK.partition("for one, other")[0])  # it compares nothing
+    found, _ = bisected(capfd, *check, code=0)
+    assert found["launches"] == []
+    found, _ = bisected(capfd, "--expected", "right.pt", *check, code=1)
+    assert [one["launch"] for one in found["launches"]] == [2]
+    assert found["runs"][0]["outcome"] == "fails: its outputs are not the expected ones"
+    torch.save([torch.zeros(3)], "other.pt")
+    assert main(["bisect", "--expected", "other.pt", *check]) == 2
+    assert "error[bad-expected]" in capfd.readouterr().err
 
 
 def test_what_no_launch_explains(check: list[str], capfd: pytest.CaptureFixture[str]) -> None:

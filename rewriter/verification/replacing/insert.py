@@ -21,7 +21,8 @@ from rewriter.instrumentation.types import Selection
 from rewriter.verification.replacing.substitutes import Substitute
 from rewriter.version import __version__
 
-_ATTEMPT = "from rewriter.runtime.attempt import attempt as {}"
+_IMPORT = "from rewriter.runtime.attempt import {} as {}"
+_ENTRY = "call"  # of a wrapper, as torch's loader takes it
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,14 @@ class Replaced:
     insertions: tuple[Insertion, ...]
 
 
-def replaced(wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = "") -> Replaced:
+def replaced(
+    wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = "", keeps: bool = False
+) -> Replaced:
     """Replace launches of a plain Python wrapper.
 
     With `attempts`, a name for the wrapper, a launch whose function fails runs as it is, and a file
-    beside the socket of `rewriter bisect` says why.
+    beside the socket of `rewriter bisect` says why. If it `keeps` outputs, too, files there have
+    what its first calls return.
     """
     source = wrapper.plain
     mark = markers.Mark(markers.draw_tag(source.data), "#")
@@ -51,7 +55,7 @@ def replaced(wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = 
     head = [
         f"# {markers.header_line(__version__, (markers.REFERENCE,), sha256)}",
         f"# {options_line.line(record, selection)}",
-        *([_ATTEMPT.format(f"{name}_attempt")] if attempts else ()),
+        *([_IMPORT.format("attempt", f"{name}_attempt")] if attempts else ()),
         *(line for one in chosen for line in _function(name, one)),
     ]
     newline = source.newline_at(at)
@@ -68,6 +72,15 @@ def replaced(wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = 
             f"{point.indent.decode()}if {call} is None", source.newline_at(point.start)
         )
         insertions.append(Insertion(point.start, text, f"#{one.launch.index}"))
+    if keeps:
+        newline, end = source.newline_at(at), len(source.data)
+        lines = [
+            _IMPORT.format("keeping", f"{name}_keeping"),
+            f"{_ENTRY} = {name}_keeping({attempts!r}, {_ENTRY})",
+        ]
+        is_open = not source.data.endswith((b"\n", b"\r"))
+        text = newline * is_open + b"".join(mark.line(x, newline) for x in lines)
+        insertions.append(Insertion(end, text, "outputs"))
     made = Replaced(edit.apply(source.data, insertions), tuple(insertions))
     _verify(wrapper, made.source)
     return made

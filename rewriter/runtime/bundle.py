@@ -1,17 +1,15 @@
 """The text of the C++ runtime: the interface in each instrumented C++ wrapper, and the recorder.
 
 The sources are ordinary C++ files in `rewriter/runtime/cpp/`; a probe is one file in its `probes/`
-that defines a class of the probe's name. They are joined by following their includes. The recorder
-is compiled once, as a library (`recorder_library.py`) or as an object of a package
-(`compilation_units.py`); a wrapper has the interface to it. With `--standalone`, a wrapper has the
-recorder, too, with no more than its probes need: with dormant probes an include of `awake.h` is
-replaced by that of `dormant.h`.
+that defines a class of the probe's name, and those for memory are in `memory/`. They are joined by
+following their includes. The recorder is compiled once, as a library (`recorder_library.py`) or as
+an object of a package (`compilation_units.py`); a wrapper has the interface to it. With
+`--standalone`, a wrapper has the recorder, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -69,19 +67,19 @@ INDUCTOR_REWRITER_SHOWN int inductor_rewriter_fingerprint(void* tensor, char* to
 """
 
 SOURCES = Path(__file__).resolve().parent / "cpp"
-# What a wrapper includes of torch, and what the recorder has in its place.
-_TORCH, SHIM = "#include <torch/csrc/inductor/aoti_torch/c/shim.h>\n", SOURCES / "shim.h"
-_TABLE = SOURCES / "table.h"
-_LINES = SOURCES / "lines.h"
-_FIND = SOURCES / "find.h"
-_CALL = SOURCES / "call.h"
-_OBJECTS = SOURCES / "object_calls.h"
-_KERNEL = SOURCES / "engine" / "kernel.h"
+# The functions of torch that the recorder calls; it needs no header of torch.
+SHIM = SOURCES / "shim.h"
+# What a wrapper gets, in this order.
+_INTERFACE = ("table.h", "abi.h", "find.h", "lines.h")
 
 BEGIN, END = "namespace { namespace inductor_rewriter {", "}}"
-_LOCAL = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
-_OPEN = "\nnamespace {\nnamespace inductor_rewriter {\n"
-_CLOSE = "}  // namespace inductor_rewriter\n}  // namespace\n"
+_LOCAL = re.compile(r'^#include "(.+)".*\n', re.MULTILINE)
+_SYSTEM = re.compile(
+    r"^(?:#if [^\n]*\n(?:#include <[^\n]*\n)+#endif|#include <[^\n]*)\n", re.MULTILINE
+)
+# Wrappers and the recorder share one process, of several releases perhaps: nothing is visible.
+_OPEN = re.compile(r"^namespace inductor_rewriter\S* \{$", re.MULTILINE)
+_CLOSE = re.compile(r"^\}(  // namespace inductor_rewriter\S*)$", re.MULTILINE)
 _SECTION = re.compile(r"^#ifdef (ARRAYS|MEMORY)\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
 _EMPTY = re.compile(r"^ *(?://.*)?\n", re.MULTILINE)
 
@@ -94,33 +92,22 @@ def interface(*, arrays: bool, memory: bool) -> str:
     put into. It has no triple quotes, since it may be put into a string of a Python file, but it
     does have backslashes.
     """
-    parts = _collect(_FIND, {}, arrays, memory)
-    _collect(_LINES, parts, arrays, memory)
-    body = "".join(map(_body, parts.values()))
-    return f"{''.join(_includes(parts.values()))}{BEGIN}\n{_EMPTY.sub('', body)}"
-
-
-def text(probes: Sequence[str], *, is_dormant: bool = False) -> str:
-    """The interface and the recorder with these probes, as C++17: for a wrapper of its own.
-
-    Everything has internal linkage. For the rest see `interface`.
-    """
-    return _text(tuple(probes), is_dormant)
+    text = "".join(_text(SOURCES / name, arrays=arrays, memory=memory) for name in _INTERFACE)
+    includes = dict.fromkeys(_SYSTEM.findall(text))
+    body = "".join(map(_body, text.split("#pragma once\n")[1:]))
+    return f"{''.join(includes)}{BEGIN}\n{_EMPTY.sub('', body)}"
 
 
 @cache
-def _text(probes: tuple[str, ...], is_dormant: bool) -> str:
-    parts = _bodies(probes, is_dormant=is_dormant)
-    lines = _collect(_LINES, {}, True, True)[_LINES]
-    return "\n".join(
-        [
-            "".join(_includes([*parts.values(), lines])),
-            _BEGIN,
-            *_closed(parts.values()),
-            f"{_OPEN.lstrip()}{_FOUND}{_body(lines)}{_CLOSE}",
-            _END,
-        ]
-    )
+def text() -> str:
+    """The interface and the recorder, as C++17: for a wrapper of its own.
+
+    Everything has internal linkage. For the rest see `interface`.
+    """
+    recorder = _recorder()
+    lines = _text(SOURCES / "lines.h")
+    includes = dict.fromkeys(_SYSTEM.findall(recorder + lines))
+    return f"{''.join(includes)}{_BEGIN}{recorder}{BEGIN}\n{_FOUND}{_body(lines)}{END}\n{_END}"
 
 
 @cache
@@ -131,19 +118,23 @@ def recorder(visibility: Literal["default", "hidden"]) -> str:
     Only what wrappers look for is visible outside of it, with this visibility. The library, where
     that is `default`, serves wrappers in Python, too.
     """
-    serves_python = visibility == "default"
-    parts = _bodies(tuple(registry()), is_dormant=True, serves_python=serves_python)
-    exports = _EXPORTS.format(visibility=visibility) + (_OF_PYTHON if serves_python else "")
-    includes = _includes(parts.values())
-    includes.remove(_TORCH)
-    return "\n".join(
-        [
-            SHIM.read_text("utf-8"),
-            "".join(includes),
-            *_closed(parts.values()),
-            f"{_OPEN.lstrip()}{exports}{_CLOSE}",
-        ]
-    )
+    exports = _EXPORTS.format(visibility=visibility)
+    if visibility == "hidden":
+        return f"{_recorder()}{BEGIN}\n{exports}{END}\n"
+    return f"{_recorder('object_calls.h')}{BEGIN}\n{exports}{_OF_PYTHON}{END}\n"
+
+
+def _recorder(*more: str) -> str:
+    """The recorder with all probes, and these files, in an order in which it compiles."""
+    seen: set[Path] = set()
+    files = [*dict.fromkeys(map(_path, registry())), *map(SOURCES.joinpath, ("call.h", *more))]
+    text = "".join(_with_includes(path, seen) for path in files) + _declared()
+    return _unnamed(text)
+
+
+def _unnamed(text: str) -> str:
+    """The text with its namespaces in ones without a name."""
+    return _CLOSE.sub(r"}}\1", _OPEN.sub(r"namespace { \g<0>", text))
 
 
 def together(path: Path) -> str:
@@ -152,143 +143,82 @@ def together(path: Path) -> str:
 
 
 def _with_includes(path: Path, seen: set[Path]) -> str:
+    if path in seen:
+        return ""
     seen.add(path)
 
     def included(match: re.Match[str]) -> str:
-        other = (path.parent / match[1]).resolve()
-        return "" if other in seen else _with_includes(other, seen)
+        return _with_includes((path.parent / match[1]).resolve(), seen)
 
-    return _LOCAL.sub(included, path.read_text("utf-8").replace("#pragma once\n", ""))
+    return _LOCAL.sub(included, _text(path).replace("#pragma once\n", ""))
+
+
+def _text(path: Path, *, arrays: bool = True, memory: bool = True) -> str:
+    """The text of a file, with the sections that are wanted."""
+    wanted = {"ARRAYS": arrays, "MEMORY": memory}
+    text = path.read_text("utf-8")
+    return _SECTION.sub(lambda section: section[2] if wanted[section[1]] else "", text)
+
+
+def _body(text: str) -> str:
+    """What a header has in its namespace."""
+    return _CLOSE.split(_OPEN.split(text, maxsplit=1)[1])[0]
 
 
 def declarations() -> str:
     """What a table is made of, for a file that has nothing else. It includes nothing, so it
     compiles fast."""
-    return _body(_TABLE.read_text("utf-8"))
+    return _body(_text(SOURCES / "table.h"))
 
 
 def picks() -> str:
     """What a wrapper needs that is compiled with the lines for every selection."""
-    return (SOURCES / "picks.h").read_text("utf-8").replace("#pragma once\n", "")
-
-
-def _bodies(
-    probes: tuple[str, ...], *, is_dormant: bool, serves_python: bool = False
-) -> dict[Path, str]:
-    """The files of the recorder, in an order in which they compile."""
-    parts: dict[Path, str] = {}
-    for name in probes:
-        if not _path(name).is_file():
-            raise InvalidProbe(f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h")
-        _collect(_path(name), parts)
-    _collect(_CALL, parts)
-    call = parts.pop(_CALL)
-    if is_dormant:
-        # call.h includes the version for probes that are not dormant.
-        parts.pop(SOURCES / "awake.h")
-        _collect(SOURCES / "dormant.h", parts)
-    declared = _declared(probes, kernel=SOURCES / "gpu_rows.h" in parts)
-    parts |= {Path("declared"): declared, _CALL: call}
-    return _collect(_OBJECTS, parts) if serves_python else parts
+    return _unnamed(_text(SOURCES / "picks.h").replace("#pragma once\n", ""))
 
 
 def _path(probe: str) -> Path:
-    return SOURCES / "probes" / f"{probe}.h"
+    """The file with a probe's class."""
+    if registry()[probe].memory:
+        return SOURCES / "memory" / "watch.h"
+    path = SOURCES / "probes" / f"{probe}.h"
+    if not path.is_file():
+        raise InvalidProbe(f"the probe {probe} has no rewriter/runtime/cpp/probes/{probe}.h")
+    return path
 
 
-def _collect(
-    path: Path, parts: dict[Path, str], arrays: bool = True, memory: bool = True
-) -> dict[Path, str]:
-    """Add a file, after the files that it includes, each once."""
-    source = path.read_text("utf-8")
-    for name in _LOCAL.findall(source):
-        included = (path.parent / name).resolve()
-        if included not in parts:
-            _collect(included, parts, arrays, memory)
-    wanted = {"ARRAYS": arrays, "MEMORY": memory}
-    part = _LOCAL.sub("", source).replace("#pragma once\n", "")
-    part = _SECTION.sub(lambda section: section[2] if wanted[section[1]] else "", part)
-    if _OPEN not in part or not part.endswith(_CLOSE):
-        raise InvalidProbe(
-            f"rewriter/runtime/cpp/{path.relative_to(SOURCES)} does not open and close its "
-            "namespaces as the files that it is put together with"
-        )
-    parts[path.resolve()] = part
-    return parts
-
-
-def _closed(parts: Iterable[str]) -> list[str]:
-    return [_comment(part) + _OPEN.lstrip() + _body(part) + _CLOSE for part in parts]
-
-
-def _comment(part: str) -> str:
-    head = part.split(_OPEN, 1)[0]
-    return "".join(line for line in head.splitlines(keepends=True) if line[:2] == "//")
-
-
-def _body(part: str) -> str:
-    return part.split(_OPEN, 1)[1].removesuffix(_CLOSE)
-
-
-def _includes(parts: Iterable[str]) -> list[str]:
-    heads = (part.split(_OPEN, 1)[0] for part in parts)
-    return list(dict.fromkeys(line for head in heads for line in _directives(head)))
-
-
-def _directives(head: str) -> list[str]:
-    """The preprocessor lines of a head, with each `#if` block as one entry."""
-    result: list[str] = []
-    depth = 0
-    for line in head.splitlines(keepends=True):
-        if not line.startswith("#"):
-            continue
-        inside = depth > 0
-        depth += line.startswith("#if")
-        depth -= line.startswith("#endif")
-        if inside:
-            result[-1] += line
-        else:
-            result.append(line)
-    return result
-
-
-def _declared(probes: Sequence[str], *, kernel: bool) -> str:
+def _declared() -> str:
     """The factory of the probes, by their Python classes; the kinds of launches that
     run on a GPU; and the text of the measuring kernel, which is compiled at run time."""
     kinds = "".join(f' || kind == "{kind}"' for kind in gpu_kinds())
     return (
-        "// The probes of this file, and the kinds of launches that run on a GPU.\n"
-        f"{_OPEN}\n"
+        "// The probes of this file, the kinds of launches that run on a GPU, and the kernels.\n"
+        "namespace inductor_rewriter {\n\n"
         "inline std::unique_ptr<Probe> make_probe(const std::string& name) {\n"
         "  std::unique_ptr<Probe> probe;\n"
-        f"{''.join(map(_factory, probes))}"
+        f"{''.join(map(_factory, registry()))}"
         "  return probe;\n"
         "}\n\n"
         "inline bool is_gpu_kind(const std::string& kind) {\n"
         f"  return {kinds.removeprefix(' || ')};\n"
         "}\n\n"
-        f"{_kernel() if kernel else ''}"
-        f"{_CLOSE}"
+        f'inline const char* kernel_source() {{\n  return R"kernel({kernels()})kernel";\n}}\n\n'
+        "}  // namespace inductor_rewriter\n"
     )
 
 
 def kernels() -> str:
     """The text of all that runs on a GPU, without comments."""
-    lines = together(_KERNEL).splitlines(keepends=True)
+    lines = together(SOURCES / "engine" / "kernel.h").splitlines(keepends=True)
     return "".join(line for line in lines if not line.lstrip().startswith("//"))
-
-
-def _kernel() -> str:
-    code = kernels()
-    return f'inline const char* kernel_source() {{\n  return R"kernel({code})kernel";\n}}\n\n'
 
 
 def _factory(name: str) -> str:
     probe = registry()[name]
+    kind = "MemoryActor" if probe.memory else name.title().replace("_", "")
     names = ("spans", "of_results", "measures", "saves", "marks")
     flags = {name: getattr(probe, name) for name in names}
     lines = [
-        f"probe = std::make_unique<{name.title().replace('_', '')}>();",
+        f"probe = std::make_unique<{kind}>();",
         f'probe->when = "{probe.when}";',
         *(["probe->values = &reading;"] if probe.reads_values else []),
         *(f"probe->{flag} = true;" for flag, is_set in flags.items() if is_set),

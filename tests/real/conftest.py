@@ -44,7 +44,7 @@ def _vector_instructions(compilations: Compilations, _inductor_cache: None) -> I
 
 @pytest.fixture(scope="session")
 def built(kept: Path) -> Callable[..., Path]:
-    """A driver of `cpp_driver.py`, for a set of flags, a format and a way of compiling.
+    """A driver of `cpp_driver.py`, for a set of flags and a way of compiling.
 
     Each is compiled once in a run.
     """
@@ -54,11 +54,11 @@ def built(kept: Path) -> Callable[..., Path]:
     folder.mkdir(exist_ok=True)
     drivers = Compilations(folder)
 
-    def get(flags: str = "fast", format: str = "text") -> Path:
+    def get(flags: str = "fast") -> Path:
         in_two = flags.startswith("fast")
         return drivers.value_with_files(
-            lambda place: compile_driver(place, FLAGS[flags], format, in_two),
-            *(flags, format, "apart" if in_two else "whole"),
+            lambda place: compile_driver(place, FLAGS[flags], in_two),
+            *(flags, "apart" if in_two else "whole"),
         )
 
     return get

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 import os
 import re
@@ -42,26 +41,16 @@ from rewriter.runtime.bundle import END, SOURCES, interface, text
 
 pytestmark = MARKS
 
-FOR_DORMANT = {"control.h", "dormant.h"}
-# The recorder is in it, and serves no wrappers in Python.
-NOT_IN_IT = {"find.h", "shim.h", "objects.h", "object_calls.h"}
-# Of those that include the same, one.
-INCLUDING = ("bounds", "inputs", "names", "print", "record", "save", "sync", "time")
+# The recorder is in it, which serves no wrappers in Python; of the lines, the comments are not.
+NOT_IN_IT = {"find.h", "object_calls.h", "lines.h"}
 
 # Prints the text of the runtime with the probe of the documents.
 BUNDLED = """
 from rewriter.runtime.bundle import text
-print(text(["count"]))
+print(text())
 """
 
 # --- The text itself -----------------------------------------------------------------------------
-
-
-SUBSETS = [
-    *((name,) for name in PROBES),
-    *itertools.combinations(("names", "print", "save"), 2),
-    PROBES,
-]
 
 
 def calls_of(number: int) -> str:
@@ -88,21 +77,9 @@ def check_syntax(folder: Path, source: str, standard: str = "-std=c++17") -> Non
     subprocess.run(command, check=True)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("subset", SUBSETS, ids=",".join)
-def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: Path) -> None:
-    check_syntax(tmp_path, text(subset) + calls_of(0), f"-std=c++{17 if subset[1:] else 20}")
-
-
-@pytest.mark.parametrize("probes", [INCLUDING, pytest.param(PROBES, marks=pytest.mark.exhaustive)])
-def test_every_probe_compiles_without_the_others(probes: tuple[str, ...], tmp_path: Path) -> None:
-    """Each in a namespace of its own, of one file: torch's headers are read once."""
-    wholes = [
-        f"#define inductor_rewriter inductor_rewriter_{number}\n{text([name])}{calls_of(number)}"
-        "#undef inductor_rewriter\n"
-        for number, name in enumerate(probes)
-    ]
-    check_syntax(tmp_path, "".join(wholes))
+@pytest.mark.parametrize("standard", [17, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_the_recorder_compiles_in_a_wrapper(standard: int, tmp_path: Path) -> None:
+    check_syntax(tmp_path, text() + calls_of(0), f"-std=c++{standard}")
 
 
 @pytest.mark.parametrize("arrays", [False, True])
@@ -111,39 +88,20 @@ def test_an_interface_compiles_alone(arrays: bool, memory: bool, tmp_path: Path)
     check_syntax(tmp_path, f"{interface(arrays=arrays, memory=memory)}{END}\n{calls_of(0)}")
 
 
-def test_a_text_holds_only_what_its_probes_need() -> None:
-    hashed, names, printed, saved, timed = (
-        text([name]) for name in ("hash", "names", "print", "save", "time")
-    )
-    for one in (hashed, names, printed, saved, timed):
-        assert "class MemoryOfWrapper" not in one
-    assert "measure_on_cpu" not in timed
-    assert "class Sha256" not in names
-    assert "class Sha256" not in printed
-    assert "class Sha256" not in hashed
-    assert "class Saver" not in hashed
-    assert "measure_on_cpu" not in names
-    assert "class Saver" not in names
-    assert "measure_on_cpu" in printed
-    assert "class Saver" not in printed
-    assert "class Saver" in saved
-    whole, dormant = text(PROBES), text(PROBES, is_dormant=True)
+def test_a_text_holds_each_file_once() -> None:
+    whole = text()
     for name in SOURCES.rglob("*.h"):
-        first = name.read_text().splitlines()[0]
-        found = whole.count(first + "\n")
+        found = whole.count(name.read_text().splitlines()[0] + "\n")
         if name.parent.name == "engine":  # the kernels of the GPU are a text without comments
             assert found in (0, 1)
-        elif name.name in FOR_DORMANT:
-            assert [found, dormant.count(first + "\n")] == [0, 1]
-        elif name.name not in (*NOT_IN_IT, "lines.h"):
-            assert found == 1, name
+        else:
+            assert found == (name.name not in NOT_IN_IT), name
     assert '#include "' not in whole
     assert "#pragma once" not in whole
-    assert "class Columns" not in text(["names", "save"])
 
 
 def test_a_text_can_stand_in_a_string_of_python() -> None:
-    for whole in (text(PROBES), interface(arrays=True, memory=True)):
+    for whole in (text(), interface(arrays=True, memory=True)):
         assert whole.isascii()
         assert "'''" not in whole
         assert '"""' not in whole
@@ -257,7 +215,8 @@ def test_a_recording_is_the_same_in_both_languages(both: Callable[..., Both]) ->
 
 
 def test_every_probe_has_a_file_in_both_languages() -> None:
-    assert {path.stem for path in (SOURCES / "probes").glob("*.h")} == set(registry())
+    files = {path.stem for path in (SOURCES / "probes").glob("*.h")}
+    assert files == {name for name, probe in registry().items() if not probe.memory}
     assert set(PROBES) == set(registry())
 
 

@@ -97,7 +97,7 @@ TORCH = Path(torch.__file__).parent
 
 def build(folder: Path, *flags: str) -> Path:
     source, made = folder / "switched.cpp", folder / "switched"
-    source.write_text(text(("hash", "names", "print", "record", "save"), is_dormant=True) + PROGRAM)
+    source.write_text(text() + PROGRAM)
     directories = [TORCH / "include", TORCH / "include/torch/csrc/api/include"]
     command = ["g++", "-std=c++17", "-O1", *flags, *(f"-I{one}" for one in directories), source]
     libraries = [f"-L{TORCH}/lib", f"-Wl,-rpath,{TORCH}/lib", "-ltorch", "-ltorch_cpu", "-lc10"]

@@ -15,6 +15,7 @@ from rewriter.rebuild.recipe import Flags
 from rewriter.runtime import build, bundle, recorder_library
 from rewriter.runtime.build import Unavailable
 
+TORCH = "#include <torch/csrc/inductor/aoti_torch/c/shim.h>\n"
 SLOW, QUICK = (
     "model name: a\nflags: sse2",
     f"flags: {' '.join(sorted(build.VARIANTS['x86_64'][0][2]))}",
@@ -27,7 +28,7 @@ def test_functions_of_torch_are_declared_as_torch_declares_them(tmp_path: Path) 
     assert found is not None
     assert found.origin is not None
     file = tmp_path / "both.cpp"
-    file.write_text(f'{bundle._TORCH}#include "{bundle.SHIM}"\n')
+    file.write_text(f'{TORCH}#include "{bundle.SHIM}"\n')
     include = f"-I{Path(found.origin).parent / 'include'}"
     command = [build.compiler(), "-std=c++17", "-fsyntax-only", include, str(file)]
     assert subprocess.run(command, capture_output=True, text=True).stderr == ""

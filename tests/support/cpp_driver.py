@@ -58,8 +58,6 @@ PROBES = (
     *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "record", "save", "stale"),
     *("sync", "time"),
 )
-# What the tests of that format look at.
-IN_UPSTREAM_FORMAT = ("hash", "names", "print")
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -362,11 +360,10 @@ def driver() -> str:
     return DRIVER.replace("  // LINES\n", "".join(lines))
 
 
-def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
+def compile_driver(folder: Path, flags: str, in_two: bool) -> Path:
     """The driver with the recorder in it, or with the recorder compiled apart, as in packages."""
-    probes = IN_UPSTREAM_FORMAT if format == "upstream" else PROBES
     if not in_two:
-        return compile_sources(folder, flags, {"driver": text(probes) + driver() + INSIDE})
+        return compile_sources(folder, flags, {"driver": text() + driver() + INSIDE})
     begin = f"{interface(arrays=True, memory=True)}{END}\n"
     sources = {"driver": begin + driver(), "runtime": recorder("hidden") + INSIDE}
     return compile_sources(folder, flags, sources)
@@ -404,7 +401,7 @@ def library(built: Callable[..., Path]) -> ctypes.CDLL:
 
 @pytest.fixture
 def upstream(built: Callable[..., Path]) -> ctypes.CDLL:
-    return load(built("quick", "upstream"))
+    return load(built("quick"))
 
 
 def options_of(*names: str, **changes: Any) -> dict[str, Any]:

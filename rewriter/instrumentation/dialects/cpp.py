@@ -101,8 +101,7 @@ class Cpp:
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
     ) -> HeaderLines:
         if self.standalone:
-            begin = bundle.text(options["probes"], is_dormant=options.get("dormant", False))
-            begin += f"{bundle.BEGIN}\n"
+            begin = f"{bundle.text()}{bundle.BEGIN}\n"
         else:
             begin = bundle.interface(
                 arrays=_ARRAY in self.text.data,

@@ -3,14 +3,12 @@
 // instrumented libraries.
 //
 // A wrapper gets table.h, this file, find.h and lines.h, without the comments that have lines of their own, and
-// of the sections `ARRAYS` and `MEMORY` those that its lines need.
+// of the sections `ARRAYS` and `MEMORY` those that its lines need. Handles of tensors are declared by torch's header
+// there, and by shim.h in the recorder.
 #pragma once
-
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include "table.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // A value of a line. The kind is i, u, b or f for a number, t for a tensor, k for
@@ -38,4 +36,3 @@ struct Functions {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

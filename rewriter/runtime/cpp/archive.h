@@ -8,7 +8,6 @@
 
 #include "tensor.h"
 
-namespace {
 namespace inductor_rewriter {
 
 inline std::string pickle_number(int64_t value) {
@@ -50,4 +49,3 @@ inline std::string pickle_tensor(
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -7,10 +7,9 @@
 #include <exception>
 #include <mutex>
 
-#include "awake.h"
+#include "dormant.h"
 #include "engine/stay_loaded.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Held while the recorder of a wrapper is made.
@@ -243,4 +242,3 @@ inline const Functions* own_functions() {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-namespace {
 namespace inductor_rewriter {
 
 // Numbers of calls: `3-5,9,20-,100-/10`; an empty text means all of them.
@@ -66,4 +65,3 @@ class Calls {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

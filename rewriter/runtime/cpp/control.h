@@ -20,7 +20,6 @@
 #include "json.h"
 #include "sizes.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // What is switched on: `Control` of control.py.
@@ -283,4 +282,3 @@ void tell_control(const char* path, const std::string& wrapper, Add&& add) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

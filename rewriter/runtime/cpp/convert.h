@@ -9,7 +9,6 @@
 #include "dtype.h"
 #include "number.h"
 
-namespace {
 namespace inductor_rewriter {
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -149,4 +148,3 @@ inline void convert(int32_t dtype, const char* from, int count, double* to) {
 #endif
 
 }  // namespace inductor_rewriter
-}  // namespace

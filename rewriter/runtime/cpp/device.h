@@ -3,12 +3,12 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <cstdint>
 #include <string>
 
-namespace {
+#include "shim.h"
+
 namespace inductor_rewriter {
 
 // Functions that torch 2.6 lacks: looked up at run time.
@@ -67,4 +67,3 @@ inline std::string cuda_error(int code) {
 inline bool is_gpu_kind(const std::string& kind);
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -19,7 +19,6 @@
 #include "control.h"
 #include "recorder.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Dormant;
@@ -269,4 +268,3 @@ class Dormant {
 inline void end_session(Session& session) { session.of.end(session); }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -6,10 +6,7 @@
 #include <cstdint>
 #endif
 
-namespace {
-namespace inductor_rewriter {
-
-namespace dtypes {
+namespace inductor_rewriter::dtypes {
 enum : int32_t {
   uint8, int8, int16, int32, int64, float16, float32, float64, complex32, complex64, complex128,
   boolean, qint8, quint8, qint32, bfloat16, quint4x2, quint2x4, bits1x8, bits2x4, bits4x2, bits8,
@@ -17,7 +14,4 @@ enum : int32_t {
   uint1, uint2, uint3, uint4, uint5, uint6, uint7, int1, int2, int3, int4, int5, int6, int7,
   float8_e8m0fnu, float4_e2m1fn_x2,
 };
-}  // namespace dtypes
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::dtypes

@@ -39,7 +39,6 @@
 #include "sizes.h"
 #include "torch_files.h"
 
-namespace {
 namespace inductor_rewriter {
 
 inline std::string host_name() {
@@ -445,4 +444,3 @@ class DumpWriter {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

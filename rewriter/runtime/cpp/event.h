@@ -1,18 +1,16 @@
 // An event: the values that a wrapper passes at one point of a call, and what probes find out about them.
 #pragma once
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "shim.h"  // before abi.h, which takes it from there
 #include "abi.h"
 #include "dtype.h"
 #include "read_table.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // An array of fixed size: compiles faster than std::vector.
@@ -263,4 +261,3 @@ struct Event {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

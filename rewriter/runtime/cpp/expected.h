@@ -21,7 +21,6 @@
 
 #include "tensor.h"
 
-namespace {
 namespace inductor_rewriter {
 
 using Texts = std::vector<std::string>;
@@ -419,4 +418,3 @@ inline Texts unknown(const ExpectedInput& row, const Symbols& symbols) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <cstdio>
 #include <cstdlib>
 
 #include "abi.h"
 
-namespace {
 namespace inductor_rewriter {
 
 extern "C" const Functions* inductor_rewriter_recorder_1() __attribute__((weak));
@@ -24,4 +24,3 @@ inline const Functions* find_recorder() {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -19,7 +19,6 @@
 #include "engine/write_all.h"
 #include "json.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Whether a value may be NaN or infinite: `Allowed` in rewriter/runtime/allowed.py.
@@ -100,4 +99,3 @@ inline void flush_python() {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -17,7 +17,6 @@
 #include "engine/triggers.h"
 #include "sha256.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class FlightCalls : public RecordedCalls {
@@ -104,4 +103,3 @@ class FlightCalls : public RecordedCalls {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

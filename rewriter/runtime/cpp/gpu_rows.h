@@ -14,7 +14,6 @@
 #include "engine/gpu.h"
 #include "torch_files.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The text of the kernel, which rewriter/runtime/bundle.py makes of
@@ -201,4 +200,3 @@ class GpuRows {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

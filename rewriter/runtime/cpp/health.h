@@ -6,7 +6,6 @@
 #include "event.h"
 #include "number.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // `health` in rewriter/runtime/text.py; empty if there are none.
@@ -39,4 +38,3 @@ inline std::string health_of(const Item& item) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -3,7 +3,6 @@
 
 #include "tensor.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Copies are not recorded by autograd.
@@ -93,4 +92,3 @@ inline void fetch(Item& item, bool whole) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

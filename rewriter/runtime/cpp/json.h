@@ -7,7 +7,6 @@
 
 #include "number.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Decodes one character of UTF-8. Other bytes become lone surrogates, as with Python's
@@ -143,4 +142,3 @@ class Json {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

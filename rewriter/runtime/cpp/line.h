@@ -5,7 +5,6 @@
 
 #include "recorder.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // `[rewriter 0] #12.1 before KERNEL`, or `[rewriter 0] inputs`.
@@ -21,4 +20,3 @@ inline std::string line_start(const Event& event, const Recorder& recorder) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -16,7 +16,6 @@
 #include <utility>
 #endif
 
-namespace {
 namespace inductor_rewriter {
 
 #ifdef ARRAYS
@@ -82,4 +81,3 @@ struct Call {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-namespace {
 namespace inductor_rewriter {
 
 // Compiler flags of wrappers may make std::isnan always false: look at the bits.
@@ -185,4 +184,3 @@ inline std::string joined(const std::vector<int64_t>& numbers) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -12,7 +12,6 @@
 #include "objects.h"
 #include "probes/save.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The name of a type of Python, which is valid for ever.
@@ -231,4 +230,3 @@ inline const ObjectFunctions* object_functions() {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace {
 namespace inductor_rewriter {
 
 // A value of a line. The kind is b, i or f for a number, t for a tensor, s for another object, of which `type`
@@ -58,4 +57,3 @@ struct ObjectFunctions {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

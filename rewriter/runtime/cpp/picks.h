@@ -9,7 +9,6 @@
 #define INDUCTOR_REWRITER_LINE [&]() __attribute__((noinline, optimize("O0")))
 #endif
 
-namespace {
 namespace inductor_rewriter {
 
 // Which values of a line are used, one character for each: `1` or `0`. Null if the line is not used.
@@ -19,4 +18,3 @@ struct Pick {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

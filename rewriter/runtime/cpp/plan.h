@@ -15,7 +15,6 @@
 #include "statistics.h"
 #include "tensor.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class ReadJob;
@@ -340,4 +339,3 @@ class RecentPlans : public Plans {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

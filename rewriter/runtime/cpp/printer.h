@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <stdio_ext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,15 +13,10 @@
 #include <string>
 #include <vector>
 
-#if __has_include(<stdio_ext.h>)
-#include <stdio_ext.h>
-#endif
-
 #include "engine/write_all.h"
 #include "event.h"
 #include "ranks.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Opens the standard streams that are closed, on nothing. Else the next file that is opened has the number
@@ -77,11 +73,7 @@ class Printer {
       if (output.take(output.descriptor, output.lines, text, size)) return;
       to = output.descriptor;
     }
-#if __has_include(<stdio_ext.h>)
     if (__fpending(stdout)) std::fflush(stdout);
-#else
-    std::fflush(stdout);
-#endif
     std::size_t done;
     if (const int problem = write_all(to, text, size, done)) {
       warn("stdout", std::string("lines cannot be printed: ") + std::strerror(problem));
@@ -148,4 +140,3 @@ class Printer {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

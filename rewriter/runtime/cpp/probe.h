@@ -11,7 +11,6 @@
 #include "json.h"
 #include "engine/writer.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Probe;
@@ -130,4 +129,3 @@ class Probe {
 inline std::unique_ptr<Probe> make_probe(const std::string& name);
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace {
 namespace inductor_rewriter {
 
 // The value of an environment variable; -1 if it is not set, or not a number.
@@ -38,4 +37,3 @@ inline int read_size() {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -9,7 +9,6 @@
 #include "picks.h"
 #include "table.h"
 
-namespace {
 namespace inductor_rewriter {
 
 struct Options {
@@ -130,4 +129,3 @@ class ReadTable {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

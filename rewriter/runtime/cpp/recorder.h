@@ -21,7 +21,6 @@
 #include "probe.h"
 #include "running_call.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Detects a fork: a forked process sees this page zeroed.
@@ -910,4 +909,3 @@ inline void RunningCall::write_row(std::string&& lines) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

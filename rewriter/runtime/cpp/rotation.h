@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-namespace {
 namespace inductor_rewriter {
 
 [[noreturn]] inline void fail(const char* what, const std::string& path) {
@@ -189,4 +188,3 @@ class KeptCalls {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

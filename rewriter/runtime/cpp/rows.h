@@ -10,7 +10,6 @@
 #include "json.h"
 #include "probe.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The beginning of a row.
@@ -48,4 +47,3 @@ inline std::string event_rows(const Event& event, const Values* reader) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

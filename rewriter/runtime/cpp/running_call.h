@@ -14,7 +14,6 @@
 #include "event.h"
 #include "rows.h"
 
-namespace {
 namespace inductor_rewriter {
 
 inline int64_t clock_ns() {
@@ -86,4 +85,3 @@ struct RunningCall {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <string>
 
-namespace {
 namespace inductor_rewriter {
 
 class Sha256 {
@@ -98,4 +97,3 @@ class Sha256 {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

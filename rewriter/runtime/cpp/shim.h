@@ -1,6 +1,8 @@
 // What the recorder calls of torch: functions of its stable C interface, which are the same in torch 2.6 to 2.15, as
 // torch/csrc/inductor/aoti_torch/c/shim.h declares them. With these declarations the recorder compiles without
 // torch, once for all of its releases.
+#pragma once
+
 #include <cstdint>
 
 struct AtenTensorOpaque;

@@ -6,7 +6,6 @@
 
 #include "recorder.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // An input is shown before a launch, and again after it only if it changed: something wrote out of
@@ -42,4 +41,3 @@ class Shown {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

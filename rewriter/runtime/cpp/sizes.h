@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <string>
 
-namespace {
 namespace inductor_rewriter {
 
 constexpr uint64_t most_bytes = ~uint64_t{0} >> 1;  // for a file
@@ -57,4 +56,3 @@ inline std::size_t wanted_calls(int from_table) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -8,7 +8,6 @@
 #include "number.h"
 #include "tensor.h"
 
-namespace {
 namespace inductor_rewriter {
 
 inline Statistics statistics_of(const Measured& measured, const Tensor& tensor) {
@@ -48,4 +47,3 @@ inline Statistics statistics_of(const Measured& measured, const Tensor& tensor) 
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -2,7 +2,6 @@
 // each selection.
 #pragma once
 
-namespace {
 namespace inductor_rewriter {
 
 // The facts of a wrapper and of its launches, in the order of `Options` and `Row` in read_table.h, and the labels
@@ -14,4 +13,3 @@ struct Table {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -10,7 +10,6 @@
 #include "device.h"
 #include "event.h"
 
-namespace {
 namespace inductor_rewriter {
 
 struct Dtype {
@@ -321,4 +320,3 @@ inline std::vector<int64_t> dense_strides(const Tensor& tensor) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

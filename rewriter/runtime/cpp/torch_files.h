@@ -3,12 +3,12 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <fstream>
 #include <string>
 
-namespace {
+#include "shim.h"
+
 namespace inductor_rewriter {
 
 // The directory of the library that has this in it; empty if it is not known.
@@ -39,4 +39,3 @@ inline std::string torch_version() {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

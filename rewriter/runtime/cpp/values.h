@@ -9,7 +9,6 @@
 #include "plan.h"
 #include "recorder.h"
 
-namespace {
 namespace inductor_rewriter {
 
 constexpr int64_t most_values = 64;  // printed elements of a tensor, as in Inductor's debug printer
@@ -271,4 +270,3 @@ class Reading : public Values {
 const Reading reading;
 
 }  // namespace inductor_rewriter
-}  // namespace

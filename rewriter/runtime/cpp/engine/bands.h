@@ -13,7 +13,6 @@
 #define INDUCTOR_REWRITER_BOTH __device__ inline
 #endif
 
-namespace {
 namespace inductor_rewriter {
 
 constexpr int most_bands = 120;     // that one launch compares
@@ -232,4 +231,3 @@ class MemoryWork {
 #endif
 
 }  // namespace inductor_rewriter
-}  // namespace

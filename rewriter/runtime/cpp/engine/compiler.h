@@ -9,10 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 // NVRTC or hipRTC, the compiler that torch ships: already loaded, or found beside torch's libraries.
 struct Compiler {
@@ -95,7 +92,4 @@ inline std::string describe_compiler(const std::string& torch, bool is_hip) {
       std::to_string(minor);
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -7,7 +7,6 @@
 
 #include "crc32.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The parts of the file before and after the bytes of the tensor.
@@ -87,4 +86,3 @@ struct Container {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -16,7 +16,6 @@
 #include "../convert.h"
 #include "layout.h"
 
-namespace {
 namespace inductor_rewriter {
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -817,4 +816,3 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
 #endif
 
 }  // namespace inductor_rewriter
-}  // namespace

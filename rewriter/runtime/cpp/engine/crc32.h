@@ -8,7 +8,6 @@
 #include <immintrin.h>
 #endif
 
-namespace {
 namespace inductor_rewriter {
 
 // Polynomials over GF(2) modulo that of CRC-32. The lowest bit is the highest power.
@@ -135,4 +134,3 @@ class Crc32 {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

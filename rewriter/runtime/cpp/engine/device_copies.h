@@ -12,7 +12,6 @@
 
 #include "relaxed.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // An event to wait for before a copy may be read.
@@ -118,4 +117,3 @@ class DeviceCopies {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

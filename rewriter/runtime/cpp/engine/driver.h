@@ -8,10 +8,7 @@
 #include <cstring>
 #include <string>
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 // Functions of the driver, with their names in CUDA and in HIP. Handles are pointers, sizes are size_t,
 // device memory is an integer of pointer size. HIP was never tried on a device.
@@ -83,7 +80,4 @@ struct Driver {
   }
 };
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -4,10 +4,7 @@
 #include "job.h"
 #include "lanes.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 INDUCTOR_REWRITER_DEVICE uint64_t element_bits(const Vector& vector, int size, int i) {
   const int at = i * size;
@@ -665,7 +662,4 @@ template <>
 INDUCTOR_REWRITER_SPECIAL void add_some<Bytes>(
     Sums<double>&, const Vector&, int, const Origin&, Shared&) {}
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -8,10 +8,7 @@
 #include "../dtype.h"
 #include "fingerprint.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace elements {
+namespace inductor_rewriter::elements {
 
 // The bytes of one element, 0 for an unknown dtype. An element of a packed dtype is a byte.
 INDUCTOR_REWRITER_SHARED constexpr int size(int32_t dtype) {
@@ -67,7 +64,4 @@ INDUCTOR_REWRITER_SHARED constexpr bool is_near_limit(double value, double half,
   return half != 0 && value < -half && (size(dtype) != 2 || value != -2 * half);
 }
 
-}  // namespace elements
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::elements

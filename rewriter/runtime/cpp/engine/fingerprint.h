@@ -25,10 +25,7 @@
 #define INDUCTOR_REWRITER_SHARED
 #endif
 
-namespace {
-namespace inductor_rewriter {
-
-namespace fingerprint {
+namespace inductor_rewriter::fingerprint {
 
 constexpr int64_t vector_bytes = 16;
 constexpr int64_t tile_vectors = 4096;
@@ -65,7 +62,4 @@ INDUCTOR_REWRITER_SHARED constexpr Pair finish(Pair total, uint64_t bytes) {
   return {mix(first + second), second};
 }
 
-}  // namespace fingerprint
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::fingerprint

@@ -38,7 +38,6 @@
 #include "flight_slot.h"
 #include "write_all.h"
 
-namespace {
 namespace inductor_rewriter {
 
 struct FlightHeader {
@@ -527,4 +526,3 @@ class FlightRing {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-namespace {
 namespace inductor_rewriter {
 
 struct FlightSlot {
@@ -35,4 +34,3 @@ struct FlightSlot {
 static_assert(sizeof(FlightSlot) == 64, "Python has it as 64 bytes");
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -28,7 +28,6 @@
 #include "ring.h"
 #include "tasks.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The GPU of the current context: one object per device, which one thread uses at a time.
@@ -598,4 +597,3 @@ class Gpu {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-namespace {
 namespace inductor_rewriter {
 
 class GraphMarks {
@@ -139,4 +138,3 @@ class GraphMarks {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -8,10 +8,7 @@
 #include "bands.h"
 #include "elements.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
@@ -152,7 +149,4 @@ INDUCTOR_REWRITER_SHARED inline uint64_t checksum(const uint64_t* row) {
   return sum;
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -16,13 +16,10 @@
 #include "cpu.h"
 #include "driver.h"
 
-namespace {
-namespace inductor_rewriter {
+namespace inductor_rewriter::gpu {
 
 // Compiled kernels that are linked to the recorder: for which device, such as 90, and where; then a 0.
 extern "C" const int64_t inductor_rewriter_kernels[] __attribute__((weak, visibility("hidden")));
-
-namespace gpu {
 
 // Directories: of this library, beside which there may be compiled kernels; of torch's libraries; and for kernels
 // that are compiled, or empty.
@@ -166,7 +163,4 @@ inline void* load_kernels(
   return error ? nullptr : module;
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -22,7 +22,6 @@
 
 #include "saved_file.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class KnownFiles {
@@ -196,4 +195,3 @@ class KnownFiles {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -3,10 +3,7 @@
 
 #include "job.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 constexpr uint64_t infinity = 0x7ff0000000000000;
 
@@ -145,7 +142,4 @@ INDUCTOR_REWRITER_DEVICE double difference(int64_t a, int64_t b) {
   return fma(upper, 4294967296.0, lower);
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -6,7 +6,6 @@
 
 #include "elements.h"
 
-namespace {
 namespace inductor_rewriter {
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -114,4 +113,3 @@ class Gather {
 #endif
 
 }  // namespace inductor_rewriter
-}  // namespace

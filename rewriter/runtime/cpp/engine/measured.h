@@ -6,7 +6,6 @@
 #include <cstdint>
 #endif
 
-namespace {
 namespace inductor_rewriter {
 
 // Elements are counted as the shape says: one that an expanded dimension repeats counts each time. For dtypes
@@ -34,4 +33,3 @@ struct Layout {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

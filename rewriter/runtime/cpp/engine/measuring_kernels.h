@@ -11,10 +11,7 @@
 #include "job.h"
 #include "vectors.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 // --- Memory ----------------------------------------------------------------------------------------
 
@@ -817,10 +814,7 @@ INDUCTOR_REWRITER_DEVICE void measure_block(const QuickJob& job, uint32_t number
   }
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 inductor_rewriter_measure_quickly(

@@ -4,9 +4,7 @@
 #include "bands.h"
 #include "measuring_kernels.h"
 
-namespace {
-namespace inductor_rewriter {
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 // Compares a band by one block. The records of damage are in host memory.
 INDUCTOR_REWRITER_DEVICE void compare_band(
@@ -97,9 +95,7 @@ INDUCTOR_REWRITER_DEVICE void act_on_memory(const Job& job, uint32_t number, Rea
   for (uint32_t part = 0; part < job.parts_count; ++part) fill_share(job.parts[part], thread, threads);
 }
 
-}  // namespace gpu
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu
 
 extern "C" __global__ void __launch_bounds__(256)
 inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::MemoryJob job) {

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-namespace {
 namespace inductor_rewriter {
 
 // In the mode that captures have by default (global), what the driver calls unsafe would end the capture of another
@@ -38,4 +37,3 @@ class Relaxed {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -13,7 +13,6 @@
 #include "cpu.h"
 #include "job.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The measurement of a tensor whose elements are in the row itself.
@@ -134,4 +133,3 @@ class ClosedRows {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

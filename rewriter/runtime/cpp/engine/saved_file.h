@@ -21,7 +21,6 @@
 #include "device_copies.h"
 #include "staging.h"
 
-namespace {
 namespace inductor_rewriter {
 
 struct SavedFile;
@@ -179,4 +178,3 @@ struct SavedFile {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -36,7 +36,6 @@
 #include "stay_loaded.h"
 #include "write_all.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Saver {
@@ -491,4 +490,3 @@ class Saver {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

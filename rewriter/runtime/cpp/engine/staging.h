@@ -14,7 +14,6 @@
 
 #include "device_copies.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Staging {
@@ -162,4 +161,3 @@ class Staging {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-namespace {
 namespace inductor_rewriter {
 
 // Keeps our library loaded although its owner unloads it, as a package's loader does when it is destroyed:
@@ -27,4 +26,3 @@ inline void stay_loaded(const void* there) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

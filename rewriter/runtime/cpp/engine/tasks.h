@@ -6,10 +6,7 @@
 #include "job.h"
 #include "layout.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 constexpr int blocks_per_processor = 2;  // blocks that run at once, by the kernel's launch bounds
 constexpr int few = threads;             // partial results that a block merges in one step
@@ -141,7 +138,4 @@ inline bool make_quick_task(
   return true;
 }
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -26,7 +26,6 @@
 
 #include "flight.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The measurement of one value. `launch` is -1 for the inputs of a call; `place` is the value's index among
@@ -354,4 +353,3 @@ class Triggers {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

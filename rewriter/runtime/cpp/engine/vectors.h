@@ -4,10 +4,7 @@
 
 #include "job.h"
 
-namespace {
-namespace inductor_rewriter {
-
-namespace gpu {
+namespace inductor_rewriter::gpu {
 
 constexpr int ahead = 4;  // vectors that a thread loads before it uses the first
 
@@ -230,7 +227,4 @@ struct Apart {
   INDUCTOR_REWRITER_MEMBER void pass_alone() {}
 };
 
-}  // namespace gpu
-
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::gpu

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstddef>
 
-namespace {
 namespace inductor_rewriter {
 
 // Waits until files that are saved are whole or removed, where any are: one that the disk has no
@@ -40,4 +39,3 @@ inline int write_all(int descriptor, const char* data, std::size_t size, std::si
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

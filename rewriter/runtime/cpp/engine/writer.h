@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-namespace {
 namespace inductor_rewriter {
 
 class Job;
@@ -305,4 +304,3 @@ class Writers {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -9,7 +9,6 @@
 #include "upstream.h"
 #include "upstream_python.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // `f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`.
@@ -85,4 +84,3 @@ inline std::string health_text(const Event& event, const Item& item, const Recor
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

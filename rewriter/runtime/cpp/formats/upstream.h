@@ -10,9 +10,7 @@
 #include "../health.h"
 #include "../values.h"
 
-namespace {
-namespace inductor_rewriter {
-namespace upstream {
+namespace inductor_rewriter::upstream {
 
 // How the numbers of a matrix are printed: as integers, fixed or scientific, and divided by a scale.
 class Columns {
@@ -192,6 +190,4 @@ inline std::string value_text(const Event& event, const Item& item) {
   return text + "Requires grad: 0\n" + fingerprint_text(item) + "\n";
 }
 
-}  // namespace upstream
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::upstream

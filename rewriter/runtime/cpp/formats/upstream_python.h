@@ -8,9 +8,7 @@
 #include "../health.h"
 #include "../values.h"
 
-namespace {
-namespace inductor_rewriter {
-namespace upstream_python {
+namespace inductor_rewriter::upstream_python {
 
 inline std::string title_text(const Event& event, const Item& item) {
   const std::string where = event.launch
@@ -65,6 +63,4 @@ inline std::string value_text(const Event& event, const Item& item) {
   return text + (item.fingerprint.empty() ? "" : "Fingerprint:  " + item.fingerprint + "\n");
 }
 
-}  // namespace upstream_python
-}  // namespace inductor_rewriter
-}  // namespace
+}  // namespace inductor_rewriter::upstream_python

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <cstdint>
 #include <mutex>
@@ -15,9 +14,9 @@
 #include "../engine/stay_loaded.h"
 #include "../event.h"
 #include "../gpu_rows.h"
+#include "../shim.h"
 #include "../tensor.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The whole memory behind a tensor, also behind a view.
@@ -191,4 +190,3 @@ class Places {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

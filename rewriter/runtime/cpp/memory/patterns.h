@@ -8,7 +8,6 @@
 
 #include "../dtype.h"
 
-namespace {
 namespace inductor_rewriter {
 
 enum MemoryProbe { bounds_probe, poison_probe, stale_probe, memory_probes };
@@ -97,4 +96,3 @@ inline bool read_fills(const std::string& text, int (&fills)[memory_probes]) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -17,7 +17,6 @@
 #include "../rotation.h"
 #include "guarded.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // A store of a launch outside of a buffer. `count` and `distance`, from the edge of the buffer, are
@@ -125,4 +124,3 @@ inline void write_rows(const std::string& directory, const std::string& rows) {
 }
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -16,7 +16,6 @@
 #include "patterns.h"
 #include "rows.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class MemoryOfWrapper : public MemoryWatch {
@@ -532,10 +531,9 @@ class MemoryOfWrapper : public MemoryWatch {
   std::vector<std::shared_ptr<Watched>> captured_;
 };
 
-// A memory probe; all its work is in `MemoryOfWrapper`.
+// Each of the probes bounds, poison and stale; all their work is in `MemoryOfWrapper`.
 struct MemoryActor : Probe {
   MemoryActor() { watch = &MemoryOfWrapper::make; }
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

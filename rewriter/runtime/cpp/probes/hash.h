@@ -5,7 +5,6 @@
 #include "../shown.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Hash : public Probe {
@@ -23,4 +22,3 @@ class Hash : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -6,7 +6,6 @@
 #include "../expected.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Inputs : public Probe {
@@ -75,4 +74,3 @@ class Inputs : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

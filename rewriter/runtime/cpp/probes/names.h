@@ -6,7 +6,6 @@
 #include "../line.h"
 #include "../recorder.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Names : public Probe {
@@ -44,4 +43,3 @@ class Names : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

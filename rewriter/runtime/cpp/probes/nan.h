@@ -6,7 +6,6 @@
 #include "../shown.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Nan : public Probe {
@@ -29,4 +28,3 @@ class Nan : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -5,7 +5,6 @@
 #include "../shown.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Print : public Probe {
@@ -22,4 +21,3 @@ class Print : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -7,7 +7,6 @@
 #include "../recorder.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Record : public Probe {
@@ -45,4 +44,3 @@ class Record : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

@@ -12,7 +12,6 @@
 #include "../sizes.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // Saves a tensor that only torch can save. Returns what went wrong, or null.
@@ -217,4 +216,3 @@ class Save : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

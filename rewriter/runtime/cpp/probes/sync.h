@@ -13,7 +13,6 @@
 #include "../recorder.h"
 #include "../values.h"
 
-namespace {
 namespace inductor_rewriter {
 
 // The CUDA driver. Its memory writes can be captured, and need no device memory.
@@ -102,4 +101,3 @@ class Sync : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

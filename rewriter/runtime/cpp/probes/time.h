@@ -9,7 +9,6 @@
 #include "../engine/relaxed.h"
 #include "../recorder.h"
 
-namespace {
 namespace inductor_rewriter {
 
 class Time : public Probe {
@@ -98,4 +97,3 @@ class Time : public Probe {
 };
 
 }  // namespace inductor_rewriter
-}  // namespace

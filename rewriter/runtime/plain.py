@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -322,7 +323,7 @@ class Recorder(Silent):
         end = f"_{row['arg']}_{row['device']}.pt".replace("/", "_")
         kernel, room = event.get("kernel", "").replace("/", "_"), 255 - len((start + end).encode())
         if len(kernel.encode()) > room:
-            digest = hashlib.sha256(kernel.encode()).hexdigest()[:8]
+            digest = f"{zlib.crc32(kernel.encode()):08x}"
             kernel = f"{kernel.encode()[: room - 9].decode('utf-8', 'ignore')}~{digest}"
         path, file = Path(call.directory, folder, start + kernel + end), io.BytesIO()
         content = tensor if tensor.layout is torch.strided else tensor.to_dense()

@@ -8,16 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "texts.h"
+
 namespace inductor_rewriter {
 
 // Numbers of calls: `3-5,9,20-,100-/10`; an empty text means all of them.
 class Calls {
  public:
   explicit Calls(const std::string& text) {
-    if (text.empty()) return;
-    for (std::size_t at = 0, end; at <= text.size(); at = end + 1) {
-      end = std::min(text.find(',', at), text.size());
-      std::string part = text.substr(at, end - at);
+    for (std::string& part : split(text, ",")) {
       part.erase(0, std::min(part.find_first_not_of(' '), part.size()));
       part.erase(part.find_last_not_of(' ') + 1);
       const std::size_t slash = std::min(part.find('/'), part.size());

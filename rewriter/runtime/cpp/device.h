@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/driver.h"
 #include "shim.h"
 
 namespace inductor_rewriter {
@@ -15,13 +16,6 @@ namespace inductor_rewriter {
 template <class Function>
 Function find(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
-
-// A function of the driver, or null.
-template <class Function>
-Function find_driver(const char* name) {
-  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-  return cuda ? reinterpret_cast<Function>(dlsym(cuda, name)) : Function{};
 }
 
 // The current stream of torch; false if there is none. -1 is the current device.

@@ -49,19 +49,15 @@ struct Session {
   // The requested probes, in the order of the wrapper's.
   static std::string chosen(const Options& options, const Control& control) {
     std::set<std::string> wanted(control.probes.begin(), control.probes.end());
-    std::string result, all = options.probes;
-    for (std::size_t start = 0; start < all.size();) {
-      const std::size_t end = std::min(all.find(',', start), all.size());
-      const std::string name = all.substr(start, end - start);
-      if (wanted.erase(name)) result += (result.empty() ? "" : ",") + name;
-      start = end + 1;
+    const Texts all = split(options.probes, ",");
+    Texts result;
+    for (const std::string& name : all) {
+      if (wanted.erase(name)) result.push_back(name);
     }
     if (!wanted.empty()) {
-      std::string known;
-      for (char letter : all) known += letter == ',' ? std::string(", ") : std::string(1, letter);
-      throw std::runtime_error("this wrapper has no probe '" + *wanted.begin() + "', but " + known);
+      throw std::runtime_error("this wrapper has no probe '" + *wanted.begin() + "', but " + join(all, ", "));
     }
-    return result;
+    return join(result, ",");
   }
 
   static std::vector<Row> rows_of(

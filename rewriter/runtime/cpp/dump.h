@@ -37,6 +37,7 @@
 #include "ranks.h"
 #include "rotation.h"
 #include "sizes.h"
+#include "texts.h"
 #include "torch_files.h"
 
 namespace inductor_rewriter {
@@ -142,11 +143,9 @@ inline void write_labels(Json& json, const char* phase, const Labels& labels) {
 
 inline void write_buffers(Json& json, const std::string& joined) {
   json.key("buffers").open('{');
-  for (std::size_t start = 0, end; start < joined.size(); start = end + 2) {
-    end = std::min(joined.find("; ", start), joined.size());
-    std::size_t space = joined.find(' ', start);
-    json.key(joined.substr(start, space - start).c_str());
-    json.string(joined.substr(space + 1, end - space - 1));
+  for (const std::string& one : split(joined, "; ")) {
+    const std::size_t space = one.find(' ');
+    json.key(one.substr(0, space).c_str()).string(one.substr(space + 1));
   }
   json.close('}');
 }
@@ -154,16 +153,10 @@ inline void write_buffers(Json& json, const std::string& joined) {
 // Lists by name: `name value value`, separated by `; `; `-` is an empty text.
 inline void write_lists(Json& json, const char* key, const std::string& joined) {
   json.key(key).open('{');
-  for (std::size_t start = 0, end; start < joined.size(); start = end + 2) {
-    end = std::min(joined.find("; ", start), joined.size());
-    std::size_t space = std::min(joined.find(' ', start), end);
-    json.key(joined.substr(start, space - start).c_str()).open('[');
-    while (space < end) {
-      std::size_t name = space + 1;
-      space = std::min(joined.find(' ', name), end);
-      std::string variable = joined.substr(name, space - name);
-      json.string(variable == "-" ? "" : variable);
-    }
+  for (const std::string& one : split(joined, "; ")) {
+    const Texts words = split(one, " ");
+    json.key(words[0].c_str()).open('[');
+    for (std::size_t i = 1; i < words.size(); ++i) json.string(words[i] == "-" ? "" : words[i]);
     json.close(']');
   }
   json.close('}');
@@ -277,7 +270,7 @@ class CallDirectory {
 class DumpWriter {
  public:
   DumpWriter(
-      const Options& options, std::string root, int rank, const Fixed<ProbedLaunch>& launches)
+      const Options& options, std::string root, int rank, const std::vector<ProbedLaunch>& launches)
       : options_(options), root_(absolute(std::move(root))), rank_(rank),
         about_(describe(options, launches)), kernels_(kernels_of(launches)),
         kept_(root_, wanted_calls(options.last), wanted_bytes(options.max_bytes)) {}
@@ -328,7 +321,7 @@ class DumpWriter {
   KeptCalls& kept() { return kept_; }
 
  private:
-  static std::string kernels_of(const Fixed<ProbedLaunch>& launches) {
+  static std::string kernels_of(const std::vector<ProbedLaunch>& launches) {
     std::string text;
     for (const ProbedLaunch& launch : launches) {
       text += std::to_string(launch.row->launch) + " " + launch.row->kernel + "\n";
@@ -376,7 +369,7 @@ class DumpWriter {
   }
 
   // The text of the table's file.
-  static std::string describe(const Options& options, const Fixed<ProbedLaunch>& launches) {
+  static std::string describe(const Options& options, const std::vector<ProbedLaunch>& launches) {
     Json json(true);
     json.open('{').key("format").string("rewriter.run-launches").key("version").number(int64_t{1});
     write_lists(json, "outputs", options.outputs);

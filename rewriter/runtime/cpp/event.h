@@ -10,40 +10,9 @@
 #include "abi.h"
 #include "dtype.h"
 #include "read_table.h"
+#include "texts.h"
 
 namespace inductor_rewriter {
-
-// An array of fixed size: compiles faster than std::vector.
-template <class T>
-class Fixed {
- public:
-  Fixed() = default;
-  explicit Fixed(std::size_t size) : size_(size) {
-    if (size) all_ = new T[size];
-  }
-  Fixed(Fixed&& from) noexcept : all_(from.all_), size_(from.size_) { from.all_ = nullptr; }
-  Fixed& operator=(Fixed&& from) noexcept {
-    std::swap(all_, from.all_);
-    std::swap(size_, from.size_);
-    return *this;
-  }
-  Fixed(const Fixed&) = delete;
-  Fixed& operator=(const Fixed&) = delete;
-  ~Fixed() { delete[] all_; }
-
-  std::size_t size() const { return size_; }
-  void shrink(std::size_t size) { size_ = size; }
-  T& operator[](std::size_t at) { return all_[at]; }
-  const T& operator[](std::size_t at) const { return all_[at]; }
-  T* begin() { return all_; }
-  T* end() { return all_ + size_; }
-  const T* begin() const { return all_; }
-  const T* end() const { return all_ + size_; }
-
- private:
-  T* all_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 // A tensor without a handle, in arrayref mode.
 struct Array {
@@ -94,26 +63,16 @@ using Contents = std::vector<Content>;
 struct Label {
   std::string role, name, expr;
 };
-using Labels = Fixed<Label>;
+using Labels = std::vector<Label>;
 
 // `role name[ expr]`, separated by `; `.
 inline Labels read_labels(const char* joined) {
-  std::string all = joined ? joined : "";
-  std::size_t count = !all.empty(), place = 0;
-  for (std::size_t at = all.find("; "); at != std::string::npos; at = all.find("; ", at + 2)) {
-    ++count;
-  }
-  Labels labels(count);
-  for (std::size_t start = 0; start < all.size();) {
-    std::size_t end = all.find("; ", start);
-    if (end == std::string::npos) end = all.size();
-    std::string one = all.substr(start, end - start);
-    std::size_t name = one.find(' ') + 1, expr = one.find(' ', name);
-    Label& label = labels[place++];
-    label.role = one.substr(0, name ? name - 1 : 0);
-    label.name = one.substr(name, expr - name);
-    label.expr = expr == std::string::npos ? label.name : one.substr(expr + 1);
-    start = end + 2;
+  Labels labels;
+  for (const std::string& one : split(joined, "; ")) {
+    const std::size_t name = one.find(' ') + 1, expr = one.find(' ', name);
+    const std::string named = one.substr(name, expr - name);
+    labels.push_back(
+        {one.substr(0, name ? name - 1 : 0), named, expr == std::string::npos ? named : one.substr(expr + 1)});
   }
   return labels;
 }
@@ -252,7 +211,7 @@ struct Event {
   const char* phase = "";
   int iteration = 0;
   const std::string* line = nullptr;  // `#12 before KERNEL`, if there is no iteration
-  Fixed<Item> items;
+  std::vector<Item> items;
   std::string error;  // the error of the device, in which case nothing can be read
   std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name
   bool captured = false;  // whether the values are of the last replay of a CUDA graph

@@ -20,33 +20,9 @@
 #include <vector>
 
 #include "tensor.h"
+#include "texts.h"
 
 namespace inductor_rewriter {
-
-using Texts = std::vector<std::string>;
-
-inline Texts split(const std::string& text, const std::string& by) {
-  Texts parts;
-  for (std::size_t start = 0, end; !text.empty() && start <= text.size();
-       start = end + by.size()) {
-    end = text.find(by, start);
-    if (end == std::string::npos) end = text.size();
-    parts.push_back(text.substr(start, end - start));
-  }
-  return parts;
-}
-
-inline std::string join(const Texts& parts, const char* by) {
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) text += (i ? by : "") + parts[i];
-  return text;
-}
-
-inline std::string list_text(const std::vector<int64_t>& values) {
-  Texts parts;
-  for (int64_t value : values) parts.push_back(std::to_string(value));
-  return "[" + join(parts, ", ") + "]";
-}
 
 // A dimension is a formula, and after a colon its limits.
 inline std::string formula_of(const std::string& text) {
@@ -341,7 +317,7 @@ inline std::string differing(
   for (const Symbol* name : names) {
     where += "; " + name->name + " is " + std::to_string(name->value) + " by " + name->source;
   }
-  return std::string(what) + " " + list_text(actual) + ", expected " + shown(known, symbols) +
+  return std::string(what) + " " + joined(actual) + ", expected " + shown(known, symbols) +
       " (" + where + ")";
 }
 
@@ -355,7 +331,7 @@ inline std::string compare_size(
   }
   std::string count = row.size.is_open() ? std::to_string(known.size() - 1) + " or more"
                                          : std::to_string(known.size());
-  return "size " + list_text(tensor.shape) + ", expected " + shown(known, symbols) + " (" +
+  return "size " + joined(tensor.shape) + ", expected " + shown(known, symbols) + " (" +
       std::to_string(dim) + (dim == 1 ? " dimension" : " dimensions") + ", not " + count + ")";
 }
 

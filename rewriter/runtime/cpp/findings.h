@@ -7,7 +7,6 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -23,15 +22,11 @@ namespace inductor_rewriter {
 
 // Whether a value may be NaN or infinite: `Allowed` in rewriter/runtime/allowed.py.
 inline bool is_allowed(const char* patterns, const std::string& kernel, const std::string& name) {
-  const std::string all = patterns ? patterns : "";
   auto fits = [](const std::string& pattern, const std::string& text) {
     return !fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE);
   };
-  for (std::size_t start = 0; start < all.size();) {
-    const std::size_t end = std::min(all.find("; ", start), all.size());
-    const std::string pattern = all.substr(start, end - start);
+  for (const std::string& pattern : split(patterns, "; ")) {
     const std::size_t colon = pattern.rfind(':');
-    start = end + 2;
     if (colon == std::string::npos || !fits(pattern.substr(0, colon), kernel)) continue;
     const std::string value = pattern.substr(colon + 1);
     if (fits(value, name) || fits(value, name.substr(0, name.find('[')))) return true;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -13,9 +12,9 @@
 #include <string>
 
 #include "dump.h"
+#include "engine/cpu.h"
 #include "engine/flight.h"
 #include "engine/triggers.h"
-#include "sha256.h"
 
 namespace inductor_rewriter {
 
@@ -27,9 +26,7 @@ class FlightCalls : public RecordedCalls {
     std::string problem;
     ring_ = FlightRing::of(root, rank, problem);
     if (!ring_) throw std::runtime_error(problem);
-    Sha256 whole;
-    whole.add(table.data(), table.size());
-    const std::string name = whole.hex().substr(0, 16);
+    const std::string name = fingerprint_of(table).substr(0, 16);
     table_ = std::strtoull(name.c_str(), nullptr, 16);
     const std::string folder = root + "/record/tables", path = folder + "/" + name + ".json";
     make_directories(folder);

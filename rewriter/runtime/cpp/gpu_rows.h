@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "device.h"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "number.h"
+#include "texts.h"
 
 namespace inductor_rewriter {
 
@@ -113,13 +114,7 @@ class Json {
   // The parts of a text between separators; an empty text has none.
   Json& list(const char* joined, const std::string& separator) {
     open('[');
-    std::string all = joined;
-    for (std::size_t start = 0; start < all.size();) {
-      std::size_t end = all.find(separator, start);
-      if (end == std::string::npos) end = all.size();
-      string(all.substr(start, end - start));
-      start = end + separator.size();
-    }
+    for (const std::string& one : split(joined, separator)) string(one);
     return close(']');
   }
 

@@ -165,7 +165,7 @@ class ReadJob : public EventJob {
   OwnedJob<ReadJob> copy() const {
     OwnedJob<ReadJob> job(new ReadJob(plan));
     job->is_pooled = false;
-    job->event.items = Fixed<Item>(event.items.size());
+    job->event.items = std::vector<Item>(event.items.size());
     for (std::size_t i = 0; i < event.items.size(); ++i) {
       Item& item = job->event.items[i];
       item.label = event.items[i].label;
@@ -317,7 +317,7 @@ class RecentPlans : public Plans {
     static const char* const kinds[] = {
         "tensor", "tensor", "tensor", "int", "int", "float", "bool", "other", "other"};
     auto job = std::make_unique<ReadJob>(plan);
-    job->event.items = Fixed<Item>(plan->places.size());
+    job->event.items = std::vector<Item>(plan->places.size());
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
       Item& item = job->event.items[i];

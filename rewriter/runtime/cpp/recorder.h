@@ -799,20 +799,15 @@ class Recorder : public Printer, private Output {
   // Calls `act` with each probe of a wrapper, its name, and when it acts.
   template <class Act>
   static void for_each_probe(const Options& options, Act&& act) {
-    const std::string names = options.probes, wanted = options.when;
-    for (std::size_t start = 0; start < names.size();) {
-      std::size_t end = names.find(',', start);
-      if (end == std::string::npos) end = names.size();
-      std::string name = names.substr(start, end - start);
-      if (auto probe = make_probe(name)) {
-        const bool checks = !std::strcmp(probe->when, "inputs");
-        const bool fixed = checks || probe->spans || probe->marks || wanted.empty();
-        const bool after =
-            probe->of_results && options.args && !std::strcmp(options.args, "written");
-        const std::string when = !fixed ? wanted : after && wanted.empty() ? "after" : probe->when;
-        act(std::move(probe), name, when);
-      }
-      start = end + 1;
+    const std::string wanted = options.when;
+    for (const std::string& name : split(options.probes, ",")) {
+      auto probe = make_probe(name);
+      if (!probe) continue;
+      const bool checks = !std::strcmp(probe->when, "inputs");
+      const bool fixed = checks || probe->spans || probe->marks || wanted.empty();
+      const bool after = probe->of_results && options.args && !std::strcmp(options.args, "written");
+      const std::string when = !fixed ? wanted : after && wanted.empty() ? "after" : probe->when;
+      act(std::move(probe), name, when);
     }
   }
 
@@ -860,8 +855,8 @@ class Recorder : public Printer, private Output {
   const Options& options_;
   const ForkMark mark_;
   Labels inputs_;
-  Fixed<ProbedLaunch> launches_;
-  Fixed<Moment> moments_;  // two for each launch, and one for the inputs
+  std::vector<ProbedLaunch> launches_;
+  std::vector<Moment> moments_;  // two for each launch, and one for the inputs
   std::mutex postponing_;
   std::vector<std::unique_ptr<RunningCall>> postponed_;
   std::mutex listing_;

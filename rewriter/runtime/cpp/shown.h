@@ -1,9 +1,6 @@
 // Which values of an event are shown.
 #pragma once
 
-#include <string>
-#include <utility>
-
 #include "recorder.h"
 
 namespace inductor_rewriter {

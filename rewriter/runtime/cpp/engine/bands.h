@@ -3,7 +3,7 @@
 // of each band is recorded. The same kernel fills memory with patterns.
 #pragma once
 
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#if !defined(__CUDACC_RTC__)
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -73,7 +73,7 @@ using MemoryJob = MemoryJobOf<most_bands>;
 using SmallMemoryJob = MemoryJobOf<few_bands>;  // the beginning of a MemoryJob
 static_assert(sizeof(MemoryJob) <= 4096, "the limit for arguments of a launch");
 
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#if !defined(__CUDACC_RTC__)
 
 inline unsigned char expected_byte(const Band& band, const unsigned char* at) {
   return static_cast<unsigned char>(band.pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "../convert.h"
@@ -809,6 +810,14 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
   cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
   to.near_limit = cpu::count_near_limit(layout, dims, static_cast<const char*>(data), to);
   return true;
+}
+
+// The fingerprint of some bytes, in hexadecimal.
+inline std::string fingerprint_of(const std::string& bytes) {
+  const int64_t size = static_cast<int64_t>(bytes.size()), stride = 1;
+  Measured measured;
+  measure_on_cpu({dtypes::uint8, 1, size, &size, &stride, -1}, bytes.data(), 1, measured);
+  return hexadecimal(measured.fingerprint);
 }
 
 #if defined(__GNUC__) && !defined(__clang__)

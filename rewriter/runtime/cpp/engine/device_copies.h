@@ -1,13 +1,10 @@
 // Asynchronous copies from a GPU, by functions of the driver that the process has loaded.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "relaxed.h"
@@ -22,19 +19,7 @@ struct CopyEvent {
 
 class DeviceCopies {
  public:
-  DeviceCopies() {
-    static const Names cuda = {
-        "libcuda.so.1", "cuMemcpyDtoHAsync_v2", "cuMemHostAlloc", "cuMemFreeHost",
-        "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuCtxGetCurrent",
-        "cuCtxSetCurrent"};
-    static const Names hip = {
-        "libamdhip64.so", "hipMemcpyDtoHAsync", "hipHostMalloc", "hipHostFree",
-        "hipEventCreateWithFlags", "hipEventRecord", "hipEventSynchronize", "hipCtxGetCurrent",
-        "hipCtxSetCurrent"};
-    if (!load(cuda)) load(hip);
-  }
-
-  bool available() const { return copy_ != nullptr; }
+  bool available() const { return available_; }
 
   // Pinned host memory, which copies can go to asynchronously. Null if there is none.
   char* allocate(std::size_t size) const {
@@ -86,32 +71,20 @@ class DeviceCopies {
   }
 
  private:
-  struct Names {
-    const char *library, *copy, *allocate, *free, *create, *record, *wait, *context, *use;
-  };
+  using Copy = int (*)(void*, uint64_t, std::size_t, void*);
+  using Allocate = int (*)(void**, std::size_t, unsigned);
+  using Act = int (*)(void*);
 
-  bool load(const Names& names) {
-    void* library = dlopen(names.library, RTLD_NOLOAD | RTLD_LAZY);
-    if (!library) return false;
-    auto find = [library](const char* name, auto& function) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      return function != nullptr;
-    };
-    const bool whole = find(names.copy, copy_) && find(names.allocate, allocate_) &&
-        find(names.free, free_) && find(names.create, create_) && find(names.record, record_) &&
-        find(names.wait, wait_) && find(names.context, context_) && find(names.use, use_);
-    if (!whole) copy_ = nullptr;
-    return whole;
-  }
-
-  int (*copy_)(void*, uint64_t, std::size_t, void*) = nullptr;
-  int (*allocate_)(void**, std::size_t, unsigned) = nullptr;
-  int (*free_)(void*) = nullptr;
-  int (*create_)(void**, unsigned) = nullptr;
-  int (*record_)(void*, void*) = nullptr;
-  int (*wait_)(void*) = nullptr;
-  int (*context_)(void**) = nullptr;
-  int (*use_)(void*) = nullptr;
+  const Copy copy_ = find_driver<Copy>("cuMemcpyDtoHAsync_v2");
+  const Allocate allocate_ = find_driver<Allocate>("cuMemHostAlloc");
+  const Act free_ = find_driver<Act>("cuMemFreeHost");
+  int (*const create_)(void**, unsigned) = find_driver<int (*)(void**, unsigned)>("cuEventCreate");
+  int (*const record_)(void*, void*) = find_driver<int (*)(void*, void*)>("cuEventRecord");
+  const Act wait_ = find_driver<Act>("cuEventSynchronize");
+  int (*const context_)(void**) = find_driver<int (*)(void**)>("cuCtxGetCurrent");
+  const Act use_ = find_driver<Act>("cuCtxSetCurrent");
+  const bool available_ =
+      copy_ && allocate_ && free_ && create_ && record_ && wait_ && context_ && use_;
   std::mutex lock_;
   std::map<void*, std::vector<void*>> free_events_;  // by context
 };

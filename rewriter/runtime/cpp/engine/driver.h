@@ -7,13 +7,23 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
+
+namespace inductor_rewriter {
+
+// A function of the driver, or null.
+template <class Function>
+Function find_driver(const char* name) {
+  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  return cuda ? reinterpret_cast<Function>(dlsym(cuda, name)) : Function{};
+}
+
+}  // namespace inductor_rewriter
 
 namespace inductor_rewriter::gpu {
 
-// Functions of the driver, with their names in CUDA and in HIP. Handles are pointers, sizes are size_t,
-// device memory is an integer of pointer size. HIP was never tried on a device.
+// Functions of the driver. Handles are pointers, sizes are size_t, device memory is an integer of pointer size.
 struct Driver {
-  bool is_hip = false;
   int (*get_context)(void**) = nullptr;
   int (*set_context)(void*) = nullptr;
   int (*get_device)(int*) = nullptr;
@@ -33,43 +43,28 @@ struct Driver {
   int (*get_error)(int, const char**) = nullptr;
 
   std::string find() {
-    void* library = nullptr;
-    for (const char* name : {"libcuda.so.1", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7"}) {
-      library = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
-      is_hip = name[3] == 'a';
-      if (library) break;
-    }
-    if (!library) return "no driver of a GPU is loaded";
-    struct Name {
-      void* to;
-      const char* cuda;
-      const char* hip;
+    const std::pair<void*, const char*> names[] = {
+        {&get_context, "cuCtxGetCurrent"},
+        {&set_context, "cuCtxSetCurrent"},
+        {&get_device, "cuCtxGetDevice"},
+        {&get_attribute, "cuDeviceGetAttribute"},
+        {&allocate, "cuMemAlloc_v2"},
+        {&clear, "cuMemsetD8_v2"},
+        {&allocate_host, "cuMemHostAlloc"},
+        {&get_device_pointer, "cuMemHostGetDevicePointer_v2"},
+        {&load, "cuModuleLoadData"},
+        {&get_function, "cuModuleGetFunction"},
+        {&launch, "cuLaunchKernel"},
+        {&is_capturing, "cuStreamIsCapturing"},
+        {&synchronize, "cuStreamSynchronize"},
+        {&get_error, "cuGetErrorString"},
     };
-    const Name names[] = {
-        {&get_context, "cuCtxGetCurrent", "hipCtxGetCurrent"},
-        {&set_context, "cuCtxSetCurrent", "hipCtxSetCurrent"},
-        {&get_device, "cuCtxGetDevice", "hipGetDevice"},
-        {&get_attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute"},
-        {&allocate, "cuMemAlloc_v2", "hipMalloc"},
-        {&clear, "cuMemsetD8_v2", "hipMemsetD8"},
-        {&allocate_host, "cuMemHostAlloc", "hipHostMalloc"},
-        {&get_device_pointer, "cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"},
-        {&load, "cuModuleLoadData", "hipModuleLoadData"},
-        {&get_function, "cuModuleGetFunction", "hipModuleGetFunction"},
-        {&launch, "cuLaunchKernel", "hipModuleLaunchKernel"},
-        {&is_capturing, "cuStreamIsCapturing", "hipStreamIsCapturing"},
-        {&synchronize, "cuStreamSynchronize", "hipStreamSynchronize"},
-        {&get_error, "cuGetErrorString", "hipDrvGetErrorString"},
-    };
-    for (const Name& name : names) {
-      void* function = dlsym(library, is_hip ? name.hip : name.cuda);
-      if (!function) return std::string("the driver lacks ") + (is_hip ? name.hip : name.cuda);
-      std::memcpy(name.to, &function, sizeof function);
+    for (const auto& [to, name] : names) {
+      void* const function = find_driver<void*>(name);
+      if (!function) return std::string("the driver lacks ") + name;
+      std::memcpy(to, &function, sizeof function);
     }
-    if (!is_hip) {
-      void* function = dlsym(library, "cuLaunchKernelEx");
-      std::memcpy(&launch_with, &function, sizeof function);
-    }
+    launch_with = find_driver<decltype(launch_with)>("cuLaunchKernelEx");
     return "";
   }
 

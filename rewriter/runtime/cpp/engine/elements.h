@@ -1,7 +1,7 @@
 // The elements of each dtype: their size, and whether they are numbers.
 #pragma once
 
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#if !defined(__CUDACC_RTC__)
 #include <cstdint>
 #endif
 

@@ -13,13 +13,13 @@
 // one word of A0 and A1.
 #pragma once
 
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#if !defined(__CUDACC_RTC__)
 #include <cstdint>
 #endif
 
 #include "measured.h"
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#if defined(__CUDACC_RTC__)
 #define INDUCTOR_REWRITER_SHARED __host__ __device__
 #else
 #define INDUCTOR_REWRITER_SHARED

@@ -12,14 +12,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "bands.h"
 #include "cpu.h"
@@ -259,14 +256,12 @@ class Gpu {
     if (driver_.get_context(&context_) || !context_) return "no device is in use";
     int device = 0, major = 0, minor = 0;
     driver_.get_device(&device);
-    if (!driver_.is_hip) {
-      driver_.get_attribute(&processors_, 16, device);
-      driver_.get_attribute(&major, 75, device);
-      driver_.get_attribute(&minor, 76, device);
-      int cache = 0;  // bytes of the L2 cache
-      driver_.get_attribute(&cache, 38, device);
-      if (cache > 0) most_gathered_ = cache / 16 * 7 / fingerprint::vector_bytes;
-    }
+    driver_.get_attribute(&processors_, 16, device);
+    driver_.get_attribute(&major, 75, device);
+    driver_.get_attribute(&minor, 76, device);
+    int cache = 0;  // bytes of the L2 cache
+    driver_.get_attribute(&cache, 38, device);
+    if (cache > 0) most_gathered_ = cache / 16 * 7 / fingerprint::vector_bytes;
     if (processors_ <= 0 || processors_ > 512) processors_ = 128;
     void* const module = gpu::load_kernels(driver_, source, places, major, minor, problem);
     if (!module) return problem;

@@ -1,7 +1,7 @@
 // The arguments of the GPU's kernels, and the rows that they write.
 #pragma once
 
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#if !defined(__CUDACC_RTC__)
 #include <cstdint>
 #endif
 

@@ -2,7 +2,7 @@
 // includes put in place. A test compiles it for the host, with fibers as threads.
 #pragma once
 
-#if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
+#if defined(__CUDACC_RTC__)
 // It is compiled without the standard library.
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -17,11 +17,7 @@ typedef unsigned long long uint64_t;
 #define INDUCTOR_REWRITER_MEMBER __device__ __forceinline__
 #define INDUCTOR_REWRITER_TABLE static __device__ const
 #define INDUCTOR_REWRITER_RARE static __device__ __noinline__
-#endif
-#if defined(__CUDACC_RTC__)
 #define INDUCTOR_REWRITER_CONSTANT __grid_constant__  // arguments are read in place, not copied first
-#elif defined(__HIPCC_RTC__)
-#define INDUCTOR_REWRITER_CONSTANT
 #endif
 
 #include "measuring_kernels.h"

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <vector>
 
 #include "compiler.h"
 #include "cpu.h"
@@ -27,6 +26,11 @@ struct Places {
   std::string own, torch, cache;
 };
 
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // The kernels as they were compiled when the recorder was: linked to it, or in a file beside it. They are
 // for this device, or for an earlier one of the same major version, whose code it runs. Null if there are none.
 inline void* load_built(const Driver& driver, const std::string& own, int major, int minor) {
@@ -38,32 +42,24 @@ inline void* load_built(const Driver& driver, const std::string& own, int major,
       if (!driver.load(&module, reinterpret_cast<const char*>(linked[1]))) return module;
     }
     if (own.empty()) continue;
-    std::ifstream file(own + "/kernels-sm_" + std::to_string(target) + ".cubin", std::ios::binary);
-    const std::string code{std::istreambuf_iterator<char>(file), {}};
+    const std::string code = read_file(own + "/kernels-sm_" + std::to_string(target) + ".cubin");
     if (!code.empty() && !driver.load(&module, code.data())) return module;
   }
   return nullptr;
 }
 
 inline std::string compile(
-    const Compiler& compiler, const char* source, const std::string& target,
-    std::string& code) {
-  std::vector<std::string> options = {"-std=c++17"};
-  if (!target.empty()) {
-    options.push_back("--gpu-architecture=sm_" + target);
-    options.emplace_back("--fmad=false");  // numbers are those of the CPU; fma() is called explicitly
-  } else {
-    options.emplace_back("-ffp-contract=off");
-  }
-  std::vector<const char*> given;
-  for (const std::string& option : options) given.push_back(option.c_str());
+    const Compiler& compiler, const char* source, const std::string& target, std::string& code) {
+  const std::string architecture = "--gpu-architecture=sm_" + target;
+  // Without fused operations, numbers are those of the CPU; fma() is called explicitly.
+  const char* const options[] = {"-std=c++17", architecture.c_str(), "--fmad=false"};
   void* program = nullptr;
   if (compiler.create(&program, source, "measure.cu", 0, nullptr, nullptr)) {
     return "the compiler of kernels cannot start";
   }
   std::string problem;
-  if (compiler.compile(program, static_cast<int>(given.size()), given.data())) {
-    std::size_t size = 0;
+  std::size_t size = 0;
+  if (compiler.compile(program, 3, options)) {
     compiler.get_log_size(program, &size);
     std::string log(size, 0);
     if (size) compiler.get_log(program, &log[0]);
@@ -71,7 +67,6 @@ inline std::string compile(
     problem = "the kernel was not compiled: " + log.substr(at == std::string::npos ? 0 : at, 200);
     problem.resize(std::strlen(problem.c_str()));
   } else {
-    std::size_t size = 0;
     compiler.get_code_size(program, &size);
     code.resize(size);
     if (!size || compiler.get_code(program, &code[0])) problem = "the compiler gave no kernel";
@@ -80,84 +75,35 @@ inline std::string compile(
   return problem;
 }
 
-// The name contains the fingerprint of the source, the architecture and the compiler.
-inline std::string file_name(
-    const char* source, const std::string& target, const std::string& compiler) {
-  const std::string all = std::string(source) + "\n" + target + "\n" + compiler;
-  const int64_t shape = static_cast<int64_t>(all.size()), stride = 1;
-  Layout layout = {dtypes::uint8, 1, shape, &shape, &stride, -1};
-  Measured measured;
-  measure_on_cpu(layout, all.data(), 1, measured);
-  char name[80];
-  std::snprintf(
-      name, sizeof name, "kernel-%016llx%016llx.bin",
-      static_cast<unsigned long long>(measured.fingerprint[0]),
-      static_cast<unsigned long long>(measured.fingerprint[1]));
-  return name;
-}
-
-inline std::string seal(const std::string& content) {
-  const int64_t shape = static_cast<int64_t>(content.size()), stride = 1;
-  Layout layout = {dtypes::uint8, 1, shape, &shape, &stride, -1};
-  Measured measured;
-  measure_on_cpu(layout, content.data(), 1, measured);
-  std::string text(16, 0);
-  std::memcpy(&text[0], measured.fingerprint, 16);
-  return text;
-}
-
-inline bool read_file(const std::string& path, std::string& to) {
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (!file) return false;
-  char piece[1 << 16];
-  std::string content;
-  for (std::size_t size; (size = std::fread(piece, 1, sizeof piece, file)) > 0;) {
-    content.append(piece, size);
-  }
-  std::fclose(file);
-  // The file ends with 16 bytes that are computed from the rest: otherwise it is not complete.
-  if (content.size() < 16) return false;
-  const std::string end = content.substr(content.size() - 16);
-  content.resize(content.size() - 16);
-  if (end != seal(content)) return false;
-  to = content;
-  return true;
-}
-
+// The file appears when it is complete, or not at all.
 inline void write_file(const std::string& path, const std::string& content) {
   const std::string partial = path + "." + std::to_string(getpid()) + ".part";
-  std::FILE* file = std::fopen(partial.c_str(), "wb");
-  if (!file) return;
-  const std::string end = seal(content);
-  bool whole = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  whole = std::fwrite(end.data(), 1, end.size(), file) == end.size() && whole;
-  whole = !std::fclose(file) && whole;
-  if (!whole || std::rename(partial.c_str(), path.c_str())) std::remove(partial.c_str());
+  std::ofstream file(partial, std::ios::binary);
+  file << content;
+  file.close();
+  if (!file || std::rename(partial.c_str(), path.c_str())) std::remove(partial.c_str());
 }
 
-// The kernel for this device: kept from an earlier process, or compiled.
-inline std::string find_code(
-    const char* source, const Places& places, bool is_hip, const std::string& target, std::string& code) {
-  Compiler compiler;
-  const std::string problem = compiler.find(places.torch, is_hip);
-  const std::string about = describe_compiler(places.torch, is_hip);
-  const std::string path = places.cache.empty() ? "" : places.cache + "/" + file_name(source, target, about);
-  if (!path.empty() && read_file(path, code)) return "";
-  if (!problem.empty()) return problem;
-  const std::string failed = compile(compiler, source, target, code);
-  if (!failed.empty()) return failed;
-  if (!path.empty()) write_file(path, code);
-  return "";
-}
-
-// Loads the kernels for a device. Null if that fails, with the problem.
+// Loads the kernels for a device: as they were built, kept by an earlier process, or compiled now, and kept. Null
+// if that fails, with the problem.
 inline void* load_kernels(
     const Driver& driver, const char* source, const Places& places, int major, int minor, std::string& problem) {
-  void* module = driver.is_hip ? nullptr : load_built(driver, places.own, major, minor);
+  void* module = load_built(driver, places.own, major, minor);
   if (module) return module;
-  std::string code;
-  problem = find_code(source, places, driver.is_hip, driver.is_hip ? "" : std::to_string(10 * major + minor), code);
+  Compiler compiler;
+  problem = compiler.find(places.torch);
+  const std::string target = std::to_string(10 * major + minor);
+  std::string code, path;
+  if (!places.cache.empty()) {
+    // By all that the code depends on.
+    const std::string from = std::string(source) + "\n" + target + "\n" + describe_compiler(places.torch);
+    path = places.cache + "/kernel-" + fingerprint_of(from) + ".bin";
+    code = read_file(path);
+    if (!code.empty() && !driver.load(&module, code.data())) return problem.clear(), module;
+  }
+  if (problem.empty()) problem = compile(compiler, source, target, code);
   if (!problem.empty()) return nullptr;
+  if (!path.empty()) write_file(path, code);
   const int error = driver.load(&module, code.data());
   if (error) problem = driver.describe("the kernel cannot be loaded", error);
   return error ? nullptr : module;

@@ -9,20 +9,6 @@ constexpr uint64_t infinity = 0x7ff0000000000000;
 
 // --- Warps -----------------------------------------------------------------------------------------
 
-#if defined(__HIPCC_RTC__)
-template <class T>
-INDUCTOR_REWRITER_DEVICE T exchange(T value, int with) {
-  return __shfl_xor(value, with, 32);
-}
-template <class T>
-INDUCTOR_REWRITER_DEVICE T from_lane(T value, int lane) {
-  return __shfl(value, lane, 32);
-}
-INDUCTOR_REWRITER_DEVICE uint32_t vote(bool value) {
-  const uint64_t all = __ballot(value);
-  return static_cast<uint32_t>(threadIdx.x & 32 ? all >> 32 : all);
-}
-#else
 template <class T>
 INDUCTOR_REWRITER_DEVICE T exchange(T value, int with) {
   return __shfl_xor_sync(0xffffffffu, value, with);
@@ -32,7 +18,6 @@ INDUCTOR_REWRITER_DEVICE T from_lane(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 INDUCTOR_REWRITER_DEVICE uint32_t vote(bool value) { return __ballot_sync(0xffffffffu, value); }
-#endif
 
 // Reduces over `width` neighbouring lanes, a power of two; all of them get the result.
 INDUCTOR_REWRITER_DEVICE double sum_of(double value, int width = 32) {

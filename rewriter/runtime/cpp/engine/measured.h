@@ -2,7 +2,7 @@
 // in C++ and in the GPU's kernels.
 #pragma once
 
-#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#if !defined(__CUDACC_RTC__)
 #include <cstdint>
 #endif
 

@@ -1,7 +1,7 @@
 // Lets a thread allocate memory, load kernels and wait while another one captures a CUDA graph.
 #pragma once
 
-#include <dlfcn.h>
+#include "driver.h"
 
 namespace inductor_rewriter {
 
@@ -15,21 +15,8 @@ class Relaxed {
   ~Relaxed() { exchange(); }
 
  private:
-  using Exchange = int (*)(int*);
-
   void exchange() {
-    static const Exchange function = [] {
-      const char* const names[][2] = {
-          {"libcuda.so.1", "cuThreadExchangeStreamCaptureMode"},
-          {"libamdhip64.so", "hipThreadExchangeStreamCaptureMode"},
-          {"libamdhip64.so.6", "hipThreadExchangeStreamCaptureMode"},
-          {"libamdhip64.so.7", "hipThreadExchangeStreamCaptureMode"}};
-      for (const auto& name : names) {
-        void* const library = dlopen(name[0], RTLD_NOLOAD | RTLD_LAZY);
-        if (library) return reinterpret_cast<Exchange>(dlsym(library, name[1]));
-      }
-      return Exchange{};
-    }();
+    static const auto function = find_driver<int (*)(int*)>("cuThreadExchangeStreamCaptureMode");
     if (function) function(&mode_);
   }
 

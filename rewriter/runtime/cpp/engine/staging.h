@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <mutex>
 #include <vector>
 

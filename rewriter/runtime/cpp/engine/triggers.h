@@ -3,13 +3,11 @@
 #pragma once
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "../texts.h"
 #include "flight.h"
 
 namespace inductor_rewriter {
@@ -66,14 +65,14 @@ class Triggers {
   Triggers(FlightRing& ring, std::string root, int rank, const std::string& wanted,
            const std::string& kernels)
       : ring_(ring), root_(std::move(root)), rank_(rank) {
-    for (const std::string& one : split(wanted, ',')) {
+    for (const std::string& one : split(wanted, ",")) {
       const std::string name = one.substr(0, one.find(':'));
       const double factor = name.size() < one.size() ? std::atof(one.c_str() + name.size() + 1) : 0;
       if (name == "spike") spike_ = factor;
       if (name == "slow") slow_ = factor;
       for (int kind = 0; kind < FlightRing::kinds; ++kind) wanted_ |= (name == names[kind]) << kind;
     }
-    for (const std::string& line : split(kernels, '\n')) {
+    for (const std::string& line : split(kernels, "\n")) {
       const std::size_t space = line.find(' ');
       if (space == std::string::npos) continue;
       const int launch = std::atoi(line.c_str());
@@ -172,16 +171,6 @@ class Triggers {
     uint64_t inputs = 0;
     bool has_inputs = false, is_given_up = false;
   };
-
-  static std::vector<std::string> split(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    for (std::size_t start = 0; start < text.size();) {
-      const std::size_t end = std::min(text.find(separator, start), text.size());
-      if (end > start) parts.push_back(text.substr(start, end - start));
-      start = end + 1;
-    }
-    return parts;
-  }
 
   static std::string count(int64_t of, const TriggerValue& value) {
     return std::to_string(of) + " of " + std::to_string(value.numel) + (value.numel == 1 ? " element" : " elements");

@@ -1,12 +1,9 @@
 // Buffers with guard bands, which replace those that a wrapper allocated, and slots for records of damage.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../device.h"

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../dtype.h"
+#include "../texts.h"
 
 namespace inductor_rewriter {
 
@@ -75,10 +76,8 @@ inline bool read_fills(const std::string& text, int (&fills)[memory_probes]) {
     return from.substr(first, from.find_last_not_of(" \t\n\r") - first + 1);
   };
   int read[memory_probes] = {};
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = text.find(',', start) == std::string::npos ? text.size() : text.find(',', start);
-    const std::string part = strip(text.substr(start, end - start));
-    start = end + 1;
+  for (const std::string& given : split(text, ",")) {
+    const std::string part = strip(given);
     if (part.empty()) continue;
     const std::size_t equals = part.rfind('=');
     const std::string number = strip(equals == std::string::npos ? part : part.substr(equals + 1));

@@ -324,11 +324,8 @@ class MemoryOfWrapper : public MemoryWatch {
   }
 
   MemoryOfWrapper(const Options& options, Recorder& recorder) : recorder_(recorder) {
-    const std::string names = "," + std::string(options.probes) + ",";
-    for (int probe = 0; probe < memory_probes; ++probe) {
-      has_[probe] = names.find("," + std::string(memory_probe_name(probe)) + ",") != std::string::npos;
-    }
-    read_lines(options.memory ? options.memory : "");
+    for (int probe = 0; probe < memory_probes; ++probe) has_[probe] = recorder.has(memory_probe_name(probe));
+    read_lines(options.memory);
     const char* fills = std::getenv("REWRITER_FILL");
     is_off_ = fills && !std::strcmp(fills, "off");
     if (fills && !is_off_ && !read_fills(fills, fills_)) {
@@ -347,10 +344,8 @@ class MemoryOfWrapper : public MemoryWatch {
   }
 
   // `7 buf3; 9 buf4 held; 11 buf5 waits`
-  void read_lines(const std::string& text) {
-    for (std::size_t start = 0; start < text.size();) {
-      const std::size_t end = std::min(text.find("; ", start), text.size());
-      const std::string part = text.substr(start, end - start);
+  void read_lines(const char* text) {
+    for (const std::string& part : split(text, "; ")) {
       const std::size_t name = part.find(' ') + 1, behind = std::min(part.find(' ', name), part.size());
       Line line;
       line.event = std::atoi(part.c_str());
@@ -358,7 +353,6 @@ class MemoryOfWrapper : public MemoryWatch {
       line.is_held = part.find(" held", behind) != std::string::npos;
       line.waits = part.find(" waits", behind) != std::string::npos;
       lines_.push_back(std::move(line));
-      start = end + 2;
     }
   }
 

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "../archive.h"
 #include "../engine/saver.h"
-#include "../sha256.h"
 #include "../sizes.h"
 #include "../values.h"
 
@@ -192,7 +190,7 @@ class Save : public Probe {
     return *saver_;
   }
 
-  // Upstream's documented name; a long one keeps its ends and is told apart by a hash.
+  // Upstream's documented name; a long one keeps its ends and is told apart by a checksum.
   static std::string file_name(const Event& event, const Item& item) {
     std::string rest = item.label->name + "_" + item.tensor.device + ".pt";
     for (char& letter : rest) letter = letter == '/' ? '_' : letter;
@@ -203,9 +201,9 @@ class Save : public Probe {
     if (kernel.size() > room) {
       std::size_t end = room > 9 ? room - 9 : 0;
       while (end && (kernel[end] & 0xc0) == 0x80) --end;  // not inside a character
-      Sha256 whole;
-      whole.add(kernel.data(), kernel.size());
-      kernel = kernel.substr(0, end) + "~" + whole.hex().substr(0, 8);
+      char sum[16];
+      std::snprintf(sum, sizeof sum, "~%08x", Crc32::add(0, kernel.data(), kernel.size()));
+      kernel = kernel.substr(0, end) + sum;
     }
     return start + kernel + "_" + rest;
   }

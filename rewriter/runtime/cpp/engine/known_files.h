@@ -26,30 +26,30 @@ namespace inductor_rewriter {
 
 class KnownFiles {
  public:
-  // Looks for a file that may be equal to the one of this first piece. True: such a file is still being
-  // written; the piece is taken, and `ended` returns it later. False: such a file was opened as
-  // `file.known`, or there is none, and this file is remembered.
-  bool take_or_open(SavePiece& first) {
-    SavedFile& file = *first.file;
+  // Looks for a file that may be equal to this one, of which the first piece is here. True: such a file is still being
+  // written; this one gets the piece back, and `ended` returns it later. False: such a file was opened as `known`,
+  // or there is none, and this file is remembered.
+  bool wait_or_open(const std::shared_ptr<SavedFile>& file, SavePiece& first) {
     std::vector<Known> alike;
     {
       std::lock_guard<std::mutex> guard(lock_);
-      auto& all = files_[file.key];
+      auto& all = files_[file->key];
       for (Known& one : all) {
         // Equal tensors mostly come shortly one after the other, such as before and after a launch.
         if (!one.pending || !one.pending->submitted) continue;
-        one.waiting.push_back(std::move(first));
+        file->put_back(std::move(first));
+        one.waiting.push_back(file);
         return true;
       }
       for (Known& one : all) {
         if (can_link_ && !one.pending) alike.push_back({one.path, one.about, one.sum, nullptr, {}});
       }
-      if (alike.empty()) remember(all, first.file);
+      if (alike.empty()) remember(all, file);
     }
     for (std::size_t i = alike.size(); i-- > 0;) {
-      if (open_known(file, alike[i])) return false;
+      if (open_known(*file, alike[i])) return false;
     }
-    if (!alike.empty()) remember(first.file);
+    if (!alike.empty()) remember(file);
     return false;
   }
 
@@ -60,7 +60,7 @@ class KnownFiles {
     {
       std::lock_guard<std::mutex> guard(lock_);
       for (Known& one : files_[file.key]) {
-        if (!can_link_ || one.pending || one.sum != file.sum()) continue;
+        if (!can_link_ || one.pending || one.sum != file.sum) continue;
         alike.push_back({one.path, one.about, one.sum, nullptr, {}});
       }
     }
@@ -95,9 +95,9 @@ class KnownFiles {
     return true;
   }
 
-  // A file is complete, or was given up if `about` is null. Returns the pieces that waited for it.
-  std::vector<SavePiece> ended(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
-    std::vector<SavePiece> waiting;
+  // A file is complete, or was given up if `about` is null. Returns those that waited for it.
+  std::vector<std::shared_ptr<SavedFile>> ended(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
+    std::vector<std::shared_ptr<SavedFile>> waiting;
     std::lock_guard<std::mutex> guard(lock_);
     auto found = files_.find(file->key);
     if (found == files_.end()) return waiting;
@@ -109,7 +109,7 @@ class KnownFiles {
       if (about) {
         all[i].path = file->path;
         all[i].about = *about;
-        all[i].sum = file->sum();
+        all[i].sum = file->sum;
       } else {
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
         --count_;
@@ -124,13 +124,13 @@ class KnownFiles {
   static constexpr std::size_t most_alike = 4;  // of them, with one key
   static constexpr std::size_t block = std::size_t{256} << 10;
 
-  // A complete file, with its size and time; or one that is being written, and the pieces that wait for it.
+  // A complete file, with its size and time; or one that is being written, and those that wait for it.
   struct Known {
     std::string path;
     struct stat about;
     uint32_t sum;
     std::shared_ptr<SavedFile> pending;
-    std::vector<SavePiece> waiting;
+    std::vector<std::shared_ptr<SavedFile>> waiting;
   };
 
   static bool has_bytes_of(const SavedFile& file, char* room) {

@@ -1,21 +1,20 @@
-// A file that is being written piece by piece, or compared with a known file that may be equal.
+// One tensor on its way into a file: one thread hands over its bytes piece by piece, another one writes them.
 #pragma once
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
+#include <system_error>
+#include <utility>
 
 #include "container.h"
 #include "device_copies.h"
@@ -23,79 +22,71 @@
 
 namespace inductor_rewriter {
 
-struct SavedFile;
+[[noreturn]] inline void fail_with(int error) { throw std::system_error(error, std::generic_category()); }
 
-// A piece of a tensor's bytes, on its way into the file.
 struct SavePiece {
-  std::shared_ptr<SavedFile> file;
-  std::size_t index = 0;
   uint64_t offset = 0, size = 0;
-  const char* data = nullptr;  // null: copy it from the known file
+  const char* data = nullptr;
   Staging::Place place;
   CopyEvent copied;
 };
 
-struct SavedFile {
-  enum class State { undecided, comparing, writing, failed };
-
+class SavedFile {
+ public:
   SavedFile(const std::string& where, const std::string& what, uint64_t bytes)
       : path(where), pickle(what), size(bytes),
-        count(bytes ? (bytes + Staging::piece_size - 1) / Staging::piece_size : 1), sums(count),
-        equal(count), left(count) {}
+        count(bytes ? (bytes + Staging::piece_size - 1) / Staging::piece_size : 1) {}
   SavedFile(const SavedFile&) = delete;
   SavedFile& operator=(const SavedFile&) = delete;
   ~SavedFile() {
     if (known >= 0) ::close(known);
     if (file >= 0) ::close(file);
-    if (!temporary.empty()) unlink(temporary.c_str());
+    forget_temporary();
   }
 
-  SavePiece piece_at(const std::shared_ptr<SavedFile>& self, std::size_t index) const {
-    SavePiece piece;
-    piece.file = self;
-    piece.index = index;
-    piece.offset = index * Staging::piece_size;
-    piece.size = std::min<uint64_t>(Staging::piece_size, size - piece.offset);
-    return piece;
+  // Hands over the next piece; `put_back` the first one again.
+  void add(SavePiece&& piece) {
+    std::lock_guard<std::mutex> guard(lock_);
+    pieces_.push_back(std::move(piece));
+    came_.notify_one();
+  }
+  void put_back(SavePiece&& piece) {
+    std::lock_guard<std::mutex> guard(lock_);
+    pieces_.push_front(std::move(piece));
+    --taken_;
+  }
+  // No further piece will come.
+  void give_up() {
+    std::lock_guard<std::mutex> guard(lock_);
+    is_given_up_ = true;
+    came_.notify_one();
   }
 
-  // Whether this thread writes the file from now on. If another thread does, it gets the piece.
-  bool begin_turn(SavePiece& piece) {
-    std::lock_guard<std::mutex> guard(lock);
-    if (!is_written) return is_written = true;
-    turn.push_back(std::move(piece));
-    return false;
-  }
-
-  // The next piece for the thread that writes the file.
-  bool next_turn(SavePiece& piece) {
-    std::lock_guard<std::mutex> guard(lock);
-    is_written = !turn.empty();
-    if (!is_written) return false;
-    piece = std::move(turn.front());
-    turn.pop_front();
+  // Takes the next piece, waiting for it. False after the last one.
+  bool next(SavePiece& piece) {
+    std::unique_lock<std::mutex> guard(lock_);
+    came_.wait(guard, [&] { return !pieces_.empty() || taken_ == count || is_given_up_; });
+    if (pieces_.empty()) return false;
+    piece = std::move(pieces_.front());
+    pieces_.pop_front();
+    ++taken_;
     return true;
   }
+  bool is_complete() const { return taken_ == count; }
 
-  State state_now() {
-    std::lock_guard<std::mutex> guard(lock);
-    return state;
-  }
-
-  // Opens a temporary file in the same directory, which is made if its parent exists. 0, or errno.
-  int create(uint64_t number) {
+  // Opens a temporary file in the same directory, which is made if its parent exists.
+  void create() {
     const std::size_t folder = path.rfind('/') + 1;
     // Does not contain the file's own name, which may be as long as a name may be.
-    temporary = path.substr(0, folder) + ".writing." + std::to_string(getpid()) + "." +
-        std::to_string(number) + "." + std::to_string(reinterpret_cast<uintptr_t>(this));
-    for (bool again = false;; again = true) {
-      file = open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (file >= 0) return 0;
+    temporary_ = path.substr(0, folder) + ".writing." + std::to_string(getpid()) + "." +
+        std::to_string(ticket) + "." + std::to_string(reinterpret_cast<uintptr_t>(this));
+    for (bool again = false; file < 0; again = true) {
+      file = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (file >= 0) return;
       const int error = errno;
-      if (again || error != ENOENT || !make_folder()) {
-        temporary.clear();
-        return error;
-      }
+      if (!again && error == ENOENT && make_folder()) continue;
+      temporary_.clear();
+      fail_with(error);
     }
   }
 
@@ -105,76 +96,77 @@ struct SavedFile {
     return !mkdir(folder.c_str(), 0777) || errno == EEXIST;
   }
 
-  // The checksum of all pieces.
-  uint32_t sum() const {
-    uint32_t all = sums[0];
-    for (std::size_t i = 1; i < count; ++i) {
-      const uint64_t start = i * Staging::piece_size;
-      all = Crc32::join(all, sums[i], std::min<uint64_t>(Staging::piece_size, size - start));
-    }
-    return all;
+  // Writes the tensor's next bytes.
+  void append(const char* data, std::size_t bytes) {
+    sum = Crc32::add(sum, data, bytes);
+    put(data, bytes, offset + written_);
+    written_ += bytes;
   }
 
-  // All bytes of the tensor are in the file: writes what is around them, and gives the file its name. 0, or
-  // errno.
-  int appear(struct stat& about) {
-    if (!whole) {
-      const Container around(pickle, size, sum());
-      if (int error = put(around.before.data(), around.before.size(), 0)) return error;
-      if (int error = put(around.after.data(), around.after.size(), offset + size)) return error;
-    }
-    if (fstat(file, &about)) return errno;
-    const int closed = ::close(file);
-    file = -1;
-    if (closed || std::rename(temporary.c_str(), path.c_str())) return errno;
-    temporary.clear();
-    return 0;
-  }
-
-  // Writes a small file in one go. 0, or errno.
-  int put_whole(const char* data) {
-    const Container around(pickle, size, sums[0]);
+  // Writes a small file in one go.
+  void put_whole(const char* data) {
+    sum = Crc32::add(0, data, size);
+    const Container around(pickle, size, sum);
     std::string all;
     all.reserve(around.before.size() + size + around.after.size());
     all.append(around.before).append(data, size).append(around.after);
-    whole = true;
-    return put(all.data(), all.size(), 0);
+    put(all.data(), all.size(), 0);
+    is_whole_ = true;
   }
 
-  // 0, or errno.
-  int put(const char* data, std::size_t bytes, uint64_t at) const {
-    while (bytes) {
-      const ssize_t done = pwrite(file, data, bytes, static_cast<off_t>(at));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) return done ? errno : ENOSPC;
-      data += done;
-      bytes -= static_cast<std::size_t>(done);
-      at += static_cast<uint64_t>(done);
+  // All bytes of the tensor are in the file: writes what is around them, and gives the file its name.
+  struct stat appear() {
+    if (!is_whole_) {
+      const Container around(pickle, size, sum);
+      put(around.before.data(), around.before.size(), 0);
+      put(around.after.data(), around.after.size(), offset + size);
     }
-    return 0;
+    struct stat about;
+    if (fstat(file, &about)) fail_with(errno);
+    const int closed = ::close(std::exchange(file, -1));
+    if (closed || std::rename(temporary_.c_str(), path.c_str())) fail_with(errno);
+    temporary_.clear();
+    return about;
+  }
+
+  void forget_temporary() {
+    if (!temporary_.empty()) unlink(temporary_.c_str());
+    temporary_.clear();
   }
 
   const std::string path, pickle;
   const uint64_t size;
   const std::size_t count;  // of pieces
+  uint64_t ticket = 0;
+  std::atomic<bool> submitted{false};  // whether all pieces were handed over
   // Known with the first piece: where the tensor's bytes begin in the file, and a key that is the same for
   // files that may be equal.
   uint64_t offset = 0;
   std::string key;
-  uint64_t ticket = 0;
-  bool whole = false;    // whether it was written in one go
-  std::atomic<bool> submitted{false};  // whether all pieces are queued
-  std::vector<uint32_t> sums;          // the checksum of each piece
+  uint32_t sum = 0;             // of the bytes so far
+  int file = -1, known = -1;    // the file, and one that may be equal
+  std::string known_path;
 
-  std::mutex lock;  // guards the members below
-  State state = State::undecided;
-  std::vector<char> equal;        // for each piece, whether it is as in the known file
-  std::vector<SavePiece> parked;  // pieces that wait for the first one
-  std::deque<SavePiece> turn;     // pieces that came while the thread wrote another one
-  bool is_written = false;
-  std::size_t left;  // how many pieces are not finished
-  std::string temporary, known_path;
-  int file = -1, known = -1;
+ private:
+  void put(const char* data, std::size_t bytes, uint64_t at) const {
+    while (bytes) {
+      const ssize_t done = pwrite(file, data, bytes, static_cast<off_t>(at));
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) fail_with(done ? errno : ENOSPC);
+      data += done;
+      bytes -= static_cast<std::size_t>(done);
+      at += static_cast<uint64_t>(done);
+    }
+  }
+
+  std::string temporary_;
+  uint64_t written_ = 0;
+  bool is_whole_ = false;  // whether it was written in one go
+  std::mutex lock_;        // guards the members below
+  std::condition_variable came_;
+  std::deque<SavePiece> pieces_;
+  std::size_t taken_ = 0;
+  bool is_given_up_ = false;
 };
 
 }  // namespace inductor_rewriter

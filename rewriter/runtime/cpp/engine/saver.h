@@ -24,6 +24,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -70,18 +71,21 @@ class Saver {
       file->ticket = ++last_;
       unfinished_[file->ticket] = size;
     }
-    // A large tensor is not staged: it would take much of the staging, and several threads read it faster
-    // in place than one copies it.
+    // A large tensor on the CPU is not staged: it would take much of the staging, and be copied once more.
     const bool in_place = !on_device && size > bound_ / 4;
-    for (std::size_t i = 0; i < file->count; ++i) {
-      SavePiece piece = file->piece_at(file, i);
-      piece.data = data + piece.offset;
+    for (uint64_t at = 0; at < size || !at; at += Staging::piece_size) {
+      SavePiece piece;
+      piece.offset = at;
+      piece.size = std::min<uint64_t>(Staging::piece_size, size - at);
+      piece.data = data + at;
       if (!in_place && !stage(piece, on_device, stream)) {
         staging_.give(piece.place);
-        abandon(file, file->count - i);
+        file->give_up();
+        if (!at) end(file, nullptr);
         return Result::refused;
       }
-      push(std::move(piece));
+      file->add(std::move(piece));
+      if (!at) push({file});
     }
     file->submitted = true;
     if (in_place) wait_until(file->ticket);
@@ -142,7 +146,6 @@ class Saver {
   }
 
  private:
-  using State = SavedFile::State;
   static constexpr std::size_t block = std::size_t{256} << 10;  // fits into a core's cache
   static constexpr int most_threads = 16;
 
@@ -230,23 +233,11 @@ class Saver {
     if (!started_) throw std::runtime_error("no thread can be started to write files");
   }
 
-  void push(SavePiece&& piece) {
-    bool is_idle = false;
-    {
-      std::lock_guard<std::mutex> guard(lock_);
-      queue_.push_back(std::move(piece));
-      is_idle = idle_ > 0;
-    }
-    if (is_idle) queued_.notify_one();
-  }
-
-  // Puts pieces back that had to wait, in front of later ones.
-  void push_first(std::vector<SavePiece>&& all) {
-    if (all.empty()) return;
-    {
-      std::lock_guard<std::mutex> guard(lock_);
-      for (std::size_t i = all.size(); i-- > 0;) queue_.push_front(std::move(all[i]));
-    }
+  // Queues files; those that had to wait `first`.
+  void push(std::vector<std::shared_ptr<SavedFile>>&& files, bool first = false) {
+    if (files.empty()) return;
+    std::lock_guard<std::mutex> guard(lock_);
+    queue_.insert(first ? queue_.begin() : queue_.end(), files.begin(), files.end());
     queued_.notify_all();
   }
 
@@ -254,217 +245,130 @@ class Saver {
     pthread_setname_np(pthread_self(), "rewriter-save");
     std::vector<char> room(block);
     while (true) {
-      SavePiece piece;
-      {
-        std::unique_lock<std::mutex> guard(lock_);
-        ++idle_;
-        queued_.wait(guard, [&] { return !queue_.empty(); });
-        --idle_;
-        piece = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      act(piece, room.data());
+      std::unique_lock<std::mutex> guard(lock_);
+      queued_.wait(guard, [&] { return !queue_.empty(); });
+      const std::shared_ptr<SavedFile> file = std::move(queue_.front());
+      queue_.pop_front();
+      guard.unlock();
+      put(file, room.data());
     }
   }
 
-  void act(SavePiece& piece, char* room) {
-    const std::shared_ptr<SavedFile> file = piece.file;
-    if (is_parked(piece)) return;
-    if (file->state_now() == State::comparing) {
-      arrive(piece);
-      if (is_equal(piece, room)) return done(piece);
+  // Puts a tensor into its file, or links that to a known one with the same bytes. Does nothing yet if one that may be
+  // equal is still being written.
+  void put(const std::shared_ptr<SavedFile>& shared, char* room) {
+    SavedFile& file = *shared;
+    SavePiece piece;
+    struct stat about {};
+    bool is_new = false;
+    try {
+      while (file.next(piece)) {
+        arrive(piece);
+        if (!piece.offset) {
+          begin(file, piece);
+          if (known_.wait_or_open(shared, piece)) return;
+        }
+        write(shared, piece, room);
+        staging_.give(std::exchange(piece.place, {}));
+      }
+      if (file.is_complete()) is_new = finish(file, room, about);
+    } catch (const std::exception& error) {
+      fail(file, error);
     }
-    // One thread writes a file at a time: several would wait for one another's locks in the kernel.
-    if (!file->begin_turn(piece)) return;
+    // After a failure, the device may still copy what is left.
     do {
-      arrive(piece);
-      if (file->state_now() == State::writing) write(piece, room);
-      done(piece);
-    } while (file->next_turn(piece));
+      if (piece.copied.event) device_.wait(std::exchange(piece.copied, {}));
+      staging_.give(std::exchange(piece.place, {}));
+    } while (file.next(piece));
+    end(shared, is_new ? &about : nullptr);
   }
 
   // Waits until the device has copied a piece.
   void arrive(SavePiece& piece) {
     if (!piece.copied.event) return;
-    const int error = device_.wait(piece.copied);
-    piece.copied = {};
-    if (error) fail(piece.file, "it could not be copied from the device");
+    const int error = device_.wait(std::exchange(piece.copied, {}));
+    if (error) throw std::runtime_error("it could not be copied from the device");
   }
 
-  // Whether a piece has to wait. The first piece waits while a file that may be equal is being written; the
-  // other pieces wait for the first one, which finds that file.
-  bool is_parked(SavePiece& piece) {
-    SavedFile& file = *piece.file;
-    {
-      std::lock_guard<std::mutex> guard(file.lock);
-      if (file.state != State::undecided) return false;
-      if (piece.index) {
-        file.parked.push_back(std::move(piece));
-        return true;
-      }
-    }
-    arrive(piece);
-    if (file.state_now() != State::undecided) return false;
-    if (file.key.empty()) {
-      file.offset = Container(file.pickle, file.size, 0).before.size();
-      file.sums[0] = Crc32::add(0, piece.data, piece.size);
-      file.key = file.pickle + std::to_string(file.size) + " " + std::to_string(file.sums[0]);
-    }
-    const std::shared_ptr<SavedFile> kept = piece.file;
-    if (known_.take_or_open(piece)) return true;
-    if (kept->known < 0) begin_writing(kept);
-    else release(kept, State::comparing);
-    return false;
+  static void begin(SavedFile& file, const SavePiece& first) {
+    if (!file.key.empty()) return;
+    file.offset = Container(file.pickle, file.size, 0).before.size();
+    const uint32_t sum = Crc32::add(0, first.data, first.size);
+    file.key = file.pickle + std::to_string(file.size) + " " + std::to_string(sum);
   }
 
-  void release(const std::shared_ptr<SavedFile>& file, State state) {
-    std::vector<SavePiece> parked;
-    {
-      std::lock_guard<std::mutex> guard(file->lock);
-      file->state = state;
-      parked.swap(file->parked);
+  // A piece that is as in the known file needs no writing. The first one that is not makes it a file of its own.
+  void write(const std::shared_ptr<SavedFile>& shared, const SavePiece& piece, char* room) {
+    SavedFile& file = *shared;
+    if (file.file < 0 && file.known >= 0) {
+      if (is_equal(file, piece, room)) return;
+      known_.remember(shared);
     }
-    push_first(std::move(parked));
+    if (file.file < 0) {
+      file.create();
+      copy_known(file, piece.offset, room);
+    }
+    if (file.count == 1 && piece.size <= block) return file.put_whole(piece.data);
+    for (uint64_t at = 0; at < piece.size; at += block) {
+      file.append(piece.data + at, std::min<uint64_t>(block, piece.size - at));
+    }
   }
 
-  // Compares a piece with the known file. If it is equal, there is nothing to write; if not, all pieces of
-  // the file are written.
-  bool is_equal(const SavePiece& piece, char* room) {
-    SavedFile& file = *piece.file;
-    bool same = file.state_now() == State::comparing;
-    if (!same) return false;
-    for (uint64_t at = 0; same && at < piece.size;) {
+  static bool is_equal(const SavedFile& file, const SavePiece& piece, char* room) {
+    for (uint64_t at = 0; at < piece.size;) {
       const std::size_t most = std::min<uint64_t>(block, piece.size - at);
       const off_t place = static_cast<off_t>(file.offset + piece.offset + at);
       const ssize_t count = pread(file.known, room, most, place);
-      same = count > 0 && !std::memcmp(room, piece.data + at, static_cast<std::size_t>(count));
-      at += same ? static_cast<uint64_t>(count) : 0;
+      if (count <= 0 || std::memcmp(room, piece.data + at, static_cast<std::size_t>(count))) return false;
+      at += static_cast<uint64_t>(count);
     }
-    if (same) {
-      std::lock_guard<std::mutex> guard(file.lock);
-      same = file.state == State::comparing;
-      if (same) file.equal[piece.index] = 1;
-      return same;
-    }
-    if (begin_writing(piece.file)) known_.remember(piece.file);
-    return false;
-  }
-
-  // From now on all pieces are written; those that were equal are copied from the known file. False if that
-  // has begun already.
-  bool begin_writing(const std::shared_ptr<SavedFile>& shared) {
-    SavedFile& file = *shared;
-    std::vector<SavePiece> again;
-    int error = 0;
-    {
-      std::lock_guard<std::mutex> guard(file.lock);
-      if (file.state != State::undecided && file.state != State::comparing) return false;
-      error = file.create(file.ticket);
-      if (!error) {
-        file.state = State::writing;
-        again.swap(file.parked);
-        for (std::size_t i = 0; i < file.count; ++i) {
-          if (!file.equal[i]) continue;
-          again.push_back(file.piece_at(shared, i));
-          ++file.left;
-        }
-      }
-    }
-    if (error) fail(shared, "", error);
-    push_first(std::move(again));
     return true;
   }
 
-  void write(SavePiece& piece, char* room) {
-    SavedFile& file = *piece.file;
-    if (file.count == 1 && piece.data && piece.size <= block) {
-      if (int error = file.put_whole(piece.data)) fail(piece.file, "", error);
-      return;
+  // Copies the beginning of a tensor from the known file, which has the same bytes.
+  static void copy_known(SavedFile& file, uint64_t bytes, char* room) {
+    for (uint64_t at = 0; at < bytes;) {
+      const std::size_t most = std::min<uint64_t>(block, bytes - at);
+      const ssize_t count = pread(file.known, room, most, static_cast<off_t>(file.offset + at));
+      if (count <= 0) throw std::runtime_error("a file of this dump was cut short");
+      file.append(room, static_cast<std::size_t>(count));
+      at += static_cast<uint64_t>(count);
     }
-    const bool is_known = !piece.index && piece.data;
-    uint32_t sum = is_known ? file.sums[0] : 0;
-    for (uint64_t at = 0; at < piece.size;) {
-      std::size_t count = std::min<uint64_t>(block, piece.size - at);
-      const char* from = piece.data + at;
-      const uint64_t place = file.offset + piece.offset + at;
-      if (!piece.data) {
-        const ssize_t read = pread(file.known, room, count, static_cast<off_t>(place));
-        if (read <= 0) return fail(piece.file, "a file of this dump was cut short");
-        from = room;
-        count = static_cast<std::size_t>(read);
-      }
-      if (!is_known) sum = Crc32::add(sum, from, count);
-      if (int error = file.put(from, count, place)) return fail(piece.file, "", error);
-      at += count;
-    }
-    file.sums[piece.index] = sum;
   }
 
-  // A piece is finished. After the last one, the file gets its name.
-  void done(SavePiece& piece) {
-    const std::shared_ptr<SavedFile> shared = std::move(piece.file);
-    SavedFile& file = *shared;
-    staging_.give(piece.place);
-    piece.place = {};
-    {
-      std::lock_guard<std::mutex> guard(file.lock);
-      if (--file.left) return;
-      if (file.state == State::comparing) ++file.left;
+  // After the last piece the file gets its name. Whether it is a new one, and not a link.
+  bool finish(SavedFile& file, char* room, struct stat& about) {
+    if (file.file < 0) {
+      if (known_.link(file)) return false;
+      file.create();  // the known file cannot be linked
+      copy_known(file, file.size, room);
+    } else if (file.count > 1 && known_.link_same(file)) {
+      return false;
     }
-    if (file.state == State::comparing) {
-      if (known_.link(file)) return end(shared, nullptr);
-      // The known file cannot be linked: write a file of its own.
-      begin_writing(shared);
-      SavePiece none;
-      none.file = shared;
-      return done(none);
-    }
-    struct stat about {};
-    int error = 0;
-    if (file.state == State::writing && file.count > 1 && known_.link_same(file)) {
-      return end(shared, nullptr);
-    }
-    if (file.state == State::writing && (error = file.appear(about))) fail(shared, "", error);
-    end(shared, file.state == State::failed ? nullptr : &about);
+    about = file.appear();
+    return true;
   }
 
   // A save is over. `about` is null if there is no new file: it is a link, or has failed.
   void end(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
-    if (!about && !file->temporary.empty()) {
-      unlink(file->temporary.c_str());  // before waiting threads go on
-      file->temporary.clear();
-    }
-    push_first(known_.ended(file, about));
-    bool is_idle = false;
-    {
-      std::lock_guard<std::mutex> guard(lock_);
-      unfinished_.erase(file->ticket);
-      if (!about) used_ -= std::min(used_, file->size);
-      is_idle = unfinished_.empty();
-    }
+    file->forget_temporary();  // before waiting threads go on
+    push(known_.ended(file, about), true);
+    std::unique_lock<std::mutex> guard(lock_);
+    unfinished_.erase(file->ticket);
+    if (!about) used_ -= std::min(used_, file->size);
+    const bool is_idle = unfinished_.empty();
+    guard.unlock();
     if (is_idle) staging_.shrink();
     finished_.notify_all();
   }
 
-  // Gives up a file with `count` pieces that could not be staged.
-  void abandon(const std::shared_ptr<SavedFile>& file, std::size_t count) {
-    release(file, State::failed);
-    {
-      std::lock_guard<std::mutex> guard(file->lock);
-      file->left -= count - 1;
-    }
-    SavePiece none;
-    none.file = file;
-    done(none);
-  }
-
   // Notes an error. If nothing can be written any more, such as on a full disk, later saves fail at once.
-  void fail(const std::shared_ptr<SavedFile>& file, std::string why, int error = 0) {
-    const bool is_final = error == ENOSPC || error == EDQUOT || error == EROFS || error == EIO;
-    if (error) why = std::strerror(error);
-    why = file->path + " cannot be saved: " + why;
+  void fail(const SavedFile& file, const std::exception& error) {
+    const auto* const of_system = dynamic_cast<const std::system_error*>(&error);
+    const int code = of_system ? of_system->code().value() : 0;
+    const bool is_final = code == ENOSPC || code == EDQUOT || code == EROFS || code == EIO;
+    std::string why = file.path + " cannot be saved: " + (code ? std::strerror(code) : error.what());
     if (is_final) why += "; nothing more is saved, and the model runs on";
-    release(file, State::failed);
     std::lock_guard<std::mutex> guard(lock_);
     if (message_.empty() || (is_final && !failed_)) message_ = why;
     has_message_ = true;
@@ -480,10 +384,9 @@ class Saver {
   const int pid_;
   std::mutex lock_;  // guards the members below
   std::condition_variable queued_, finished_;
-  std::deque<SavePiece> queue_;
+  std::deque<std::shared_ptr<SavedFile>> queue_;
   std::map<uint64_t, uint64_t> unfinished_;  // the bytes of each save, by ticket
   uint64_t last_ = 0, used_ = 0;
-  int idle_ = 0;
   bool started_ = false;
   std::string message_;
   std::atomic<bool> full_{false}, failed_{false}, has_message_{false};

@@ -101,10 +101,12 @@ def request(names: str, **options: Any) -> Control:
         **{name: _READ[name](f"--{name.replace('_', '-')}", x) for name, x in given.items()},
     )
     try:
-        data = control.text().encode()
+        data = control.text().encode("utf-8", "surrogateescape")
         if len(data) > runtime.LARGEST:
             raise ControlError(f"it has {len(data):,} bytes; at most {runtime.LARGEST:,} are read")
-        return parse(data)
+        if (known := parse(data)) != control:
+            raise ControlError("a name has a line break")
+        return known
     except ControlError as problem:
         raise RewriterError(
             "bad-control",
@@ -170,8 +172,8 @@ def write(path: Path, control: Control) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(control.text())
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(control.text().encode("utf-8", "surrogateescape"))
         os.replace(temporary, path)
     except FileNotFoundError as error:
         raise _no_control(f"there is no directory {path.parent}") from error

@@ -1,18 +1,20 @@
 """The control file of dormant probes: `rewriter control` writes it, instrumented programs read it.
 
-    {"format": "rewriter.control", "version": 1, "id": "5f0c…", "probes": ["print"], …}
+    rewriter.control 1
+    id=5f0c…
+    probes=print,hash
+    …
 
-The file is replaced as a whole. A program ignores it unless only the program's own user can write
-it. In `PATH.d/` beside the file, each wrapper of each process reports its state. `cpp/control.h`
-reads and writes the same format.
+Names are those of `Control`; lists are separated by commas. The file is replaced as a whole. A
+program ignores it unless only the program's own user can write it. In `PATH.d/` beside the file,
+each wrapper of each process reports its state. `cpp/control.h` reads and writes the same format.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import stat
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,7 +49,11 @@ class Control:
 
     def text(self) -> str:
         """The request as the text of a control file."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}) + "\n"
+        lines = [f"{FORMAT} {VERSION}"]
+        for name, value in asdict(self).items():
+            text = ",".join(value) if isinstance(value, tuple) else value
+            lines.append(f"{name}={int(text) if isinstance(text, bool) else text}")
+        return "".join(f"{line}\n" for line in lines)
 
 
 def read(path: str) -> Control:
@@ -74,36 +80,51 @@ def read(path: str) -> Control:
 
 def parse(data: bytes) -> Control:
     """Parse the content of a control file. Raises `ControlError` if it is invalid."""
-    try:
-        facts = json.loads(data) if len(data) <= LARGEST else None
-    except (ValueError, RecursionError) as error:
-        raise ControlError("it is no JSON") from error
-    if not isinstance(facts, dict) or facts.pop("format", None) != FORMAT:
+    head, *lines = data[: LARGEST + 1].decode("utf-8", "surrogateescape").split("\n")
+    if len(data) > LARGEST or head.partition(" ")[0] != FORMAT:
         raise ControlError(f"it is no {FORMAT}")
-    if facts.pop("version", None) != VERSION:
+    if head != f"{FORMAT} {VERSION}":
         raise ControlError("it has another version")
-    for name, value in facts.items():
-        if not _is_valid(name, value):
-            raise ControlError(f"{name} is not as it has to be")
-    if "id" not in facts:
-        raise ControlError("it has no id")
-    found: dict[str, Any] = {x: tuple(y) if isinstance(y, list) else y for x, y in facts.items()}
+    found: dict[str, Any] = {}
+    for line in filter(None, lines):
+        name, _, value = line.partition("=")
+        try:
+            found[name] = _READ[name](value)
+        except (KeyError, ValueError) as error:
+            raise ControlError(f"{name} is not as it has to be") from error
+    if "id" not in found or found.get("every") == 0:
+        raise ControlError("every is not as it has to be" if "id" in found else "it has no id")
     return Control(**found)
 
 
-def _is_valid(name: str, value: object) -> bool:
-    if name in ("probes", "kernels"):
-        return isinstance(value, list) and all(type(one) is str for one in value)
-    if name in ("calls", "every", "until", "keep"):
-        return type(value) is int and (name == "every") <= value < 1 << 53
-    if name == "quiet":
-        return type(value) is bool
-    if name in ("launches", "ranks"):
-        with contextlib.suppress(ValueError):
-            return type(value) is str and (not value or bool(Calls(value)))
-        return False
-    if name == "max_bytes":
-        with contextlib.suppress(ValueError):
-            return type(value) is str and (not value or bool(parse_bytes(value)))
-        return False
-    return name in ("id", "dump") and type(value) is str
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text[:17]) < 1 << 53):
+        raise ValueError(text)
+    return int(text)
+
+
+def _numbers(text: str) -> str:
+    if text:
+        Calls(text)
+    return text
+
+
+def _size(text: str) -> str:
+    if text:
+        parse_bytes(text)
+    return text
+
+
+_READ: Mapping[str, Callable[[str], object]] = {
+    "id": str,
+    "dump": str,
+    **dict.fromkeys(("probes", "kernels"), _list),
+    **dict.fromkeys(("launches", "ranks"), _numbers),
+    **dict.fromkeys(("calls", "every", "until", "keep"), _number),
+    "max_bytes": _size,
+    "quiet": lambda text: bool(_number(text)),
+}

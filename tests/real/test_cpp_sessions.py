@@ -77,10 +77,9 @@ int main(int, char** given) {
     const std::string temporary = path + ".new";
     {
       std::ofstream file(temporary);
-      file << R"({"format": "rewriter.control", "version": 1, "id": ")" << i << R"(", "probes": [)"
-           << (i % 3 ? "\"" + probe + "\"" : "") << R"(], "calls": )" << (i % 2 ? 20 : 0)
-           << R"(, "dump": ")" << dump << R"(", "keep": )" << (probe == "record" ? 0 : 3)
-           << R"(, "quiet": true})";
+      file << "rewriter.control 1\nid=" << i << "\nprobes=" << (i % 3 ? probe : "")
+           << "\ncalls=" << (i % 2 ? 20 : 0) << "\ndump=" << dump
+           << "\nkeep=" << (probe == "record" ? 0 : 3) << "\nquiet=1\n";
     }
     chmod(temporary.c_str(), 0600);
     std::rename(temporary.c_str(), path.c_str());

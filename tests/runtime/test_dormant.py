@@ -121,14 +121,17 @@ def test_show_says_what_is_on_and_how_often(path: Path, capfd: pytest.CaptureFix
 
 
 BAD = {
-    "no JSON": b"{",
-    "another format": b'{"format": "x"}',
-    "another version": b'{"format": "rewriter.control", "version": 2, "id": "a"}',
-    "no id": b'{"format": "rewriter.control", "version": 1}',
-    "a number": b'{"format": "rewriter.control", "version": 1, "id": "a", "calls": -1}',
-    "an unknown member": b'{"format": "rewriter.control", "version": 1, "id": "a", "x": 1}',
-    "an unknown probe": b'{"format": "rewriter.control", "version": 1, "id": "a", "probes": ["x"]}',
-    "too large": b" " * (control.LARGEST + 1),
+    "nothing": b"",
+    "another format": b"x",
+    "another version": b"rewriter.control 2\nid=a\n",
+    "no id": b"rewriter.control 1\n",
+    "a number": b"rewriter.control 1\nid=a\ncalls=-1\n",
+    "no number": b"rewriter.control 1\nid=a\nevery=0\n",
+    "an unknown name": b"rewriter.control 1\nid=a\nx=1\n",
+    "no name": b"rewriter.control 1\nid=a\nx\n",
+    "a size": b"rewriter.control 1\nid=a\nmax_bytes=0\n",
+    "an unknown probe": b"rewriter.control 1\nid=a\nprobes=x\n",
+    "too large": b"rewriter.control 1\nid=" + b"a" * control.LARGEST,
 }
 
 
@@ -237,6 +240,7 @@ def test_where_nothing_can_be_written_that_is_said(
         ("--keep", "9" * 20),
         ("--for", "999999999d"),
         ("--kernels", "k" * 70_000),
+        ("--kernels", "k\nquiet=1"),
     ],
 )
 def test_what_programs_would_refuse_is_not_written(

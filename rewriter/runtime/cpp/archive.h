@@ -35,13 +35,14 @@ inline std::string pickle_tensor(
     return "c" + module + "\n" + name + "\n";
   };
   const Dtype& about = dtype_info(dtype);
+  const int64_t bytes = numel * elements::size(dtype);
   const bool typed = dtype <= dtypes::bfloat16 && dtype != dtypes::complex32;
   std::string result = "\x80\x02";
   result += global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
   result += "((" + text("storage");
   result += typed ? global("torch", std::string(about.type) + "Storage")
                   : global("torch.storage", "UntypedStorage");
-  result += text("0") + text("cpu") + pickle_number(typed ? numel : numel * about.size);
+  result += text("0") + text("cpu") + pickle_number(typed ? numel : bytes);
   result += "tQ" + pickle_number(0) + pickle_tuple(shape) + pickle_tuple(stride);
   result += "\x89" + global("collections", "OrderedDict") + ")R";
   if (!typed) result += global("torch", about.name);

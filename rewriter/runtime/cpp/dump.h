@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/files.h"
 #include "engine/write_all.h"
 #include "event.h"
 #include "json.h"
@@ -41,68 +42,6 @@
 #include "torch_files.h"
 
 namespace inductor_rewriter {
-
-inline std::string host_name() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return host;
-}
-
-// A file that gets its name only when it is completely written.
-class WholeFile {
- public:
-  explicit WholeFile(const std::string& path) : path_(path) {
-    std::size_t folder = path.rfind('/') + 1;
-    // The file's own name may have the maximal length, so do not add to it.
-    static std::atomic<unsigned> number{0};
-    // Hosts that share a directory may have the same process IDs.
-    temporary_ = path.substr(0, folder) + ".writing." + host_name() + "." +
-        std::to_string(getpid()) + "." + std::to_string(number++) + "." + std::to_string(reinterpret_cast<uintptr_t>(&number));
-    file_ = std::fopen(temporary_.c_str(), "wb");
-    if (!file_) fail("write", path_);
-  }
-  WholeFile(const WholeFile&) = delete;
-  WholeFile& operator=(const WholeFile&) = delete;
-  ~WholeFile() {
-    if (file_) std::fclose(file_);
-    if (!temporary_.empty()) unlink(temporary_.c_str());
-  }
-  void write(const void* data, std::size_t size) {
-    if (size && std::fwrite(data, 1, size, file_) != size) fail("write", path_);
-  }
-  void write(const std::string& text) { write(text.data(), text.size()); }
-  void close() {
-    FILE* file = file_;
-    file_ = nullptr;
-    if (std::fclose(file)) fail("write", path_);
-    if (std::rename(temporary_.c_str(), path_.c_str())) fail("write", path_);
-    temporary_.clear();
-  }
-
- private:
-  std::string path_, temporary_;
-  FILE* file_ = nullptr;
-};
-
-inline void write_whole(const std::string& path, const std::string& text) {
-  WholeFile file(path);
-  file.write(text);
-  file.close();
-}
-
-inline void make_directories(const std::string& path) {
-  for (std::size_t end = 1; end <= path.size(); ++end) {
-    if (end < path.size() && path[end] != '/') continue;
-    std::string part = path.substr(0, end);
-    if (mkdir(part.c_str(), 0777) && errno != EEXIST) {
-      const int problem = errno;
-      struct stat status;  // a read-only file system refuses even a directory that exists
-      if (!stat(part.c_str(), &status)) continue;
-      errno = problem;
-      fail("make", part);
-    }
-  }
-}
 
 // The name of the current CUDA device, if there is one.
 inline std::string device_name() {

@@ -99,7 +99,7 @@ class ReadJob : public EventJob {
       }
       if (!is_measured[i]) continue;
       const Measured& result = results[i];
-      if (result.finite >= 0 && dtype_info(item.tensor.dtype).plain) {
+      if (result.finite >= 0 && is_number(item.tensor.dtype)) {
         item.statistics = statistics_of(result, item.tensor);
         item.measured = true;
       }

@@ -15,16 +15,13 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace inductor_rewriter {
+#include "engine/files.h"
 
-[[noreturn]] inline void fail(const char* what, const std::string& path) {
-  throw std::runtime_error(std::string("cannot ") + what + " " + path + ": " + strerror(errno));
-}
+namespace inductor_rewriter {
 
 // The calls of one wrapper that are over. The last `keep` calls stay, 0 for all, up to `most` bytes, 0 for no
 // limit. Saved tensors count if calls are removed; otherwise they have their own limit.

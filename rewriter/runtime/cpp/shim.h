@@ -16,7 +16,6 @@ int32_t aoti_torch_device_type_cuda();
 int32_t aoti_torch_layout_strided();
 bool aoti_torch_grad_mode_is_enabled();
 void aoti_torch_grad_mode_set_enabled(bool enabled);
-void aoti_torch_print_tensor_handle(AtenTensorHandle tensor, const char* text);
 
 AOTITorchError aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** data);
 AOTITorchError aoti_torch_get_device_index(AtenTensorHandle tensor, int32_t* index);

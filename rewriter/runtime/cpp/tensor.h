@@ -1,96 +1,52 @@
 // A tensor's facts and elements, read through the C shim.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "convert.h"
 #include "device.h"
+#include "engine/elements.h"
 #include "event.h"
 
 namespace inductor_rewriter {
 
 struct Dtype {
-  int32_t number;
   const char* name;
-  int size;
-  bool plain;  // whether its elements are numbers that we can read
   const char* type;  // its name in ATen's C++
 };
 
+// By number, as in dtype.h.
 constexpr Dtype dtype_table[] = {
-    {dtypes::uint8, "uint8", 1, true, "Byte"},
-    {dtypes::int8, "int8", 1, true, "Char"},
-    {dtypes::int16, "int16", 2, true, "Short"},
-    {dtypes::int32, "int32", 4, true, "Int"},
-    {dtypes::int64, "int64", 8, true, "Long"},
-    {dtypes::float16, "float16", 2, true, "Half"},
-    {dtypes::float32, "float32", 4, true, "Float"},
-    {dtypes::float64, "float64", 8, true, "Double"},
-    {dtypes::complex32, "complex32", 4, true, "ComplexHalf"},
-    {dtypes::complex64, "complex64", 8, true, "ComplexFloat"},
-    {dtypes::complex128, "complex128", 16, true, "ComplexDouble"},
-    {dtypes::boolean, "bool", 1, true, "Bool"},
-    {dtypes::qint8, "qint8", 1, false, "QInt8"},
-    {dtypes::quint8, "quint8", 1, false, "QUInt8"},
-    {dtypes::qint32, "qint32", 4, false, "QInt32"},
-    {dtypes::bfloat16, "bfloat16", 2, true, "BFloat16"},
-    {dtypes::quint4x2, "quint4x2", 1, false, "QUInt4x2"},
-    {dtypes::quint2x4, "quint2x4", 1, false, "QUInt2x4"},
-    {dtypes::bits1x8, "bits1x8", 1, false, "Bits1x8"},
-    {dtypes::bits2x4, "bits2x4", 1, false, "Bits2x4"},
-    {dtypes::bits4x2, "bits4x2", 1, false, "Bits4x2"},
-    {dtypes::bits8, "bits8", 1, false, "Bits8"},
-    {dtypes::bits16, "bits16", 2, false, "Bits16"},
-    {dtypes::float8_e5m2, "float8_e5m2", 1, true, "Float8_e5m2"},
-    {dtypes::float8_e4m3fn, "float8_e4m3fn", 1, true, "Float8_e4m3fn"},
-    {dtypes::float8_e5m2fnuz, "float8_e5m2fnuz", 1, true, "Float8_e5m2fnuz"},
-    {dtypes::float8_e4m3fnuz, "float8_e4m3fnuz", 1, true, "Float8_e4m3fnuz"},
-    {dtypes::uint16, "uint16", 2, true, "UInt16"},
-    {dtypes::uint32, "uint32", 4, true, "UInt32"},
-    {dtypes::uint64, "uint64", 8, true, "UInt64"},
-    {dtypes::uint1, "uint1", 1, false, "UInt1"},
-    {dtypes::uint2, "uint2", 1, false, "UInt2"},
-    {dtypes::uint3, "uint3", 1, false, "UInt3"},
-    {dtypes::uint4, "uint4", 1, false, "UInt4"},
-    {dtypes::uint5, "uint5", 1, false, "UInt5"},
-    {dtypes::uint6, "uint6", 1, false, "UInt6"},
-    {dtypes::uint7, "uint7", 1, false, "UInt7"},
-    {dtypes::int1, "int1", 1, false, "Int1"},
-    {dtypes::int2, "int2", 1, false, "Int2"},
-    {dtypes::int3, "int3", 1, false, "Int3"},
-    {dtypes::int4, "int4", 1, false, "Int4"},
-    {dtypes::int5, "int5", 1, false, "Int5"},
-    {dtypes::int6, "int6", 1, false, "Int6"},
-    {dtypes::int7, "int7", 1, false, "Int7"},
-    {dtypes::float8_e8m0fnu, "float8_e8m0fnu", 1, true, "Float8_e8m0fnu"},
-    {dtypes::float4_e2m1fn_x2, "float4_e2m1fn_x2", 1, false, "Float4_e2m1fn_x2"},
+    {"uint8", "Byte"}, {"int8", "Char"}, {"int16", "Short"}, {"int32", "Int"}, {"int64", "Long"},
+    {"float16", "Half"}, {"float32", "Float"}, {"float64", "Double"}, {"complex32", "ComplexHalf"},
+    {"complex64", "ComplexFloat"}, {"complex128", "ComplexDouble"}, {"bool", "Bool"}, {"qint8", "QInt8"},
+    {"quint8", "QUInt8"}, {"qint32", "QInt32"}, {"bfloat16", "BFloat16"}, {"quint4x2", "QUInt4x2"},
+    {"quint2x4", "QUInt2x4"}, {"bits1x8", "Bits1x8"}, {"bits2x4", "Bits2x4"}, {"bits4x2", "Bits4x2"},
+    {"bits8", "Bits8"}, {"bits16", "Bits16"}, {"float8_e5m2", "Float8_e5m2"},
+    {"float8_e4m3fn", "Float8_e4m3fn"}, {"float8_e5m2fnuz", "Float8_e5m2fnuz"},
+    {"float8_e4m3fnuz", "Float8_e4m3fnuz"}, {"uint16", "UInt16"}, {"uint32", "UInt32"}, {"uint64", "UInt64"},
+    {"uint1", "UInt1"}, {"uint2", "UInt2"}, {"uint3", "UInt3"}, {"uint4", "UInt4"}, {"uint5", "UInt5"},
+    {"uint6", "UInt6"}, {"uint7", "UInt7"}, {"int1", "Int1"}, {"int2", "Int2"}, {"int3", "Int3"},
+    {"int4", "Int4"}, {"int5", "Int5"}, {"int6", "Int6"}, {"int7", "Int7"},
+    {"float8_e8m0fnu", "Float8_e8m0fnu"}, {"float4_e2m1fn_x2", "Float4_e2m1fn_x2"},
 };
 constexpr int32_t dtype_count = sizeof dtype_table / sizeof *dtype_table;
-
-constexpr bool is_in_order() {
-  for (int32_t i = 0; i < dtype_count; ++i) {
-    if (dtype_table[i].number != i) return false;
-  }
-  return true;
-}
-static_assert(is_in_order(), "a row of the table is missing, or in another place");
+static_assert(dtype_count == dtypes::float4_e2m1fn_x2 + 1, "a row of the table is missing");
 
 inline const Dtype& dtype_info(int32_t dtype) {
-  static const Dtype unknown = {-1, "unknown", 0, false, "Unknown"};
+  static const Dtype unknown = {"unknown", "Unknown"};
   return dtype >= 0 && dtype < dtype_count ? dtype_table[dtype] : unknown;
 }
 
-inline bool is_complex(int32_t dtype) {
-  return dtype >= dtypes::complex32 && dtype <= dtypes::complex128;
-}
-
-// Integers that float64 cannot hold.
-inline bool is_wide(int32_t dtype) {
-  return dtype == dtypes::int64 || dtype == dtypes::uint64;
-}
+using elements::is_complex;
+using elements::is_number;
+using elements::is_wide;
 
 inline bool is_integer(int32_t dtype) {
   return (dtype >= dtypes::uint8 && dtype <= dtypes::int64) ||
@@ -192,7 +148,7 @@ inline int64_t extent(const Tensor& tensor) {
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
     last += (tensor.shape[i] - 1) * tensor.stride[i];
   }
-  return (last + 1) * dtype_info(tensor.dtype).size;
+  return (last + 1) * elements::size(tensor.dtype);
 }
 
 // Facts that only depend on shape, strides, dtype and device.
@@ -216,7 +172,7 @@ inline void locate(const Seen& seen, Tensor& tensor) {
   tensor.data = nullptr;
   tensor.in_memory = false;
   constexpr int32_t meta = 14;
-  const int size = dtype_info(seen.dtype).size;
+  const int size = elements::size(seen.dtype);
   if (!tensor.strided || seen.device_type == meta || !size) return;
   if (!seen.handle) {
     tensor.data = seen.data;
@@ -245,47 +201,20 @@ inline bool read_tensor(const Content& content, Tensor& tensor) {
   return true;
 }
 
-struct Dimension {
-  int64_t size, stride;
-};
-
-// The same elements in the same order, in as few dimensions as possible.
-inline std::vector<Dimension> merge(const std::vector<Dimension>& all) {
-  std::vector<Dimension> merged;
-  for (const Dimension& next : all) {
-    if (!merged.empty() && merged.back().stride == next.size * next.stride) {
-      merged.back() = {merged.back().size * next.size, next.stride};
-    } else {
-      merged.push_back(next);
-    }
-  }
-  return merged;
-}
-
-// The dimensions in memory order, as few as possible, without expanded ones; and how often the
-// expanded ones repeat the elements.
-inline std::vector<Dimension> distinct(
-    const std::vector<int64_t>& shape, const std::vector<int64_t>& stride, int64_t& repeat) {
-  std::vector<Dimension> all;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 1) continue;
-    if (!stride[i]) {
-      repeat *= shape[i];
-      continue;
-    }
-    std::size_t at = all.size();
-    all.push_back({shape[i], stride[i]});
-    for (; at && all[at - 1].stride < stride[i]; --at) std::swap(all[at], all[at - 1]);
-  }
-  return merge(all);
-}
-
 // Whether the elements fill a contiguous range of memory, without overlap.
 inline bool is_dense(const Tensor& tensor) {
-  int64_t repeat = 1;
   if (tensor.numel <= 1) return true;
-  auto dims = distinct(tensor.shape, tensor.stride, repeat);
-  return repeat == 1 && dims.size() == 1 && dims[0].stride == 1;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // strides and sizes, in memory order
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] != 1) dims.emplace_back(tensor.stride[i], tensor.shape[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t next = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != next) return false;
+    next *= size;
+  }
+  return true;
 }
 
 // The strides that a dense copy gets: at::infer_dense_strides in ATen/ExpandUtils.cpp.
@@ -317,6 +246,22 @@ inline std::vector<int64_t> dense_strides(const Tensor& tensor) {
     if (tensor.shape[place] > 1) next *= tensor.shape[place];
   }
   return strides;
+}
+
+// The text of an element, as lines show it, or as Python's repr.
+inline std::string element_text(const char* from, int32_t dtype, bool is_exact = false) {
+  alignas(64) double parts[8];
+  int64_t whole = 0;
+  if (is_wide(dtype)) {
+    std::memcpy(&whole, from, sizeof whole);
+    const bool has_sign = dtype == dtypes::int64;
+    return has_sign ? std::to_string(whole) : std::to_string(static_cast<uint64_t>(whole));
+  }
+  convert(dtype, from, 1, parts);
+  if (dtype == dtypes::boolean) return parts[0] ? "True" : "False";
+  if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
+  if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
+  return is_exact ? python_repr(parts[0]) : python_general(parts[0]);
 }
 
 }  // namespace inductor_rewriter

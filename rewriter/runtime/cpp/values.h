@@ -29,7 +29,7 @@ inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) 
   while (static_cast<int64_t>(elements.size()) < most_values) {
     int64_t offset = 0;
     for (std::size_t i = 0; i < place.size(); ++i) offset += place[i] * host.stride[i];
-    elements.push_back(host.data + offset * dtype_info(dtype).size);
+    elements.push_back(host.data + offset * elements::size(dtype));
     std::size_t dim = place.size();
     for (; dim-- > 0; place[dim] = 0) {
       if (++place[dim] < host.shape[dim]) break;
@@ -37,21 +37,6 @@ inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) 
     if (dim == std::size_t(-1)) break;
   }
   return elements;
-}
-
-inline std::string element_text(const char* from, int32_t dtype) {
-  alignas(64) double parts[8];
-  int64_t whole = 0;
-  if (is_wide(dtype)) {
-    std::memcpy(&whole, from, sizeof whole);
-    const bool has_sign = dtype == dtypes::int64;
-    return has_sign ? std::to_string(whole) : std::to_string(static_cast<uint64_t>(whole));
-  }
-  convert(dtype, from, 1, parts);
-  if (dtype == dtypes::boolean) return parts[0] ? "True" : "False";
-  if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
-  if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
-  return python_general(parts[0]);
 }
 
 class Reading : public Values {
@@ -84,10 +69,10 @@ class Reading : public Values {
       Item& item = job.event.items[i];
       const Tensor& tensor = item.tensor;
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
-      const Dtype& dtype = dtype_info(tensor.dtype);
-      if (!dtype.plain && !recorder.fingerprints) continue;
+      const bool has_numbers = is_number(tensor.dtype);
+      if (!has_numbers && !recorder.fingerprints) continue;
       if (job.event.captured) {
-        if (tensor.device_index == gpu && tensor.numel && dtype.plain) add_to_gpu(job, i);
+        if (tensor.device_index == gpu && tensor.numel && has_numbers) add_to_gpu(job, i);
         else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
         continue;  // nothing else can be read during a capture
       }
@@ -110,7 +95,7 @@ class Reading : public Values {
     for (Item& item : job.event.items) {
       const Tensor& tensor = item.tensor;
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
-      if (!dtype_info(tensor.dtype).plain) continue;
+      if (!is_number(tensor.dtype)) continue;
       try {
         read_head(item, recorder);
       } catch (const std::exception& error) {

@@ -96,16 +96,15 @@ class SavedFile {
     return !mkdir(folder.c_str(), 0777) || errno == EEXIST;
   }
 
-  // Writes the tensor's next bytes.
-  void append(const char* data, std::size_t bytes) {
-    sum = Crc32::add(sum, data, bytes);
+  // Writes the tensor's next bytes; those of the first piece are in `sum` already.
+  void append(const char* data, std::size_t bytes, bool is_first = false) {
+    if (!is_first) sum = Crc32::add(sum, data, bytes);
     put(data, bytes, offset + written_);
     written_ += bytes;
   }
 
   // Writes a small file in one go.
   void put_whole(const char* data) {
-    sum = Crc32::add(0, data, size);
     const Container around(pickle, size, sum);
     std::string all;
     all.reserve(around.before.size() + size + around.after.size());

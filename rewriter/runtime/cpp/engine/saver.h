@@ -293,8 +293,8 @@ class Saver {
   static void begin(SavedFile& file, const SavePiece& first) {
     if (!file.key.empty()) return;
     file.offset = Container(file.pickle, file.size, 0).before.size();
-    const uint32_t sum = Crc32::add(0, first.data, first.size);
-    file.key = file.pickle + std::to_string(file.size) + " " + std::to_string(sum);
+    file.sum = Crc32::add(0, first.data, first.size);
+    file.key = file.pickle + std::to_string(file.size) + " " + std::to_string(file.sum);
   }
 
   // A piece that is as in the known file needs no writing. The first one that is not makes it a file of its own.
@@ -306,11 +306,11 @@ class Saver {
     }
     if (file.file < 0) {
       file.create();
-      copy_known(file, piece.offset, room);
+      if (piece.offset) copy_known(file, piece.offset, room);
     }
     if (file.count == 1 && piece.size <= block) return file.put_whole(piece.data);
     for (uint64_t at = 0; at < piece.size; at += block) {
-      file.append(piece.data + at, std::min<uint64_t>(block, piece.size - at));
+      file.append(piece.data + at, std::min<uint64_t>(block, piece.size - at), !piece.offset);
     }
   }
 
@@ -327,6 +327,7 @@ class Saver {
 
   // Copies the beginning of a tensor from the known file, which has the same bytes.
   static void copy_known(SavedFile& file, uint64_t bytes, char* room) {
+    file.sum = 0;
     for (uint64_t at = 0; at < bytes;) {
       const std::size_t most = std::min<uint64_t>(block, bytes - at);
       const ssize_t count = pread(file.known, room, most, static_cast<off_t>(file.offset + at));

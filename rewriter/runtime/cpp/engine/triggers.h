@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "../texts.h"
+#include "files.h"
 #include "flight.h"
 
 namespace inductor_rewriter {
@@ -141,8 +143,8 @@ class Triggers {
       std::string problem;
       try {
         problem = make_own(folder) ? write(folder, one.text) : "cannot make " + folder;
-      } catch (const std::exception& error) {  // no memory
-        problem = std::string("it cannot be written: ") + error.what();
+      } catch (const std::exception& error) {
+        problem = error.what();
       }
       say(one.text + (problem.empty() ? "; the last launches are in " + folder : "; " + problem));
     }
@@ -259,18 +261,10 @@ class Triggers {
     static_cast<void>(written);
   }
 
-  static bool make_folders(const std::string& path) {
-    for (std::size_t end = 1; end <= path.size(); ++end) {
-      if (end < path.size() && path[end] != '/') continue;
-      if (mkdir(path.substr(0, end).c_str(), 0777) && errno != EEXIST && end == path.size()) return false;
-    }
-    return true;
-  }
-
   // Makes a new folder, under another name if an earlier process with the same pid left one.
   static bool make_own(std::string& folder) {
     const std::string wanted = folder;
-    if (!make_folders(wanted.substr(0, wanted.rfind('/')))) return false;
+    make_directories(wanted.substr(0, wanted.rfind('/')));
     for (int turn = 2; mkdir(folder.c_str(), 0777); ++turn) {
       if (errno != EEXIST || turn > 1000) return false;
       folder = wanted + "." + std::to_string(turn);
@@ -279,13 +273,8 @@ class Triggers {
   }
 
   static std::string read_file(const std::string& path) {
-    std::string text;
-    if (FILE* file = std::fopen(path.c_str(), "rb")) {
-      char buffer[4096];
-      for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, file));) text.append(buffer, size);
-      std::fclose(file);
-    }
-    return text;
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
   }
 
   static std::string quoted(const std::string& text) {
@@ -300,24 +289,16 @@ class Triggers {
   // Writes a dump with a copy of the ring. Returns an empty text, or the error.
   std::string write(const std::string& folder, const std::string& why) const {
     const std::string own = folder + "/record/" + ring_.name(), tables = folder + "/record/tables";
-    if (!make_folders(own) || !make_folders(tables)) return "cannot make " + folder;
+    make_directories(own);
+    make_directories(tables);
     std::string manifest = read_file(root_ + "/manifest.json");
     const std::size_t end = manifest.rfind('}');
     if (end == std::string::npos) return "there is no manifest";
     while (!manifest.empty() && (manifest.back() == '}' || manifest.back() == '\n')) manifest.pop_back();
-    manifest += ",\n \"trigger\": " + quoted(why) + "\n}\n";
-    if (FILE* file = std::fopen((folder + "/manifest.json").c_str(), "wb")) {
-      std::fwrite(manifest.data(), 1, manifest.size(), file);
-      std::fclose(file);
-    }
+    write_whole(folder + "/manifest.json", manifest + ",\n \"trigger\": " + quoted(why) + "\n}\n");
     ring_.for_each_table(root_, [&](const std::string& path, const std::string& name) {
       const std::string to = tables + "/" + name;
-      if (!link(path.c_str(), to.c_str())) return;
-      const std::string text = read_file(path);
-      if (FILE* file = std::fopen(to.c_str(), "wb")) {
-        std::fwrite(text.data(), 1, text.size(), file);
-        std::fclose(file);
-      }
+      if (link(path.c_str(), to.c_str())) write_whole(to, read_file(path));
     });
     return ring_.copy_to(own + "/ring") ? "" : "it cannot be written: " + std::string(std::strerror(errno));
   }

@@ -27,13 +27,6 @@ inline std::string health_text(const Event& event, const Item& item) {
   return text.empty() ? text : title_text(event, item) + "Health:  " + text + "\n";
 }
 
-inline std::string element_repr(const char* from, int32_t dtype) {
-  alignas(64) double parts[8];
-  if (is_integer(dtype) || is_complex(dtype) || dtype == dtypes::boolean) return element_text(from, dtype);
-  convert(dtype, from, 1, parts);
-  return python_repr(parts[0]);
-}
-
 inline std::string value_text(const Event& event, const Item& item) {
   const Tensor& tensor = item.tensor;
   const Statistics& statistics = item.statistics;
@@ -42,7 +35,7 @@ inline std::string value_text(const Event& event, const Item& item) {
   if (item.has_head && tensor.numel <= most_values) {
     std::string values;
     for (const char* element : first_elements(item.host, tensor.dtype)) {
-      values += (values.empty() ? "" : ", ") + element_repr(element, tensor.dtype);
+      values += (values.empty() ? "" : ", ") + element_text(element, tensor.dtype, true);
     }
     text += "[" + values + "]\n";
   }

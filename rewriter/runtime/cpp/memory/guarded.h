@@ -41,19 +41,18 @@ inline std::string find_memory(AtenTensorHandle handle, Memory& memory) {
   memory.on_cpu = seen.device_type == aoti_torch_device_type_cpu();
   constexpr int32_t cuda = 1;
   if (!seen.is_strided || !(memory.on_cpu || seen.device_type == cuda)) return "on another device";
-  const Dtype& dtype = dtype_info(seen.dtype);
   int64_t bytes = 0, offset = 0;
   check(aoti_torch_get_storage_size(handle, &bytes), "get_storage_size");
   if (!bytes) return "it has no elements";
-  if (dtype.name[0] == 'q') return "it is quantized";
-  if (!dtype.size) return "the size of its elements is not known";
+  if (dtype_info(seen.dtype).name[0] == 'q') return "it is quantized";
+  memory.item = elements::size(seen.dtype);
+  if (!memory.item) return "the size of its elements is not known";
   void* data = nullptr;
   check(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
   check(aoti_torch_get_data_ptr(handle, &data), "get_data_ptr");
   if (!data) return "it has no elements";
-  memory.item = dtype.size;
   memory.bytes = bytes;
-  memory.address = static_cast<unsigned char*>(data) - offset * dtype.size;
+  memory.address = static_cast<unsigned char*>(data) - offset * memory.item;
   return "";
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../dtype.h"
+#include "../engine/elements.h"
 #include "../texts.h"
 
 namespace inductor_rewriter {
@@ -61,7 +62,7 @@ inline uint64_t memory_pattern(int probe, int fill, int32_t dtype) {
     default: {
       if (!fill) return repeated(0x5a + 2 * place, 1);
       const uint64_t small[] = {5, 1, 3};
-      const int size = dtype_info(dtype).size;
+      const int size = elements::size(dtype);
       return size == 8 ? small[probe] : repeated(small[probe], size == 2 || size == 4 ? size : 1);
     }
   }

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "../convert.h"
 #include "../engine/write_all.h"
 #include "../json.h"
 #include "../rotation.h"
@@ -37,27 +36,14 @@ struct Store {
 // The element that was written; empty if not all of its bytes are known.
 inline std::string stored_value(const Damage& damage, const Memory& memory) {
   if (memory.item > static_cast<int>(sizeof damage.element)) return "";
-  const char* const from = reinterpret_cast<const char*>(damage.element);
-  const int32_t dtype = memory.dtype;
-  int64_t whole = 0;
-  std::memcpy(&whole, from, sizeof whole);
-  if (dtype == dtypes::int64) return std::to_string(whole);
-  if (dtype == dtypes::uint64) return std::to_string(static_cast<uint64_t>(whole));
-  if (!dtype_info(dtype).plain) {
-    std::string text;
-    for (int i = 0; i < memory.item; ++i) {
-      for (int shift : {4, 0}) text += "0123456789abcdef"[damage.element[i] >> shift & 15];
-    }
-    return text;
+  if (is_number(memory.dtype)) {
+    return element_text(reinterpret_cast<const char*>(damage.element), memory.dtype, true);
   }
-  alignas(64) double parts[16];
-  char padded[128] = {};
-  std::memcpy(padded, from, static_cast<std::size_t>(memory.item));
-  convert(dtype, padded, 1, parts);
-  if (dtype == dtypes::boolean) return parts[0] != 0 ? "True" : "False";
-  if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
-  if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
-  return python_repr(parts[0]);
+  std::string text;
+  for (int i = 0; i < memory.item; ++i) {
+    for (int shift : {4, 0}) text += "0123456789abcdef"[damage.element[i] >> shift & 15];
+  }
+  return text;
 }
 
 inline std::string store_row(const Store& store) {

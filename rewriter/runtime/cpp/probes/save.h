@@ -122,7 +122,7 @@ class Save : public Probe {
   }
 
   static uint64_t bytes_of(const Tensor& tensor) {
-    return static_cast<uint64_t>(tensor.numel) * static_cast<uint64_t>(dtype_info(tensor.dtype).size);
+    return static_cast<uint64_t>(tensor.numel) * static_cast<uint64_t>(elements::size(tensor.dtype));
   }
 
   static void report(Saver& saver, Recorder& recorder) {

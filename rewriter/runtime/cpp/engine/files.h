@@ -1,0 +1,59 @@
+// Files and directories of a dump.
+#pragma once
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace inductor_rewriter {
+
+[[noreturn]] inline void fail(const char* what, const std::string& path) {
+  throw std::runtime_error(std::string("cannot ") + what + " " + path + ": " + strerror(errno));
+}
+
+inline std::string host_name() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return host;
+}
+
+// Writes a file that gets its name when it is complete.
+inline void write_whole(const std::string& path, const std::string& text) {
+  static std::atomic<unsigned> number{0};
+  // The file's own name may have the maximal length. Hosts that share a directory may have the same process IDs.
+  const std::string temporary = path.substr(0, path.rfind('/') + 1) + ".writing." + host_name() + "." +
+      std::to_string(getpid()) + "." + std::to_string(number++) + "." +
+      std::to_string(reinterpret_cast<uintptr_t>(&number));
+  std::FILE* const file = std::fopen(temporary.c_str(), "wbe");
+  if (!file) fail("write", path);
+  bool is_whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  is_whole = !std::fclose(file) && is_whole;
+  if (is_whole && !std::rename(temporary.c_str(), path.c_str())) return;
+  const int problem = errno;
+  unlink(temporary.c_str());
+  errno = problem;
+  fail("write", path);
+}
+
+inline void make_directories(const std::string& path) {
+  for (std::size_t end = 1; end <= path.size(); ++end) {
+    if (end < path.size() && path[end] != '/') continue;
+    std::string part = path.substr(0, end);
+    if (mkdir(part.c_str(), 0777) && errno != EEXIST) {
+      const int problem = errno;
+      struct stat status;  // a read-only file system refuses even a directory that exists
+      if (!stat(part.c_str(), &status)) continue;
+      errno = problem;
+      fail("make", part);
+    }
+  }
+}
+
+}  // namespace inductor_rewriter

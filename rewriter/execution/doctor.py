@@ -19,12 +19,12 @@ from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Wrapper
 from rewriter.core.scan import spans
 from rewriter.core.text import counted
+from rewriter.instrumentation.probes import PLAIN
 from rewriter.locate.python.imports import imported_from_torch
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
 from rewriter.runtime import cache_directory, extension, recorder_library
 from rewriter.runtime.build import Unavailable
-from rewriter.runtime.probes import PLAIN
 
 _PROPERTIES = re.compile(r"DeviceProperties\(")
 _CAPABILITY = re.compile(r"\bcc=(\d+)|(?P<stop>\))")

@@ -30,6 +30,7 @@ SWITCHED = ("names", "print", "hash", "nan", "save", "sync", "time")
 # What `runtime/plain.py` has, and the options that it does not have, by fields of a selection.
 PLAIN = ("names", "nan", "print", "save", "sync", "time")
 NOT_PLAIN = {"last": "--keep", "max_bytes": "--max-bytes", "on": "--on", "dormant": "--dormant"}
+NOT_PLAIN |= {"values": "--values", "allow": "--allow", "stop": "--stop"}
 
 
 @cache

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import io
 import json
 import math
@@ -19,7 +18,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,13 +28,13 @@ from torch import Tensor
 
 PROBES = ("names", "nan", "print", "save", "sync", "time")
 LACKS = {"last": "--keep", "max_bytes": "--max-bytes", "on": "--on", "dormant": "--dormant"}
+LACKS |= {"values": "--values", "allow": "--allow", "stop": "--stop"}
 # Kinds of launches that run on a GPU, wherever their arguments are: filled in by who loads this.
 GPU: Sequence[str] = ()
 NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|bfloat16|float(8_\w+|16|32|64)|complex(32|64|128)")
 BLOCK = 1 << 20  # elements that are converted to float64 at a time
 Row = dict[str, Any]  # of a dump: an event, or what it says of a value
 cuda: Any = torch.cuda
-_files: dict[bytes, tuple[str, int]] = {}  # by hash: a file with these bytes, and when it was made
 
 
 def attach(options: Row, launches: list[Row], inputs: Sequence[str] = ()) -> Any:
@@ -233,19 +231,13 @@ class Recorder(Silent):
 
     def _show(self, event: Row, values: list[Any], call: Any, acting: set[str]) -> None:
         """Print and write values. What a launch only reads is printed after it if it changed."""
-        found = [value for value in values if not self._allows(event, value[0])]
         which, start = (event.get("launch"), event.get("iteration")), self._line(event, call)
         known = call.shown[1] if event["phase"] == "after" and call.shown[0] == which else {}
         facts, lines = {}, []
-        for row, tensor in values if "print" in acting else found if "nan" in acting else ():
+        for row, tensor in values if acting & {"nan", "print"} else ():
             about = f"{start}  {row['role']} {row['arg']}  {kind_of(row)}"
             text = "" if tensor is None else f"  {statistics(row)}"
-            if "numel" in row and self._options["values"]:
-                head = tensor.resolve_conj().resolve_neg().reshape(-1)[:64]
-                head = head.float() if head.is_floating_point() and head.itemsize == 1 else head
-                more = " ..." * (row["numel"] > len(head))
-                text += f"\n    [{', '.join(map(number, head.tolist()))}{more}]"
-            facts[row["arg"]] = f"{row}{text}"
+            facts[row["arg"]] = f"{row}"
             if row["role"] != "in" or known.get(row["arg"]) != facts[row["arg"]]:
                 more = text if "print" in acting else health(row)
                 lines += [f"{about}{more}\n"] * bool(more or "print" in acting)
@@ -253,37 +245,11 @@ class Recorder(Silent):
         if event["phase"] == "before":
             call.shown = which, facts
         self._append(call, *([event | row for row, _ in values] or [event]))
-        bad = [row for row, _ in found if row.get("nan")]
-        if "nan" in acting and bad and self._options.get("stop"):
-            self._stop(event, bad[0], call)
-
-    def _allows(self, event: Row, row: Row) -> bool:
-        names, kernel = (row["arg"], row["arg"].partition("[")[0]), event.get("kernel", "inputs")
-        allowed = (option.rpartition(":") for option in self._options.get("allow") or ())
-        return any(
-            fnmatchcase(kernel, x) and fnmatchcase(y, z) for x, _, z in allowed for y in names
-        )
 
     def _time(self, event: Row, call: Any, start: float, duration: float, clock: str) -> None:
         facts = {"start_us": round(start, 3), "duration_us": round(duration, 3), "clock": clock}
         self._append(call, event | {"time": facts})
         self._write(f"{self._line(event, call, '')}  {facts['duration_us']:.1f} us\n")
-
-    def _stop(self, event: Row, row: Row, call: Any) -> None:
-        """End the program, for `--stop`: it might catch an exception."""
-        index, kernel = event.get("launch"), event.get("kernel", "")
-        facts = {"format": "rewriter.stopped", "version": 1}
-        facts |= {"run": "/".join(Path(call.directory).parts[-2:]), "pid": os.getpid()}
-        facts |= {"launch": index, "kernel": kernel, "arg": row["arg"]}
-        with contextlib.suppress(Exception):
-            if call.directory and not (path := self._root / "stopped.json").exists():
-                write(path, to_json(facts))
-            sys.stdout.flush()
-        about = f"#{index} {kernel}" if kernel else "the inputs"
-        are = "element of {} is" if row["numel"] == 1 else "elements of {} are"
-        count = f"{row['nan']} of {row['numel']} {are.format(row['arg'])} NaN (--stop)"
-        say(f"{self._line({}, call)} stopped at {about}: {count}\n")
-        os._exit(1)
 
     def _line(self, event: Row, call: Any, phase: str | None = None) -> str:
         """The beginning of a line; without the phase if `phase` is empty."""
@@ -563,7 +529,6 @@ def manifest(options: Row) -> Row:
         "rewriter": options["version"],
         "probes": options["probes"],
     }
-    row |= {"allow": options["allow"]} if options.get("allow") else {}
     row |= {"fingerprint": {"name": "nh128", "version": 1}, "torch": torch.__version__}
     row["device"] = cuda.get_device_name() if cuda.is_initialized() else "cpu"
     row |= {"host": socket.gethostname(), **({"ranks": size} if size else {})}
@@ -586,19 +551,13 @@ def is_tf32(backend: Any) -> bool:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; as a link to a file of the dump with the same bytes."""
-    key = hashlib.sha256(data + bytes(path.parents[2])).digest()
-    with contextlib.suppress(OSError, KeyError):
-        if os.stat(_files[key][0]).st_mtime_ns == _files[key][1]:
-            os.link(_files[key][0], path)
-            return
+    """Write a file whole or not at all."""
     temporary = path.with_name(f".{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _files[key] = str(path), os.stat(path).st_mtime_ns
 
 
 def to_json(facts: Row) -> bytes:

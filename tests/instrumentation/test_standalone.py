@@ -28,6 +28,8 @@ MLP = get("cpu-torch2.13/mlp").path
         (["--max-bytes", "1G"], "--max-bytes"),
         (["--dormant", "--probe", "print"], "--dormant"),
         (["--format", "upstream"], "--format upstream"),
+        (["--values"], "--values"),
+        (["--probe", "nan", "--stop", "--allow", "*:buf1"], "--allow, --stop"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )

@@ -36,9 +36,6 @@ class Probe:
     marks: bool = False  # leaves marks before and after each launch; reads after it
 
 
-PLAIN = ("names", "print", "save", "nan", "sync", "time")
-"""What `plain.py` has, for wrappers in Python where the recorder cannot be loaded."""
-
 MARK = Probe("mark that a launch begins", when="before")
 """Has a wrapper call `before` at each launch, without values, for a probe that `marks`."""
 

@@ -67,13 +67,13 @@ struct Session {
     options.quiet = control.quiet;
     if (control.keep) options.last = static_cast<int>(std::min<int64_t>(control.keep, INT_MAX));
     if (!control.max_bytes.empty()) options.max_bytes = control.max_bytes.c_str();
-    const Recorder::Sides sides = Recorder::sides_of(options);
+    const ChosenProbes chosen(options);
     std::vector<Row> result;
     for (std::size_t i = 0; i < of.size; ++i) {
       Row row = of.rows[i];
       if (!control.has_launch(row.launch, row.kernel)) continue;
-      if (!sides.before) row.before = nullptr;
-      if (!sides.after) row.after = nullptr;
+      if (chosen.before.empty()) row.before = nullptr;
+      if (chosen.after.empty()) row.after = nullptr;
       // The line behind the next launch is to have measured what waits.
       const Row* next = i + 1 < of.size ? &of.rows[i + 1] : nullptr;
       row.together = row.together && next && control.has_launch(next->launch, next->kernel);

@@ -23,7 +23,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -31,14 +30,14 @@
 #include <utility>
 #include <vector>
 
+#include "call_directory.h"
 #include "engine/files.h"
-#include "engine/write_all.h"
 #include "event.h"
 #include "json.h"
 #include "ranks.h"
 #include "rotation.h"
 #include "sizes.h"
-#include "texts.h"
+#include "table_json.h"
 #include "torch_files.h"
 
 namespace inductor_rewriter {
@@ -70,147 +69,13 @@ inline std::string command_line() {
   return text;
 }
 
-inline void write_labels(Json& json, const char* phase, const Labels& labels) {
-  json.key(phase).open('[');
-  for (const Label& label : labels) {
-    json.open('[').string(label.role).string(label.name);
-    if (label.expr != label.name) json.string(label.expr);
-    json.close(']');
-  }
-  json.close(']');
-}
-
-inline void write_buffers(Json& json, const std::string& joined) {
-  json.key("buffers").open('{');
-  for (const std::string& one : split(joined, "; ")) {
-    const std::size_t space = one.find(' ');
-    json.key(one.substr(0, space).c_str()).string(one.substr(space + 1));
-  }
-  json.close('}');
-}
-
-// Lists by name: `name value value`, separated by `; `; `-` is an empty text.
-inline void write_lists(Json& json, const char* key, const std::string& joined) {
-  json.key(key).open('{');
-  for (const std::string& one : split(joined, "; ")) {
-    const Texts words = split(one, " ");
-    json.key(words[0].c_str()).open('[');
-    for (std::size_t i = 1; i < words.size(); ++i) json.string(words[i] == "-" ? "" : words[i]);
-    json.close(']');
-  }
-  json.close('}');
-}
-
-inline void write_launch(Json& json, const ProbedLaunch& launch) {
-  const Row& row = *launch.row;
-  json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
-  json.key("kernel").string(row.kernel).key("kind").string(row.kind);
-  json.key("scope").string(row.scope).key("line").number(static_cast<int64_t>(row.line));
-  json.key("source_nodes").list(row.source_nodes, ", ");
-  json.key("origins").list(row.origins, ", ");
-  json.key("repeats").put(row.repeats ? "true" : "false");
-  if (row.buffers) write_buffers(json, row.buffers);
-  if (row.before) write_labels(json, "before", launch.before);
-  if (row.after) write_labels(json, "after", launch.after);
-  if (row.reads) write_labels(json, "reads", read_labels(row.reads));
-  if (row.parameters) write_lists(json, "parameters", row.parameters);
-  if (row.schema) json.key("schema").string(row.schema);
-  json.close('}');
-}
-
-// Receives the rows of a call that has no directory; destroyed when the call is over. flight_calls.h, which
-// only the probe `record` includes, makes them.
-struct RecordedCall {
-  virtual ~RecordedCall() = default;
-  // Called with a measured value before its row is written.
-  virtual void see(const Event& event, const Item& item, int place, bool is_allowed) = 0;
-  virtual void rows(const char* data, std::size_t size) = 0;
-  // The thread of the call begins or ends a launch.
-  virtual void began(int launch, int iteration) = 0;
-  virtual void ended(int launch, int iteration) = 0;
-};
-struct RecordedCalls {
-  virtual ~RecordedCalls() = default;
-  virtual std::unique_ptr<RecordedCall> start(int64_t call) = 0;
-};
-
-// The directory of one call. `begin` makes its files, later, so that the model need not wait. Rows are
-// collected until `flush`.
-class CallDirectory {
- public:
-  CallDirectory(const std::string& path, std::unique_ptr<RecordedCall> instead)
-      : path(path), recorded(std::move(instead)) {}
-  CallDirectory(const std::string& path, std::function<void()> make_files)
-      : path(path), make_files_(std::move(make_files)) {}
-  CallDirectory(const CallDirectory&) = delete;
-  CallDirectory& operator=(const CallDirectory&) = delete;
-  ~CallDirectory() {
-    if (events_ >= 0) ::close(events_);
-  }
-
-  bool has_begun() const { return !make_files_; }
-
-  // Makes the files, if that was not tried before. Throws if it fails; a full disk is not to fill up with
-  // directories of calls that have nothing.
-  void begin() {
-    if (!make_files_) return;
-    const auto make_files = std::exchange(make_files_, nullptr);
-    try {
-      make_files();
-    } catch (...) {
-      unlink((path + "/launches.json").c_str());
-      rmdir(path.c_str());
-      throw;
-    }
-    const std::string name = path + "/events.jsonl";
-    events_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (events_ < 0) fail("write", name);
-  }
-
-  void write(const std::string& lines) {
-    rows_ += lines;
-    if (rows_.size() > most) flush();
-  }
-
-  // Writes all rows since the last time, or none of them.
-  void flush() {
-    if (recorded) {
-      recorded->rows(rows_.data(), rows_.size());
-      rows_.clear();
-      return;
-    }
-    begin();
-    if (events_ < 0) return rows_.clear();  // `begin` has reported the reason
-    std::size_t done = 0;
-    const int problem = write_all(events_, rows_.data(), rows_.size(), done);
-    rows_.clear();
-    if (problem) {
-      if (done) static_cast<void>(!ftruncate(events_, size_));
-      ::close(std::exchange(events_, -1));
-      throw std::runtime_error(
-          "cannot write " + path + "/events.jsonl: " + strerror(problem) + "; no more rows of this call");
-    }
-    size_ += static_cast<off_t>(done);
-  }
-
-  const std::string path;
-  const std::unique_ptr<RecordedCall> recorded;  // receives the rows instead of a file
-
- private:
-  static constexpr std::size_t most = 1 << 16;
-
-  std::function<void()> make_files_;  // empty once it was called
-  int events_ = -1;
-  std::string rows_;
-  off_t size_ = 0;  // of the complete rows
-};
-
 // The dump of one wrapper. Makes no file before the first call starts.
 class DumpWriter {
  public:
   DumpWriter(
-      const Options& options, std::string root, int rank, const std::vector<ProbedLaunch>& launches)
-      : options_(options), root_(absolute(std::move(root))), rank_(rank),
+      const Options& options, std::string root, int rank, const std::vector<ProbedLaunch>& launches,
+      bool uses_ring)
+      : options_(options), uses_ring_(uses_ring), root_(absolute(std::move(root))), rank_(rank),
         about_(describe(options, launches)), kernels_(kernels_of(launches)),
         kept_(root_, wanted_calls(options.last), wanted_bytes(options.max_bytes)) {}
 
@@ -218,7 +83,7 @@ class DumpWriter {
   // limit.
   std::unique_ptr<CallDirectory> start(int64_t call) {
     if (!kept_.has_room()) return nullptr;
-    if (make_recorded_) {
+    if (uses_ring_) {
       {
         const std::lock_guard<std::mutex> guard(writing_);
         if (!recorded_) start_recording();
@@ -241,12 +106,6 @@ class DumpWriter {
       write_whole(path + "/run.json", json.text + "\n");
     });
   }
-
-  // Sends calls to what `make` returns. Its arguments: the root, the rank, the text of the table, the
-  // options, and the names of launches, a line `index name` each.
-  using MakeRecorded = std::unique_ptr<RecordedCalls> (*)(
-      const std::string&, int, const std::string&, const Options&, const std::string&);
-  void record(MakeRecorded make) { make_recorded_ = make; }
 
   // Ends a call. With --keep, only the last calls stay in the dump; a process that is killed leaves those,
   // and the calls that were running.
@@ -277,7 +136,7 @@ class DumpWriter {
       Json run(true);
       open_run(run);
       const std::string table = "{\"run\": " + run.close('}').text + ", \"table\": " + about_ + "}\n";
-      recorded_ = make_recorded_(root_, rank_, table, options_, kernels_);
+      recorded_ = std::make_unique<RecordedCalls>(root_, rank_, table, options_, kernels_);
     } catch (const std::exception& error) {
       problem_ = std::string(error.what()) + "; nothing is recorded, and the model runs on";
       throw std::runtime_error(problem_);
@@ -362,7 +221,7 @@ class DumpWriter {
   }
 
   const Options& options_;
-  MakeRecorded make_recorded_ = nullptr;
+  const bool uses_ring_;  // whether the ring of the process gets the calls, in place of directories
   std::unique_ptr<RecordedCalls> recorded_;
   std::string problem_;  // why recording failed
   const std::string root_;

@@ -12,10 +12,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <mutex>
 #include <string>
 #include <thread>
 
 #include "engine/write_all.h"
+#include "event.h"
 #include "json.h"
 
 namespace inductor_rewriter {
@@ -55,6 +57,42 @@ inline void write_stopped(
   write_all(file, text.data(), text.size(), done);
   ::close(file);
 }
+
+// The first NaN, at which the program ends.
+class Finding {
+ public:
+  bool is_there() const { return is_there_; }
+
+  // `run` is the directory of the call; empty if there is none.
+  void note(const Event& event, const Item& item, const std::string& run) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (is_there_) return;
+    const Row* const row = event.launch ? event.launch->row : nullptr;
+    const int64_t numel = item.statistics.numel;
+    if (row) launch_ = row->launch, kernel_ = row->kernel;
+    name_ = item.label->name;
+    text_ = " stopped at " + (row ? "#" + std::to_string(launch_) + " " + kernel_ : "the inputs") + ": " +
+        std::to_string(item.statistics.nan) + " of " + std::to_string(numel) +
+        (numel == 1 ? " element of " + name_ + " is" : " elements of " + name_ + " are") + " NaN (--stop)\n";
+    call_ = event.call;
+    run_ = run;
+    is_there_ = true;
+  }
+
+  int64_t call() const { return call_; }
+  // What the program ends with, after the beginning of every line.
+  const std::string& text() const { return text_; }
+  void write() const {
+    if (!run_.empty()) write_stopped(run_, launch_, kernel_, name_);
+  }
+
+ private:
+  std::mutex lock_;
+  std::atomic<bool> is_there_{false};
+  int launch_ = -1;
+  int64_t call_ = 0;
+  std::string kernel_, name_, text_, run_;
+};
 
 // Flushes what a Python program has printed. A thread without Python's lock waits for it no longer than
 // five seconds: its owner may wait for this thread, and a process that exits never releases it.

@@ -104,9 +104,8 @@ class Probe {
   bool marks = false;
   std::unique_ptr<MemoryWatch> (*watch)(const Options&, Recorder&) = nullptr;  // of memory probes
 
-  // If it `marks`: makes the probe that acts before launches for it, and what receives its calls.
+  // If it `marks`: makes the probe that acts before launches for it.
   std::unique_ptr<Probe> (*make_mark)() = nullptr;
-  DumpWriter::MakeRecorded make_recorded = nullptr;
 
   virtual ~Probe() = default;
   virtual void at(Event&, RunningCall&, Recorder&) {}

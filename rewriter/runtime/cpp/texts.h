@@ -26,4 +26,9 @@ inline std::string join(const Texts& parts, const std::string& by) {
   return text;
 }
 
+// Whether a name is among those that commas separate.
+inline bool contains(const std::string& names, const std::string& name) {
+  return ("," + names + ",").find("," + name + ",") != std::string::npos;
+}
+
 }  // namespace inductor_rewriter

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -53,17 +55,6 @@ class Output {
   std::atomic<int> waiting{0};  // how many threads wait until the queue is empty
 };
 
-class Locked {
- public:
-  explicit Locked(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  ~Locked() { pthread_mutex_unlock(&mutex_); }
-
- private:
-  pthread_mutex_t& mutex_;
-};
-
 // Emits jobs in the order in which they are put. If the queue is empty and the job is ready, the caller
 // of `put` emits it at once (`put_behind`: never). Otherwise a thread does, which is started by the first
 // such job. It polls whether the next job is ready, so that putting a job needs no system call, and goes
@@ -86,7 +77,7 @@ class Writer {
   // Takes a job. `at_once`: returns when it has been emitted.
   void put(OwnedJob<Job> job, bool at_once = false) {
     if (is_idle() && (at_once || job->is_ready() || !start())) {
-      Locked guard(emitting_);
+      std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
       is_emitting_ = true;
       wait_for(*job, 4096);
@@ -123,17 +114,17 @@ class Writer {
   // Emits all jobs and ends the thread. Another `put` starts it again.
   void stop() {
     if (pid_ != getpid()) return;
-    Locked alone(ending_);  // a second caller waits until the first one has joined the thread
+    std::lock_guard<std::mutex> alone(ending_);  // a second caller waits until the first one has joined the thread
     {
-      Locked guard(queue_);
+      std::lock_guard<std::mutex> guard(queue_);
       if (!is_started_) return;
       stopping_ = true;
     }
     ++output_.waiting;
-    pthread_cond_signal(&came_);
+    came_.notify_one();
     pthread_join(thread_, nullptr);
     --output_.waiting;
-    Locked guard(queue_);
+    std::lock_guard<std::mutex> guard(queue_);
     stopping_ = is_started_ = false;
   }
 
@@ -145,14 +136,14 @@ class Writer {
     while (queued_.load(std::memory_order_relaxed) >= most) pause(50);
     bool wake = false;
     {
-      Locked guard(queue_);
+      std::lock_guard<std::mutex> guard(queue_);
       Job* const last = job.get();
       (last_ ? last_->next : first_) = std::move(job);
       last_ = last;
       ++queued_;
       wake = asleep_;
     }
-    if (wake) pthread_cond_signal(&came_);
+    if (wake) came_.notify_one();
   }
 
   static void pause(long us) {
@@ -169,7 +160,7 @@ class Writer {
 
   // Starts the thread. False if the system has no more threads: then callers of `put` emit their jobs.
   bool start() {
-    Locked guard(queue_);
+    std::lock_guard<std::mutex> guard(queue_);
     if (is_started_) return true;
     pid_ = getpid();
     // The program's own threads take its signals.
@@ -189,7 +180,7 @@ class Writer {
   void work() {
     std::size_t unflushed = 0;
     while (OwnedJob<Job> job = take()) {
-      Locked guard(emitting_);
+      std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
       is_emitting_ = true;
       if (!job->is_ready() && unflushed) {
@@ -212,10 +203,10 @@ class Writer {
   OwnedJob<Job> take() {
     for (int idle = 0;; ++idle) {
       {
-        Locked guard(queue_);
+        std::unique_lock<std::mutex> guard(queue_);
         if (!first_ && !stopping_ && idle > 20) {
           asleep_ = true;
-          pthread_cond_wait(&came_, &queue_);
+          came_.wait(guard);
           asleep_ = false;
           idle = 0;
         }
@@ -232,9 +223,8 @@ class Writer {
   }
 
   Output& output_;
-  pthread_mutex_t queue_ = PTHREAD_MUTEX_INITIALIZER, emitting_ = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_t ending_ = PTHREAD_MUTEX_INITIALIZER;
-  pthread_cond_t came_ = PTHREAD_COND_INITIALIZER;
+  std::mutex queue_, emitting_, ending_;
+  std::condition_variable came_;
   OwnedJob<Job> first_;
   Job* last_ = nullptr;
   std::atomic<std::size_t> queued_{0};  // jobs that were not emitted yet
@@ -251,17 +241,17 @@ class Writers {
   static void add(Writer& writer) {
     // Constructed with the first writer, so that it is destroyed before what existed by then, such as
     // CUDA's own state.
-    static Writers all;
-    Locked guard(mutex());
-    writers().push_back(&writer);
+    static Writers ending;
+    std::lock_guard<std::mutex> guard(all().lock);
+    all().writers.push_back(&writer);
   }
 
   // The caller stops and destroys the writer. Waits while the process stops it.
   static void remove(Writer& writer) {
-    Locked guard(mutex());
-    auto& all = writers();
-    all.erase(std::remove(all.begin(), all.end(), &writer), all.end());
-    while (stopped() == &writer) pthread_cond_wait(&came(), &mutex());
+    std::unique_lock<std::mutex> guard(all().lock);
+    auto& writers = all().writers;
+    writers.erase(std::remove(writers.begin(), writers.end(), &writer), writers.end());
+    all().came.wait(guard, [&] { return all().stopped != &writer; });
   }
 
   Writers() = default;
@@ -276,30 +266,24 @@ class Writers {
   }
 
  private:
-  static Writer* next() {
-    Locked guard(mutex());
-    auto& all = writers();
-    stopped() = all.empty() ? nullptr : all.front();
-    if (stopped()) all.erase(all.begin());
-    pthread_cond_broadcast(&came());
-    return stopped();
-  }
-  static Writer*& stopped() {
-    static Writer* one = nullptr;
+  struct All {
+    std::mutex lock;
+    std::condition_variable came;
+    std::vector<Writer*> writers;
+    Writer* stopped = nullptr;  // which is being stopped
+  };
+  // Never destroyed: threads may still run while the process exits.
+  static All& all() {
+    static All& one = *new All;
     return one;
   }
-  static pthread_cond_t& came() {
-    static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-    return condition;
-  }
-  static pthread_mutex_t& mutex() {
-    static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
-    return adding;
-  }
-  // Never destroyed: threads may still run while the process exits.
-  static std::vector<Writer*>& writers() {
-    static std::vector<Writer*>& all = *new std::vector<Writer*>;
-    return all;
+  static Writer* next() {
+    std::lock_guard<std::mutex> guard(all().lock);
+    auto& writers = all().writers;
+    Writer* const first = all().stopped = writers.empty() ? nullptr : writers.front();
+    if (first) writers.erase(writers.begin());
+    all().came.notify_all();
+    return first;
   }
 };
 

@@ -23,7 +23,7 @@ class Nan : public Probe {
       if (item.statistics.nan && !found) found = &item;
     }
     recorder.write(text);
-    if (found && recorder.stops()) recorder.stop_at(event, call, *found);
+    if (found) recorder.found(event, call, *found);
   }
 };
 

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "../flight_calls.h"
 #include "../recorder.h"
 #include "../values.h"
 
@@ -11,10 +10,7 @@ namespace inductor_rewriter {
 
 class Record : public Probe {
  public:
-  Record() {
-    make_mark = &Mark::make;
-    make_recorded = &FlightCalls::make;
-  }
+  Record() { make_mark = &Mark::make; }
   void stop(Event& event, RunningCall& call, Recorder&) override {
     if (RecordedCall* of = recorded(event, call)) of->ended(event.launch->row->launch, event.iteration);
   }

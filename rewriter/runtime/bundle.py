@@ -215,12 +215,11 @@ def kernels() -> str:
 def _factory(name: str) -> str:
     probe = registry()[name]
     kind = "MemoryActor" if probe.memory else name.title().replace("_", "")
-    names = ("spans", "of_results", "measures", "saves", "marks")
+    names = ("spans", "of_results", "reads_values", "measures", "saves", "marks")
     flags = {name: getattr(probe, name) for name in names}
     lines = [
         f"probe = std::make_unique<{kind}>();",
         f'probe->when = "{probe.when}";',
-        *(["probe->values = &reading;"] if probe.reads_values else []),
         *(f"probe->{flag} = true;" for flag, is_set in flags.items() if is_set),
     ]
     body = "".join(f"    {line}\n" for line in lines)

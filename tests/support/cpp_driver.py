@@ -195,7 +195,7 @@ const char* test_probe(const char* name) {
   static std::string facts;
   auto probe = make_probe(name);
   facts = probe->when;
-  for (bool flag : {probe->spans, probe->of_results, probe->values != nullptr, probe->measures,
+  for (bool flag : {probe->spans, probe->of_results, probe->reads_values, probe->measures,
                     probe->saves}) {
     facts += flag ? " 1" : " 0";
   }

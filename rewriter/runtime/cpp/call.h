@@ -1,6 +1,8 @@
 // The functions of the recorder that a wrapper calls.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdarg>
 #include <cstdlib>
 #include <exception>
@@ -8,6 +10,7 @@
 
 #include "dormant.h"
 #include "engine/stay_loaded.h"
+#include "recorder_events.h"
 
 namespace inductor_rewriter {
 
@@ -17,11 +20,27 @@ inline std::mutex& starting() {
   return mutex;
 }
 
+// No other thread holds these locks when the process forks, so that the fork can take them.
+inline void hold_locks_while_forking() {
+  const auto unlock = [] {
+    Writers::lock().unlock();
+    starting().unlock();
+  };
+  static const int registered = pthread_atfork(
+      [] {
+        starting().lock();
+        Writers::lock().lock();
+      },
+      unlock, unlock);
+  static_cast<void>(registered);
+}
+
 // What was read of a table; done at the first call, and never freed, since a thread may be in a call. The
 // library with the table stays loaded then, where the recorder is another one: it points to the table.
 inline Wrapper& read(Table& table) {
   void* made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
   if (!made) {
+    hold_locks_while_forking();
     const std::lock_guard<std::mutex> guard(starting());
     made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
     if (!made) {
@@ -85,15 +104,20 @@ inline bool record_into(Table& table, const char* directory, bool quiet) noexcep
   }
 }
 
+// The recorder of a table; null if there was no call yet, or if its probes are dormant.
+inline Recorder* recorder_made(Table& table) {
+  void* const made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
+  if (!made) return nullptr;
+  const Wrapper& wrapper = static_cast<ReadTable*>(made)->wrapper;
+  return wrapper.options.dormant ? nullptr : static_cast<Recorder*>(wrapper.recorder.load());
+}
+
 // Waits until the calls that ended are written.
 inline void finish_writing(Table& table) noexcept {
-  void* const made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
-  if (!made) return;
-  const Wrapper& wrapper = static_cast<ReadTable*>(made)->wrapper;
-  void* const recorder = wrapper.options.dormant ? nullptr : wrapper.recorder.load();
+  Recorder* const recorder = recorder_made(table);
   if (!recorder) return;
-  static_cast<Recorder*>(recorder)->read_replays();
-  static_cast<Recorder*>(recorder)->finish();
+  recorder->read_replays();
+  recorder->finish();
 }
 
 inline void* begin_call(Table& table) noexcept {
@@ -131,22 +155,23 @@ inline const char* pick_of(const Pick* picks, char phase, int launch) {
   return phase == 'b' ? picks[launch + 1].before : picks[launch + 1].after;
 }
 
-inline Content content_of(const Value& value, const Contents& kept) {
+// A tensor or number, by the kind of a `Value` or an `Object`; for others something that only has a name.
+inline Content content_of(char kind, int64_t integer, double floating, AtenTensorHandle handle) {
   using Kind = Content::Kind;
   Content content;
-  switch (value.kind) {
+  content.integer = integer;
+  switch (kind) {
     case 't':
       content.kind = Kind::tensor;
-      content.handle = value.handle;
+      content.handle = handle;
       break;
     case 'f':
       content.kind = Kind::floating;
-      content.floating = value.floating;
+      content.floating = floating;
       break;
-    case 'i': content.kind = Kind::integer; content.integer = value.integer; break;
-    case 'u': content.kind = Kind::unsigned_integer; content.integer = value.integer; break;
-    case 'b': content.kind = Kind::boolean; content.integer = value.integer; break;
-    case 'k': return kept[static_cast<std::size_t>(value.integer)];
+    case 'i': content.kind = Kind::integer; break;
+    case 'u': content.kind = Kind::unsigned_integer; break;
+    case 'b': content.kind = Kind::boolean; break;
     default: break;
   }
   return content;
@@ -163,7 +188,9 @@ inline Content content_of(const Value& value, const Contents& kept) {
     const char* pick = running.picks ? pick_of(running.picks, phase, launch) : nullptr;
     for (int i = 0; i < count; ++i) {
       const Value value = va_arg(from, Value);
-      if (!pick || pick[i] != '0') contents.push_back(content_of(value, running.kept));
+      if (pick && pick[i] == '0') continue;
+      if (value.kind == 'k') contents.push_back(running.kept[static_cast<std::size_t>(value.integer)]);
+      else contents.push_back(content_of(value.kind, value.integer, value.floating, value.handle));
     }
     Recorder& recorder = running.recorder;
     if (recorder.is_fork()) {

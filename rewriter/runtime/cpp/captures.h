@@ -36,9 +36,6 @@ struct Capture {
 
 class Captures {
  public:
-  // `reader` may be null: then nothing is captured.
-  explicit Captures(const Values* reader) : reader_(reader) {}
-
   // Whether a graph measures, which then needs what it was made of as long as it lives.
   bool has_any() const { return has_any_.load(std::memory_order_acquire); }
 
@@ -66,7 +63,7 @@ class Captures {
   template <class Act>
   void each(Act&& act) {
     std::lock_guard<std::mutex> guard(lock_);
-    const bool is_over = reader_->wait_for_replays();
+    const bool is_over = wait_for_device();
     for (auto& capture : all_) act(*capture, replays_of(*capture, is_over));
   }
 
@@ -75,14 +72,13 @@ class Captures {
   uint64_t replays_of(const Capture& capture, bool is_over) const {
     uint64_t most = 0, least = UINT64_MAX;
     for (const auto& captured : capture.events) {
-      const uint64_t replays = reader_->replays(*captured);
+      const uint64_t replays = captured->replays();
       most = std::max(most, replays);
       if (replays) least = std::min(least, replays);
     }
     return is_over ? most : std::min(least, most);
   }
 
-  const Values* const reader_;
   std::mutex lock_;
   std::vector<std::unique_ptr<Capture>> all_;
   std::atomic<bool> has_any_{false};

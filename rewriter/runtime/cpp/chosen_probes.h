@@ -33,8 +33,8 @@ struct ChosenProbes {
       if (checks) checkers.push_back(probe);
       if (when == "before" || when == "both") before.push_back(probe);
       if (when == "after" || when == "both") after.push_back(probe);
-      if (probe->values && !checks) readers.push_back(probe);
-      if (probe->values) reader = probe->values;
+      if (probe->reads_values && !checks) readers.push_back(probe);
+      reads_values = reads_values || probe->reads_values;
       if (probe->marks) marker = probe->make_mark();
       observes = observes || name != "names";
     }
@@ -45,7 +45,7 @@ struct ChosenProbes {
 
   std::vector<std::unique_ptr<Probe>> all;
   Probes before, after, readers, checkers;
-  const Values* reader = nullptr;
+  bool reads_values = false;
   std::unique_ptr<MemoryWatch> (*watch)(const Options&, Recorder&) = nullptr;  // if there are memory probes
   std::unique_ptr<Probe> marker;  // marks the beginning of launches
   bool marks_alone = false;       // whether it is the only probe that acts before launches

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/driver.h"
+#include "engine/relaxed.h"
 #include "shim.h"
 
 namespace inductor_rewriter {
@@ -46,6 +47,13 @@ inline bool is_captured(void* stream) {
 inline bool is_capturing(int device_index = -1) {
   void* stream = nullptr;
   return has_device() && current_stream(&stream, device_index) && is_captured(stream);
+}
+
+// Waits until the device is idle. False if it failed, or had failed before.
+inline bool wait_for_device() {
+  static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
+  const Relaxed relaxed;
+  return !wait || !has_device() || !wait();
 }
 
 // The text of a driver error, as in torch's messages.

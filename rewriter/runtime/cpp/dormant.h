@@ -14,6 +14,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control.h"
@@ -113,9 +114,13 @@ class Dormant {
   // Ends a recorded call; its rows are written or queued.
   void end(Session& session) {
     Ended ended;
-    const std::lock_guard<std::mutex> guard(mutex_);
-    --session.running;
-    end_if_done(session, ended);
+    State& now = state();
+    const std::lock_guard<std::mutex> guard(now.lock);
+    if (--session.running || !session.is_done) return;
+    const auto own = std::find_if(
+        now.ending.begin(), now.ending.end(), [&](const auto& one) { return one.get() == &session; });
+    ended.sessions.push_back(std::move(*own));
+    now.ending.erase(own);
   }
 
  private:
@@ -129,6 +134,22 @@ class Dormant {
       stamp = (stamp ^ fact) * 0x9e3779b97f4a7c15u + 1;
     }
     return stamp;
+  }
+
+  // What is switched on in this process. A forked process is switched on separately: it can use neither the recorder
+  // that it inherited, nor the lock, which a thread may have held that it does not have.
+  struct State {
+    const ForkMark mark;
+    std::mutex lock;
+    std::unique_ptr<Session> session;
+    std::vector<std::unique_ptr<Session>> ending;  // of which calls are still running
+    uint64_t stamp = 0;  // of the file that was read last
+  };
+  State& state() {
+    State* known = state_.load(std::memory_order_acquire);
+    if (!known->mark.is_fork()) return *known;
+    auto made = std::make_unique<State>();
+    return state_.compare_exchange_strong(known, made.get()) ? *made.release() : *known;
   }
 
   // Accurate to a few milliseconds, and three times as fast as clock_ns().
@@ -146,33 +167,30 @@ class Dormant {
   // before the lock guard: others should not wait for that.
   struct Ended {
     ~Ended() {
-      for (Session* session : sessions) {
+      for (std::unique_ptr<Session>& session : sessions) {
         session->recorder.retire();
-        if (!session->recorder.has_captures()) delete session;
+        // A CUDA graph measures for it as long as the graph lives.
+        if (session->recorder.has_captures()) static_cast<void>(session.release());
       }
     }
-    std::vector<Session*> sessions;
+    std::vector<std::unique_ptr<Session>> sessions;
   };
 
   std::unique_ptr<RunningCall> begin_slowly(int64_t number, bool is_due) {
     Ended ended;
-    const std::lock_guard<std::mutex> guard(mutex_);
+    State& now = state();
+    const std::lock_guard<std::mutex> guard(now.lock);
     // Another thread may have seen a newer version.
-    const uint64_t stamp = is_due ? look() : stamp_.load(std::memory_order_relaxed);
-    if (mark_->is_fork()) {
-      // A forked process is switched on separately, and cannot use the recorder that it inherited.
-      session_ = nullptr;
-      mark_ = std::make_unique<ForkMark>();
-    }
-    if (stamp != stamp_) {
-      stamp_ = stamp;
+    const uint64_t stamp = is_due ? look() : now.stamp;
+    if (stamp != now.stamp) {
+      now.stamp = stamp_ = stamp;
       switch_to(stamp != 0, ended);
     }
     std::unique_ptr<RunningCall> call;
-    if (session_ && session_->control.is_over()) {
+    if (now.session && now.session->control.is_over()) {
       close(ended);
-    } else if (session_ && session_->seen++ % session_->control.every == 0) {
-      Session& session = *session_;
+    } else if (now.session && now.session->seen++ % now.session->control.every == 0) {
+      Session& session = *now.session;
       call = session.recorder.start_call(number);
       call->session = &session;
       ++session.running;
@@ -180,7 +198,7 @@ class Dormant {
       if (session.recorded == session.control.calls) close(ended);
       else if (session.recorded <= few || clock_ns() - told_ > often) tell(session);
     }
-    on_ = session_ != nullptr;
+    on_ = now.session != nullptr;
     return call;
   }
 
@@ -191,14 +209,14 @@ class Dormant {
       return close(ended);
     }
     Control control;
-    Session* session = nullptr;
+    std::unique_ptr<Session> session;
     try {
       control = ControlReader::read_file(path_.c_str());
       if (control.id == request_) return;
       Session::check(wrapper_.options, control);
       const bool is_meant = !control.probes.empty() && !control.is_over() &&
           control.has_rank(read_rank());
-      if (is_meant) session = new Session(*this, wrapper_, control);
+      if (is_meant) session = std::make_unique<Session>(*this, wrapper_, control);
     } catch (const std::exception& problem) {
       const std::string text = path_ + ": " + problem.what() + "; nothing was switched";
       if (said_.insert(text).second) Printer::say(read_rank(), "control", text);
@@ -206,25 +224,17 @@ class Dormant {
     }
     request_ = control.id;
     close(ended);
-    session_ = session;
-    if (session) {
-      tell(*session);
-    } else {
-      tell(control.id, "");
-    }
+    if (session) tell(*session);
+    else tell(control.id, "");
+    state().session = std::move(session);
   }
 
   void close(Ended& ended) {
-    Session* const session = session_;
-    session_ = nullptr;
-    if (!session) return;
-    session->is_done = true;
-    tell(*session);
-    end_if_done(*session, ended);
-  }
-
-  static void end_if_done(Session& session, Ended& ended) {
-    if (session.is_done && !session.running) ended.sessions.push_back(&session);
+    State& now = state();
+    if (!now.session) return;
+    now.session->is_done = true;
+    tell(*now.session);
+    (now.session->running ? now.ending : ended.sessions).push_back(std::move(now.session));
   }
 
   void tell(const Session& session) {
@@ -254,9 +264,7 @@ class Dormant {
   std::atomic<uint64_t> stamp_{0};
   std::atomic<bool> on_{false};
   std::atomic<int64_t> next_{0};  // when the file is looked at again
-  std::mutex mutex_;
-  std::unique_ptr<ForkMark> mark_ = std::make_unique<ForkMark>();
-  Session* session_ = nullptr;
+  std::atomic<State*> state_{new State};
   std::set<std::string> said_;
   int64_t told_ = 0, recorded_ = 0;
 };

@@ -1,6 +1,7 @@
 // Copies a tensor's elements to the host, at most once per event.
 #pragma once
 
+#include "engine/relaxed.h"
 #include "tensor.h"
 
 namespace inductor_rewriter {
@@ -22,6 +23,7 @@ inline void copy_to_cpu(
     AtenTensorHandle from, int32_t dtype, const std::vector<int64_t>& shape,
     const std::vector<int64_t>& stride, Host& host) {
   NoGrad guard;
+  const Relaxed relaxed;
   void* data = nullptr;
   check(
       aoti_torch_empty_strided(

@@ -74,7 +74,7 @@ class Moments {
     event.phase = phase;
     moment.line = event.about() + " " + phase + (phase[0] == 'a' ? "  " : " ");
     moment.line += launch.row->kernel;
-    moment.row = event_rows(event, nullptr);
+    moment.row = event_rows(event, false);
   }
 
   Moment& listed(Moment& plain, const Lists* lists) {

@@ -34,7 +34,6 @@ struct Decimal {
   char digits[40] = {};
   int count = 0;
   int point = 0;
-  bool exact = false;  // the digits read back as the same value
 };
 
 // `std::to_chars` is ten times as fast. Looked up at run time: a library that links to it does not load with
@@ -80,22 +79,10 @@ inline Decimal to_decimal(double value, int precision) {
   if (ToChars::get().precise) {
     *ToChars::get().precise(text, text + sizeof text - 1, value, ToChars::scientific, precision - 1)
          .end = 0;
-    return read_decimal(text);
+  } else {
+    std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
   }
-  std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
-  bool exact = std::strtod(text, nullptr) == value;
-  if (!exact && bits_of(value) << 12 == 0) {
-    // Doubles are denser below a power of two: if the nearest decimal does not read back, try the next.
-    char& last = std::strchr(text, 'e')[-1];
-    if (last >= '0' && last < '9') {
-      ++last;
-      exact = std::strtod(text, nullptr) == value;
-      last = static_cast<char>(exact ? last : last - 1);
-    }
-  }
-  Decimal result = read_decimal(text);
-  result.exact = exact;
-  return result;
+  return read_decimal(text);
 }
 
 inline std::string write_decimal(const Decimal& from, int lowest, int highest, bool fraction) {
@@ -139,13 +126,13 @@ inline std::string python_repr(double value, bool fraction = true) {
     *ToChars::get().shortest(text, text + sizeof text - 1, value, ToChars::scientific).end = 0;
     return write_decimal(read_decimal(text), -4, 16, fraction);
   }
-  bool subnormal = (bits_of(value) >> 52 & 0x7ff) == 0;
-  Decimal shortest;
-  for (int precision = subnormal ? 1 : 15; precision <= 17; ++precision) {
-    shortest = to_decimal(value, precision);
-    if (shortest.exact) break;
+  // Fewer digits are zeros at the end, but for subnormal numbers.
+  for (int precision = (bits_of(value) >> 52 & 0x7ff) ? 15 : 1; precision < 17; ++precision) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
+    if (std::strtod(text, nullptr) == value) return write_decimal(read_decimal(text), -4, 16, fraction);
   }
-  return write_decimal(shortest, -4, 16, fraction);
+  return write_decimal(to_decimal(value, 17), -4, 16, fraction);
 }
 
 inline std::string python_general(double value, int precision = 4) {

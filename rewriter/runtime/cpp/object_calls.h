@@ -23,26 +23,13 @@ inline const char* type_name(const char* name) {
 }
 
 inline Content content_of(const Object& value) {
-  using Kind = Content::Kind;
-  Content content;
-  switch (value.kind) {
-    case 't':
-      content.kind = Kind::tensor;
-      content.handle = static_cast<AtenTensorHandle>(value.tensor);
-      break;
-    case 'f':
-      content.kind = Kind::floating;
-      content.floating = value.floating;
-      break;
-    case 'i': content.kind = Kind::integer; content.integer = value.integer; break;
-    case 'b': content.kind = Kind::boolean; content.integer = value.integer; break;
-    case 's':
-      content.kind = Kind::text;
-      content.type = type_name(value.type);
-      content.text = value.text;
-      break;
-    case 'l': content.kind = Kind::text; content.type = "list"; content.text = ""; break;
-    default: content.kind = Kind::tensor; content.handle = nullptr;  // None is no value
+  const char kind = value.kind == 'o' ? 't' : value.kind;  // None is no value, as a tensor that is not there
+  Content content =
+      content_of(kind, value.integer, value.floating, static_cast<AtenTensorHandle>(value.tensor));
+  if (kind == 's' || kind == 'l') {
+    content.kind = Content::Kind::text;
+    content.type = kind == 'l' ? "list" : type_name(value.type);
+    content.text = kind == 'l' ? "" : value.text;
   }
   return content;
 }
@@ -115,9 +102,8 @@ inline void end_postponed(Recorder& recorder) {
 inline void* begin_objects(void* of) noexcept {
   Table& table = *static_cast<Table*>(of);
   try {
-    const Wrapper& wrapper = read(table);
-    void* const recorder = wrapper.options.dormant ? nullptr : wrapper.recorder.load();
-    if (recorder && !static_cast<Recorder*>(recorder)->is_fork()) end_postponed(*static_cast<Recorder*>(recorder));
+    Recorder* const recorder = recorder_made(table);
+    if (recorder && !recorder->is_fork()) end_postponed(*recorder);
   } catch (...) {
     return nullptr;  // out of memory
   }
@@ -152,19 +138,13 @@ inline void* resume_call(void* table) noexcept {
 }
 
 inline void finish_objects(void* of, bool is_last) noexcept {
-  Table& table = *static_cast<Table*>(of);
-  void* const made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
-  if (!made) return;
-  Wrapper& wrapper = static_cast<ReadTable*>(made)->wrapper;
-  void* const recorder = wrapper.options.dormant ? nullptr : wrapper.recorder.load();
-  if (!recorder) return;
-  Recorder& of_wrapper = *static_cast<Recorder*>(recorder);
-  if (of_wrapper.is_of_parent()) return;
+  Recorder* const recorder = recorder_made(*static_cast<Table*>(of));
+  if (!recorder || recorder->is_of_parent()) return;
   try {
-    end_postponed(of_wrapper);
-    of_wrapper.read_replays(nullptr, is_last);
-    of_wrapper.finish();
-    if (is_last) of_wrapper.retire();
+    end_postponed(*recorder);
+    recorder->read_replays(nullptr, is_last);
+    recorder->finish();
+    if (is_last) recorder->retire();
   } catch (...) {
     // Out of memory.
   }

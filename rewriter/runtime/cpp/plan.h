@@ -108,7 +108,7 @@ class ReadJob : public EventJob {
   }
 
   // How many replays of the graph measured this event; 0 if it has no values on a GPU.
-  uint64_t replays() const {
+  uint64_t replays() const override {
     uint64_t count = 0;
     Measured last;
     if (!on_gpu.empty()) graph->read_captured(first_row, count, last);
@@ -116,7 +116,7 @@ class ReadJob : public EventJob {
   }
 
   // A copy of this event, with what the last replay measured.
-  OwnedJob<ReadJob> replayed() const {
+  OwnedJob<EventJob> replayed() const override {
     OwnedJob<ReadJob> job = copy();
     uint64_t count = 0;
     for (std::size_t i = 0; i < on_gpu.size(); ++i) {

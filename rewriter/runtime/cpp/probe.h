@@ -49,29 +49,15 @@ class EventJob : public Job {
   void emit() override;
   // Stores what was measured in the event.
   virtual void complete() {}
+  // Of an event of a CUDA graph: how many replays measured it, and a copy with what the last one measured.
+  virtual uint64_t replays() const { return 0; }
+  virtual OwnedJob<EventJob> replayed() const { return nullptr; }
 };
 
-// Reads and measures values. Implemented in values.h, which only probes that read values include.
-struct Values {
-  // Makes an event of all values that can be read; throws if none can.
-  virtual OwnedJob<EventJob> read(
-      Moment& moment, const Contents& contents, RunningCall& call, Recorder& recorder) const = 0;
-  // Measures the values of an event that `read` made, or issues it.
-  virtual void measure(EventJob& job, bool heads, Recorder& recorder) const = 0;
-  // Call before the memory of values that wait to be measured may be written or freed.
-  virtual void settle() const = 0;
-  // Finishes all measuring that was issued, if nothing follows for now.
-  virtual void finish() const = 0;
-  virtual void describe(Json& json, const Item& item) const = 0;
-  // Whether a CUDA graph is being captured, so that waiting is not allowed.
-  virtual bool is_in_capture() const = 0;
-  // Waits for the replays that were issued. False if the device failed.
-  virtual bool wait_for_replays() const = 0;
-  // The number of replays that measured an event of a graph.
-  virtual uint64_t replays(const EventJob& captured) const = 0;
-  // A copy of the event with what the last replay measured, if there was one.
-  virtual OwnedJob<EventJob> replayed(const EventJob& captured) const = 0;
-};
+// Reads values, and makes an event of all that can be read; throws if none can (values.h).
+inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, Recorder& recorder);
+// Measures the values of an event that `read_values` made, or issues it.
+inline void measure_values(EventJob& job, bool heads, Recorder& recorder);
 
 // Acts on memory events, for all memory probes. Implemented in memory/watch.h, which only these
 // include.
@@ -98,7 +84,7 @@ class Probe {
   const char* when = "both";
   bool spans = false;
   bool of_results = false;
-  const Values* values = nullptr;  // null if it does not read values
+  bool reads_values = false;
   bool measures = false;
   bool saves = false;
   bool marks = false;

@@ -19,12 +19,12 @@ class QueuedOutput : public Printer, private Output {
   void write(std::string text) {
     if (text.empty() || quiet) return;
     if (writer_.is_emitting()) return collect(text);
-    put(OwnedJob<Job>(new TextJob(*this, nullptr, std::move(text))));
+    put(job_of([this, own = std::move(text)] { collect(own); }));
   }
 
   void write_row(RunningCall& call, std::string&& lines) {
     if (writer_.is_emitting()) return add_row(call, lines);
-    put(OwnedJob<Job>(new TextJob(*this, &call, std::move(lines))));
+    put(job_of([this, &call, own = std::move(lines)] { add_row(call, own); }));
   }
 
   // Whether a thread waits until all is written.
@@ -83,21 +83,6 @@ class QueuedOutput : public Printer, private Output {
 
  private:
   static constexpr std::size_t most_text = 1 << 16;
-
-  // Writes text to standard output, or rows to a call's directory.
-  struct TextJob : Job {
-    TextJob(QueuedOutput& output, RunningCall* call, std::string&& text)
-        : output_(output), call_(call), text_(std::move(text)) {}
-    void emit() override {
-      if (call_) output_.add_row(*call_, text_);
-      else output_.collect(text_);
-    }
-
-   private:
-    QueuedOutput& output_;
-    RunningCall* const call_;
-    const std::string text_;
-  };
 
   static std::string text_of(const Event& event) { return event.about(); }
   static std::string text_of(const std::string& text) { return text; }  // or a string literal

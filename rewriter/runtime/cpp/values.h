@@ -39,219 +39,155 @@ inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) 
   return elements;
 }
 
-class Reading : public Values {
- public:
-  OwnedJob<EventJob> read(
-      Moment& moment, const Contents& contents, RunningCall&, Recorder& recorder) const override {
-    if (moment.labels->size() != contents.size()) {
-      recorder.warn(
-          launch_text(moment.launch, moment.phase),
-          "the line and the table differ in the number of values");
-    }
-    Plans* plans = moment.plans.load(std::memory_order_acquire);
-    if (!plans) {
-      static std::mutex making;
-      std::lock_guard<std::mutex> guard(making);
-      plans = moment.plans.load(std::memory_order_relaxed);
-      if (!plans) moment.plans.store(plans = new RecentPlans, std::memory_order_release);
-    }
-    OwnedJob<ReadJob> job = static_cast<RecentPlans*>(plans)->read(moment, contents, recorder);
-    const int gpu = job->plan->gpu;
-    job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
-    job->event.captured = job->has_stream && has_device() && is_captured(job->stream);
-    return job;
+inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, Recorder& recorder) {
+  if (moment.labels->size() != contents.size()) {
+    recorder.warn(
+        launch_text(moment.launch, moment.phase),
+        "the line and the table differ in the number of values");
   }
-
-  void measure(EventJob& of, bool heads, Recorder& recorder) const override {
-    ReadJob& job = static_cast<ReadJob&>(of);
-    const int gpu = job.plan->gpu;
-    for (std::size_t i = 0; i < job.event.items.size(); ++i) {
-      Item& item = job.event.items[i];
-      const Tensor& tensor = item.tensor;
-      if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
-      const bool has_numbers = is_number(tensor.dtype);
-      if (!has_numbers && !recorder.fingerprints) continue;
-      if (job.event.captured) {
-        if (tensor.device_index == gpu && tensor.numel && has_numbers) add_to_gpu(job, i);
-        else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
-        continue;  // nothing else can be read during a capture
-      }
-      if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
-        add_to_gpu(job, i);
-      } else {
-        measure_on_host(job, i, recorder);
-      }
-    }
-    if (job.event.captured) {
-      if (!job.on_gpu.empty() && !issue_captured(job, recorder)) job.on_gpu.clear();
-      return;
-    }
-    if (!job.on_gpu.empty() && !issue(job, recorder)) {
-      for (std::size_t i : job.on_gpu) measure_on_host(job, i, recorder);
-      job.on_gpu.clear();
-    }
-    if (job.on_gpu.empty()) settle();
-    if (!heads) return;
-    for (Item& item : job.event.items) {
-      const Tensor& tensor = item.tensor;
-      if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
-      if (!is_number(tensor.dtype)) continue;
-      try {
-        read_head(item, recorder);
-      } catch (const std::exception& error) {
-        recorder.warn(job.event.about() + " " + item.label->name, error.what());
-      }
-    }
+  Plans* plans = moment.plans.load(std::memory_order_acquire);
+  if (!plans) {
+    static std::mutex making;
+    std::lock_guard<std::mutex> guard(making);
+    plans = moment.plans.load(std::memory_order_relaxed);
+    if (!plans) moment.plans.store(plans = new RecentPlans, std::memory_order_release);
   }
+  OwnedJob<ReadJob> job = static_cast<RecentPlans*>(plans)->read(moment, contents, recorder);
+  const int gpu = job->plan->gpu;
+  job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
+  job->event.captured = job->has_stream && has_device() && is_captured(job->stream);
+  return job;
+}
 
-  void settle() const override { GpuRows::settle(); }
-  void finish() const override { GpuRows::merge(); }
+// Whether a tensor is measured in a copy on the host. A complex one may be marked as conjugate, which
+// changes its fingerprint but no magnitude, and only a copy by torch takes that into account.
+inline bool is_copied(const Tensor& tensor, const Recorder& recorder) {
+  return recorder.fingerprints && is_complex(tensor.dtype);
+}
 
-  bool is_in_capture() const override { return is_capturing(); }
+// Whether measuring can wait for that of the next launch: nothing writes or frees the values before.
+inline bool is_together(const ReadJob& job) {
+  const ProbedLaunch* launch = job.event.launch;
+  return launch && launch->row->together && job.moment->phase[0] == 'a';
+}
 
-  bool wait_for_replays() const override {
-    static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
-    const Relaxed relaxed;
-    return !wait || !has_device() || !wait();
+// Issues the measuring on the GPU, in one launch. False: it was not issued.
+inline bool issue(ReadJob& job, Recorder& recorder) {
+  std::string problem;
+  GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
+  if (gpu && job.on_gpu.size() > Ring::usable) {  // it would wait for its own rows
+    problem = "values are copied to the host, which takes long: there are rows for " +
+        std::to_string(Ring::usable) + " at a time, and these are " + std::to_string(job.on_gpu.size());
+    gpu = nullptr;
   }
-
-  uint64_t replays(const EventJob& captured) const override {
-    return static_cast<const ReadJob&>(captured).replays();
-  }
-
-  OwnedJob<EventJob> replayed(const EventJob& captured) const override {
-    return static_cast<const ReadJob&>(captured).replayed();
-  }
-
-  void describe(Json& json, const Item& item) const override {
-    const Tensor& tensor = item.tensor;
-    const Statistics& statistics = item.statistics;
-    json.key("arg").string(item.label->name).key("role").string(item.label->role);
-    if (!item.is_tensor()) {
-      json.key("type").string(item.kind).key("value").string(item.text);
-      return;
-    }
-    json.key("dtype").string(dtype_info(tensor.dtype).name);
-    json.key("shape").open('[');
-    for (int64_t size : tensor.shape) json.number(size);
-    json.close(']').key("stride").open('[');
-    for (int64_t stride : tensor.stride) json.number(stride);
-    json.close(']').key("device").string(tensor.device);
-    if (item.measured) {
-      json.key("numel").number(statistics.numel);
-      extreme(json.key("min"), statistics, statistics.low, statistics.low_text);
-      extreme(json.key("max"), statistics, statistics.high, statistics.high_text);
-      extreme(json.key("mean"), statistics, statistics.mean, "");
-      if (statistics.finite > 1) json.key("std").number(statistics.std);
-      else json.key("std").put("null");
-      json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);
-      if (statistics.negative_inf) json.key("neginf").number(statistics.negative_inf);
-      if (statistics.near_limit) json.key("near_limit").number(statistics.near_limit);
-      if (statistics.magnitude) json.key("of").string("magnitude");
-    }
-    if (!item.fingerprint.empty()) json.key("fingerprint").string(item.fingerprint);
-    if (!item.file.empty()) json.key("file").string(item.file);
-    if (!item.unsaved.empty()) json.key("unsaved").string(item.unsaved);
-  }
-
- private:
-  // Whether a tensor is measured in a copy on the host. A complex one may be marked as conjugate, which
-  // changes its fingerprint but no magnitude, and only a copy by torch takes that into account.
-  static bool is_copied(const Tensor& tensor, const Recorder& recorder) {
-    return recorder.fingerprints && is_complex(tensor.dtype);
-  }
-
-  // Issues the measuring on the GPU, in one launch. False: it was not issued.
-  static bool issue(ReadJob& job, Recorder& recorder) {
-    std::string problem;
-    GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
-    if (gpu && job.on_gpu.size() > Ring::usable) {  // it would wait for its own rows
-      problem = "values are copied to the host, which takes long: there are rows for " +
-          std::to_string(Ring::usable) + " at a time, and these are " + std::to_string(job.on_gpu.size());
-      gpu = nullptr;
-    }
-    if (!problem.empty()) recorder.warn(job.event.about(), problem);
-    if (!gpu || !job.has_stream) return false;
-    const Gpu::When when = recorder.prompt ? Gpu::When::at_once
-        : is_together(job)                 ? Gpu::When::together
-                                           : Gpu::When::soon;
-    if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, when, job.first_row)) {
-      recorder.warn(job.event.about(), gpu->problem_of_last());
-      return false;
-    }
-    job.gpu = gpu;
-    return true;
-  }
-
-  // Whether measuring can wait for that of the next launch: nothing writes or frees the values before.
-  static bool is_together(const ReadJob& job) {
-    const ProbedLaunch* launch = job.event.launch;
-    return launch && launch->row->together && job.moment->phase[0] == 'a';
-  }
-
-  static void add_to_gpu(ReadJob& job, std::size_t place) {
-    job.on_gpu.push_back(place);
-    job.gpu_layouts.push_back(&job.layouts[place]);
-    job.gpu_data.push_back(job.event.items[place].tensor.data);
-  }
-
-  // Has each replay of the CUDA graph that is being captured measure the values. False: it cannot.
-  static bool issue_captured(ReadJob& job, Recorder& recorder) {
-    std::string problem;
-    GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
-    if (gpu) {
-      if (gpu->capture(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
-        job.graph = gpu;
-        return true;
-      }
-      problem = gpu->problem_of_last();
-    }
-    if (!gpu && problem.find("copied to the host") != std::string::npos) {
-      problem = "values of a CUDA graph are measured by the engine alone, which is not there";
-    }
-    recorder.warn(job.event.about(), problem);
+  if (!problem.empty()) recorder.warn(job.event.about(), problem);
+  if (!gpu || !job.has_stream) return false;
+  const Gpu::When when = recorder.prompt ? Gpu::When::at_once
+      : is_together(job)                 ? Gpu::When::together
+                                         : Gpu::When::soon;
+  if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, when, job.first_row)) {
+    recorder.warn(job.event.about(), gpu->problem_of_last());
     return false;
   }
+  job.gpu = gpu;
+  return true;
+}
 
-  static void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
-    Item& item = job.event.items[place];
+inline void add_to_gpu(ReadJob& job, std::size_t place) {
+  job.on_gpu.push_back(place);
+  job.gpu_layouts.push_back(&job.layouts[place]);
+  job.gpu_data.push_back(job.event.items[place].tensor.data);
+}
+
+// Has each replay of the CUDA graph that is being captured measure the values. False: it cannot.
+inline bool issue_captured(ReadJob& job, Recorder& recorder) {
+  std::string problem;
+  GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
+  if (gpu) {
+    if (gpu->capture(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
+      job.graph = gpu;
+      return true;
+    }
+    problem = gpu->problem_of_last();
+  }
+  if (!gpu && problem.find("copied to the host") != std::string::npos) {
+    problem = "values of a CUDA graph are measured by the engine alone, which is not there";
+  }
+  recorder.warn(job.event.about(), problem);
+  return false;
+}
+
+inline void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
+  Item& item = job.event.items[place];
+  const Tensor& tensor = item.tensor;
+  try {
+    const bool direct = (tensor.on_cpu && !is_copied(tensor, recorder)) || !tensor.numel;
+    if (!direct) fetch(item, tensor.on_cpu);
+    Layout layout = job.layouts[place];
+    if (!direct) {
+      layout.shape = item.host.shape.data();
+      layout.stride = item.host.stride.data();
+    }
+    const char* data = direct ? tensor.data : item.host.data;
+    if (!measure_on_cpu(layout, data, thread_count(), job.results[place])) {
+      throw std::runtime_error("it has more dimensions than can be measured");
+    }
+    job.is_measured[place] = true;
+  } catch (const std::exception& error) {
+    recorder.warn(job.event.about() + " " + item.label->name, error.what());
+  }
+}
+
+inline void read_head(Item& item, const Recorder& recorder) {
+  const Tensor& tensor = item.tensor;
+  fetch(item, !tensor.on_cpu || is_complex(tensor.dtype));
+  item.has_head = true;
+  if (recorder.upstream) return;
+  for (const char* element : first_elements(item.host, tensor.dtype)) {
+    item.head.push_back(element_text(element, tensor.dtype));
+  }
+}
+
+inline void measure_values(EventJob& of, bool heads, Recorder& recorder) {
+  ReadJob& job = static_cast<ReadJob&>(of);
+  const int gpu = job.plan->gpu;
+  for (std::size_t i = 0; i < job.event.items.size(); ++i) {
+    Item& item = job.event.items[i];
     const Tensor& tensor = item.tensor;
+    if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
+    const bool has_numbers = is_number(tensor.dtype);
+    if (!has_numbers && !recorder.fingerprints) continue;
+    if (job.event.captured) {
+      if (tensor.device_index == gpu && tensor.numel && has_numbers) add_to_gpu(job, i);
+      else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
+      continue;  // nothing else can be read during a capture
+    }
+    if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
+      add_to_gpu(job, i);
+    } else {
+      measure_on_host(job, i, recorder);
+    }
+  }
+  if (job.event.captured) {
+    if (!job.on_gpu.empty() && !issue_captured(job, recorder)) job.on_gpu.clear();
+    return;
+  }
+  if (!job.on_gpu.empty() && !issue(job, recorder)) {
+    for (std::size_t i : job.on_gpu) measure_on_host(job, i, recorder);
+    job.on_gpu.clear();
+  }
+  if (job.on_gpu.empty()) GpuRows::settle();
+  if (!heads) return;
+  for (Item& item : job.event.items) {
+    const Tensor& tensor = item.tensor;
+    if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
+    if (!is_number(tensor.dtype)) continue;
     try {
-      const bool direct = (tensor.on_cpu && !is_copied(tensor, recorder)) || !tensor.numel;
-      if (!direct) fetch(item, tensor.on_cpu);
-      Layout layout = job.layouts[place];
-      if (!direct) {
-        layout.shape = item.host.shape.data();
-        layout.stride = item.host.stride.data();
-      }
-      const char* data = direct ? tensor.data : item.host.data;
-      if (!measure_on_cpu(layout, data, thread_count(), job.results[place])) {
-        throw std::runtime_error("it has more dimensions than can be measured");
-      }
-      job.is_measured[place] = true;
+      read_head(item, recorder);
     } catch (const std::exception& error) {
       recorder.warn(job.event.about() + " " + item.label->name, error.what());
     }
   }
-
-  static void read_head(Item& item, const Recorder& recorder) {
-    const Tensor& tensor = item.tensor;
-    fetch(item, !tensor.on_cpu || is_complex(tensor.dtype));
-    item.has_head = true;
-    if (recorder.upstream) return;
-    for (const char* element : first_elements(item.host, tensor.dtype)) {
-      item.head.push_back(element_text(element, tensor.dtype));
-    }
-  }
-
-  static void extreme(
-      Json& json, const Statistics& statistics, double value, const std::string& whole) {
-    if (!statistics.finite) json.put("null");
-    else if (!whole.empty()) json.put(whole);
-    else json.number(value);
-  }
-};
-
-const Reading reading;
+}
 
 }  // namespace inductor_rewriter

@@ -29,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -95,11 +96,8 @@ class FlightRing {
         return known.ring;
       }
     }
-    FlightRing* ring = new FlightRing;
-    if (!ring->open_or_make(root, rank, problem)) {
-      delete ring;
-      ring = nullptr;
-    }
+    auto made = std::make_unique<FlightRing>();
+    FlightRing* const ring = made->open_or_make(root, rank, problem) ? made.release() : nullptr;
     // A failure, such as a full disk, is remembered: not each call tries again.
     all.known.push_back({root, getpid(), ring, problem});
     static Finisher finisher;

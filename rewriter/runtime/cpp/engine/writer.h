@@ -43,6 +43,17 @@ inline void Retire::operator()(Job* job) const {
   if (!job->go_back()) delete job;
 }
 
+// A job that calls `act`, once.
+template <class Act>
+OwnedJob<Job> job_of(Act act) {
+  struct ActJob : Job {
+    explicit ActJob(Act&& given) : act(std::move(given)) {}
+    void emit() override { act(); }
+    Act act;
+  };
+  return OwnedJob<Job>(new ActJob(std::move(act)));
+}
+
 // The output that jobs write to.
 class Output {
  public:
@@ -253,6 +264,9 @@ class Writers {
     writers.erase(std::remove(writers.begin(), writers.end(), &writer), writers.end());
     all().came.wait(guard, [&] { return all().stopped != &writer; });
   }
+
+  // Taken to add and to remove.
+  static std::mutex& lock() { return all().lock; }
 
   Writers() = default;
   Writers(const Writers&) = delete;

@@ -1,0 +1,217 @@
+// What the recorder does with the values of a line, and with what was measured.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "recorder.h"
+
+namespace inductor_rewriter {
+
+inline OwnedJob<EventJob> Recorder::report(RunningCall& call, Event& event, Moment& moment, Contents& contents) {
+  // Print the name first: everything after this may crash.
+  const Probes& probes = *moment.probes;
+  bool reads = false;
+  for (Probe* probe : probes) {
+    if (probe->reads_values) reads = true;
+    else act(event, [&] { probe->at(event, call, *this); });
+  }
+  if (!reads && !call.directory && !probes_.observes) return nullptr;
+  OwnedJob<EventJob> job;
+  if (reads) act(event, [&] { job = read_values(moment, contents, *this); });
+  const bool has_values = job != nullptr;
+  if (!job) job.reset(new EventJob);
+  adopt(*job, call, event, moment);
+  job->has_values = has_values;
+  if (!reads) return job;
+  bool measures = call.directory || fingerprints;
+  for (Probe* probe : probes) {
+    measures = measures || probe->measures;
+    act(event, [&] { probe->check(job->event, call, *this); });
+  }
+  if (!job->event.error.empty()) {
+    event.error = job->event.error;
+    job.reset();
+    stop(event, call);
+    return nullptr;
+  }
+  if (!has_values) return job;
+  for (Probe* probe : probes) {
+    if (!probe->reads_values) continue;
+    if (job->event.captured && probe->saves) decline("save", job->event);
+    else act(event, [&] { probe->at(job->event, call, *this); });
+  }
+  if (measures || heads || upstream) {
+    act(event, [&] { measure_values(*job, heads || upstream, *this); });
+  }
+  if (!job->event.captured) return job;
+  if (fingerprints) decline("hash", job->event);
+  captures_.keep(call, std::move(job));
+  return nullptr;
+}
+
+inline void Recorder::measure_replays(RunningCall& call, Moment& moment, Contents& contents) {
+  if (moment.probes->empty() || !is_capturing()) return;
+  const Event event = event_of(call, moment);
+  act(event, [&] {
+    OwnedJob<EventJob> job = read_values(moment, contents, *this);
+    adopt(*job, call, event, moment);
+    if (!job->event.captured) return;
+    measure_values(*job, false, *this);
+    captures_.keep(call, std::move(job));
+  });
+}
+
+inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningCall* ended, bool is_last) {
+  const bool is_new = replays != capture.seen;
+  if (!is_new && !(is_last && capture.call)) return;
+  if (!is_new && !capture.call->is_wanted) return;
+  if (!is_new) {
+    warn("exit", "a CUDA graph was captured and never replayed: it has no values");
+  }
+  capture.seen = replays;
+  RunningCall* call = std::exchange(capture.call, nullptr);
+  // A call in Python ends when its thread begins the next one: until then that thread has it.
+  std::unique_ptr<RunningCall> left = std::move(capture.left);
+  if (call && !call->is_wanted) {
+    call->capture = nullptr;
+    left.reset();
+    call = nullptr;
+  }
+  const bool is_replayer = !call && ended && !capture.was_run_by(*ended, moments_);
+  if (!call && !is_replayer && !wanted_.are_all() && options_.of_python) return;  // of a call that is left out
+  if (!call && !is_replayer) left = start_call(capture.number);
+  if (left) call = left.get();
+  else if (!call) call = ended;
+  if (!is_replayer) call->capture = nullptr;
+  for (const auto& captured : capture.events) {
+    OwnedJob<EventJob> job = captured->replayed();
+    adopt(*job, *call, captured->event, *captured->moment);
+    job->event.call = call->number;
+    job->event.captured = true;
+    put(std::move(job));
+  }
+  if (left) put(end_of(std::move(left)));
+}
+
+inline void Recorder::check_inputs(RunningCall& call, Event& event, const Contents& contents) {
+  for (Probe* probe : probes_.checkers) {
+    act(event, [&] { probe->given(event, contents, call, *this); });
+  }
+}
+
+inline void Recorder::note_unexpected(
+    RunningCall& call, const Event& event, const std::string& name, const std::string& problem) {
+  act(event, [&] {
+    call.note(event, [&](Json& json) {
+      json.key("arg").string(name).key("role").string("in").key("unexpected").string(problem);
+    });
+  });
+}
+
+inline void Recorder::stop(const Event& event, RunningCall& call) {
+  if (!event.launch) return;  // the first launch will find it, too
+  faulty_ = true;
+  act(event, [&] {
+    call.note(event, [&](Json& json) { json.key("error").string(event.error); });
+  });
+  const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
+  say(about(event) + ": " + event.error + earlier + "\n");
+}
+
+inline void Recorder::end_program(RunningCall& call) {
+  finding_.write();
+  call.catch_up();
+  // The process ends: its thread frees it no more.
+  put(end_of(std::unique_ptr<RunningCall>(&call)));
+  drain();
+  end_process(start(finding_.call()) + finding_.text());
+}
+
+inline void Recorder::at_given(RunningCall& call, const Contents& contents) {
+  Event event = inputs_of(call);
+  if (faulty_) return;
+  check_inputs(call, event, contents);
+  if (event.unexpected.empty()) return;
+  act(event, [&] {
+    call.note(event, [&](Json& json) { json.key("unexpected").string(event.unexpected[0].second); });
+  });
+}
+
+inline void Recorder::at_inputs(
+    RunningCall& call, Contents& contents, const Lists* lists, const Contents* given) {
+  Event event = inputs_of(call);
+  if (faulty_) return;
+  check_inputs(call, event, given ? *given : contents);
+  const auto unexpected = event.unexpected;
+  OwnedJob<EventJob> job;
+  Moment& moment = moments_.inputs(lists);
+  if (options_.reads_inputs && !probes_.readers.empty()) {
+    job = report(call, event, moment, contents);
+  } else if (!probes_.checkers.empty() && call.directory) {
+    act(event, [&] { job = read_values(moment, contents, *this); });
+    if (job) adopt(*job, call, event, unread_);
+  }
+  // Only values have rows.
+  std::vector<std::pair<std::string, std::string>> rest;
+  for (const auto& one : unexpected) {
+    if (!job || !has_value(job->event, one.first)) rest.push_back(one);
+  }
+  if (job) {
+    job->event.unexpected = unexpected;
+    put(call, std::move(job));
+    if (finding_.is_there()) end_program(call);
+  }
+  for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
+}
+
+inline void Recorder::at_launch(
+    RunningCall& call, int index, bool before, Contents& contents, const Lists* lists) {
+  const int place = moments_.place_of(index);
+  if (place < 0 || faulty_) return;
+  Moment& moment = moments_.at(place, before, lists);
+  if (!call.is_wanted) return measure_replays(call, moment, contents);
+  Event event = event_of(call, moment);
+  event.iteration = (before ? call.before : call.after)[static_cast<std::size_t>(place)]++;
+  const Probes& probes = *moment.probes;
+  if (options_.dormant && probes.empty()) return;  // other probes may be switched on later
+  for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
+    act(event, [&] { probes[i]->stop(event, call, *this); });
+  }
+  const bool is_mark = before && probes_.marks_alone;
+  OwnedJob<EventJob> job = is_mark ? nullptr : report(call, event, moment, contents);
+  if (job) put(call, std::move(job));
+  if (finding_.is_there()) end_program(call);
+  if (!before || !event.error.empty()) return;
+  for (Probe* probe : probes) {
+    act(event, [&] { probe->start(event, call, *this); });
+  }
+}
+
+inline void Recorder::emit(EventJob& job) {
+  Event& event = job.event;
+  RunningCall& call = *job.call;
+  for (Probe* probe : *job.moment->probes) {
+    act(event, [&] { probe->measured(event, call, *this); });
+  }
+  if (!call.directory) return;
+  if (job.has_values || event.iteration || job.moment->row.empty()) {
+    add_row(call, event_rows(event, job.has_values));
+  } else {
+    add_row(call, job.moment->row);
+  }
+}
+
+inline void EventJob::emit() {
+  Recorder& recorder = call->recorder;
+  recorder.act(event, [&] { complete(); });
+  recorder.emit(*this);
+}
+
+inline void RunningCall::write_row(std::string&& lines) {
+  recorder.write_row(*this, std::move(lines));
+}
+
+}  // namespace inductor_rewriter

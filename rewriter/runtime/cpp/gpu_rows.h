@@ -43,21 +43,12 @@ class GpuRows {
 
   // Call before the memory of values that wait to be measured may be written or freed (engine/gpu.h).
   static void settle() {
-    All& all = All::get();
-    if (!all.waits.exchange(false)) return;
-    std::lock_guard<std::mutex> guard(all.lock);
-    for (const auto& one : all.rows) {
-      if (GpuRows* rows = one; rows && rows->gpu_.is_started()) rows->gpu_.settle();
-    }
+    if (All::get().waits.exchange(false)) each([](GpuRows& rows) { rows.gpu_.settle(); });
   }
 
   // Starts merging what was issued, if nothing follows for now (engine/gpu.h).
   static void merge() {
-    All& all = All::get();
-    std::lock_guard<std::mutex> guard(all.lock);
-    for (const auto& one : all.rows) {
-      if (GpuRows* rows = one; rows && rows->gpu_.is_started()) rows->gpu_.merge();
-    }
+    each([](GpuRows& rows) { rows.gpu_.merge(); });
   }
 
   // Issues the measuring of tensors; their rows begin at `first`. False if it failed.
@@ -66,7 +57,12 @@ class GpuRows {
       Gpu::When when, uint64_t& first) {
     const int count = static_cast<int>(layouts.size());
     std::lock_guard<std::mutex> guard(issuing_);
-    if (All::get().several && All::get().waits) settle_others();
+    // What this device measures does not settle the others.
+    if (All::get().several && All::get().waits) {
+      each([this](GpuRows& rows) {
+        if (&rows != this) rows.gpu_.settle();
+      });
+    }
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
     if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) {
       // Set after measuring: another thread that settles in between resets it.
@@ -130,6 +126,15 @@ class GpuRows {
 
   GpuRows() = default;
 
+  // Calls `act` with each device that measures.
+  template <class Act>
+  static void each(Act&& act) {
+    std::lock_guard<std::mutex> guard(All::get().lock);
+    for (const auto& one : All::get().rows) {
+      if (GpuRows* rows = one; rows && rows->gpu_.is_started()) act(*rows);
+    }
+  }
+
   // The object of a device, whether it can measure or not; null if the device is not the current one.
   static GpuRows* started(int device, std::string& problem) {
     if (device < 0 || device >= most_devices) return nullptr;
@@ -151,16 +156,6 @@ class GpuRows {
     all.rows[device] = one;
     all.several = ++all.started > 1;
     return one;
-  }
-
-  // Settles the other devices: what this one measures does not settle them.
-  void settle_others() {
-    All& all = All::get();
-    std::lock_guard<std::mutex> guard(all.lock);
-    for (const auto& one : all.rows) {
-      GpuRows* const rows = one;
-      if (rows && rows != this && rows->gpu_.is_started()) rows->gpu_.settle();
-    }
   }
 
   void start() {

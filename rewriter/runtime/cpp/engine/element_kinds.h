@@ -66,10 +66,10 @@ INDUCTOR_REWRITER_DEVICE double from_float16(uint32_t bits) {
   return from_upper(sign | size << 10) * from_upper((1023u + 1008) << 20);
 }
 
-// An element as float64, the magnitude of a complex number. Not for int64 and uint64.
-INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
-  const uint64_t bits = element_bits(vector, elements::size(dtype), i);
-  const uint32_t word = static_cast<uint32_t>(bits);
+// An element as float64, by its bits; `join` makes one number of the parts of a complex one. Not for int64 and uint64.
+template <class Join>
+INDUCTOR_REWRITER_DEVICE double converted(uint64_t bits, uint64_t more, int32_t dtype, const Join& join) {
+  const uint32_t word = static_cast<uint32_t>(bits), upper = static_cast<uint32_t>(bits >> 32);
   switch (dtype) {
     case dtypes::float32: return __uint_as_float(word);
     case dtypes::bfloat16: return __uint_as_float(word << 16);
@@ -82,15 +82,33 @@ INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
     case dtypes::int16: return static_cast<int16_t>(word);
     case dtypes::uint32: return word;
     case dtypes::int32: return static_cast<int32_t>(word);
-    case dtypes::complex32:
-      return magnitude(from_float16(word & 0xffffu), from_float16(word >> 16), false);
-    case dtypes::complex64:
-      return magnitude(
-          __uint_as_float(word), __uint_as_float(static_cast<uint32_t>(bits >> 32)), false);
-    case dtypes::complex128:
-      return magnitude(from_bits(vector.first), from_bits(vector.second), true);
+    case dtypes::complex32: return join(from_float16(word & 0xffffu), from_float16(word >> 16), false);
+    case dtypes::complex64: return join(__uint_as_float(word), __uint_as_float(upper), false);
+    case dtypes::complex128: return join(from_bits(bits), from_bits(more), true);
     default: return from_float8(word & 0xffu, dtype);
   }
+}
+
+struct Magnitude {
+  INDUCTOR_REWRITER_MEMBER double operator()(double real, double imaginary, bool is_wide) const {
+    return magnitude(real, imaginary, is_wide);
+  }
+};
+struct LargerPart {
+  INDUCTOR_REWRITER_MEMBER double operator()(double real, double imaginary, bool) const {
+    return bits_of(real) << 1 > bits_of(imaginary) << 1 ? fabs(real) : fabs(imaginary);
+  }
+};
+
+// The magnitude of a complex number.
+INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
+  return converted(element_bits(vector, elements::size(dtype), i), vector.second, dtype, Magnitude());
+}
+
+// A number near the first element: the element itself, or the larger part of a complex number. It avoids calls:
+// before a call all pending loads would have to arrive.
+INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
+  return converted(vector.first, vector.second, dtype, LargerPart());
 }
 
 // Adds the 128-bit product of two words to two sums: its lower half to one, its upper half to the other.
@@ -102,34 +120,6 @@ INDUCTOR_REWRITER_DEVICE void add_product(uint64_t a, uint64_t b, uint64_t& low,
   const uint64_t other = static_cast<uint64_t>(a_high) * b_low + static_cast<uint32_t>(middle);
   low += other << 32 | static_cast<uint32_t>(lower);
   high += static_cast<uint64_t>(a_high) * b_high + (middle >> 32) + (other >> 32);
-}
-
-// A number near an element: the element itself, or the larger part of a complex number. It avoids calls:
-// before a call all pending loads would have to arrive.
-INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
-  const uint32_t word = static_cast<uint32_t>(vector.first);
-  const uint32_t upper = static_cast<uint32_t>(vector.first >> 32);
-  const auto larger = [](double a, double b) {
-    return bits_of(a) << 1 > bits_of(b) << 1 ? fabs(a) : fabs(b);
-  };
-  switch (dtype) {
-    case dtypes::float32: return __uint_as_float(word);
-    case dtypes::bfloat16: return __uint_as_float(word << 16);
-    case dtypes::float16: return from_float16(word & 0xffffu);
-    case dtypes::float64: return from_bits(vector.first);
-    case dtypes::boolean: return (word & 0xffu) != 0;
-    case dtypes::uint8: return word & 0xffu;
-    case dtypes::int8: return static_cast<int8_t>(word);
-    case dtypes::uint16: return word & 0xffffu;
-    case dtypes::int16: return static_cast<int16_t>(word);
-    case dtypes::uint32: return word;
-    case dtypes::int32: return static_cast<int32_t>(word);
-    case dtypes::complex32:
-      return larger(from_float16(word & 0xffffu), from_float16(word >> 16));
-    case dtypes::complex64: return larger(__uint_as_float(word), __uint_as_float(upper));
-    case dtypes::complex128: return larger(from_bits(vector.first), from_bits(vector.second));
-    default: return from_float8(word & 0xffu, dtype);
-  }
 }
 
 // Shared memory of a block.
@@ -298,6 +288,16 @@ struct Narrow {
   }
 };
 
+// Returns the smaller or larger of two words `a` and `b`, with NaN before all others: by one instruction where the device
+// has it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define INDUCTOR_REWRITER_EXTREME(instruction, otherwise) \
+  asm(instruction " %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b)); \
+  return a
+#else
+#define INDUCTOR_REWRITER_EXTREME(instruction, otherwise) return otherwise
+#endif
+
 struct Float32 {
   using Extreme = float;
   static constexpr bool pairs = false;
@@ -305,20 +305,10 @@ struct Float32 {
   INDUCTOR_REWRITER_DEVICE uint32_t bits(float value) { return __float_as_uint(value); }
   INDUCTOR_REWRITER_DEVICE float of_bits(uint32_t bits) { return __uint_as_float(bits); }
   INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("min.NaN.f32 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
-    return a;
-#else
-    return key_of(__uint_as_float(b)) < key_of(__uint_as_float(a)) ? b : a;
-#endif
+    INDUCTOR_REWRITER_EXTREME("min.NaN.f32", (key_of(__uint_as_float(b)) < key_of(__uint_as_float(a)) ? b : a));
   }
   INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("max.NaN.f32 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
-    return a;
-#else
-    return key_of(__uint_as_float(b)) > key_of(__uint_as_float(a)) ? b : a;
-#endif
+    INDUCTOR_REWRITER_EXTREME("max.NaN.f32", (key_of(__uint_as_float(b)) > key_of(__uint_as_float(a)) ? b : a));
   }
   INDUCTOR_REWRITER_DEVICE double lower(uint32_t) { return 0; }
   INDUCTOR_REWRITER_DEVICE double upper(uint32_t bits) { return __uint_as_float(bits); }
@@ -342,20 +332,10 @@ struct BFloat16 {
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits << 16); }
   INDUCTOR_REWRITER_DEVICE uint32_t of(float value) { return __float_as_uint(value) >> 16; }
   INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
-    return a;
-#else
-    return smaller_of(a, b);
-#endif
+    INDUCTOR_REWRITER_EXTREME("min.NaN.bf16x2", (smaller_of(a, b)));
   }
   INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
-    return a;
-#else
-    return larger_of(a, b);
-#endif
+    INDUCTOR_REWRITER_EXTREME("max.NaN.bf16x2", (larger_of(a, b)));
   }
   INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) { return __uint_as_float(word << 16); }
   INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
@@ -379,20 +359,10 @@ struct Float16 {
     return (bits >> 16 & 0x8000u) | (bits >> 13 & 0x7fffu);
   }
   INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
-    return a;
-#else
-    return smaller_of(a, b);
-#endif
+    INDUCTOR_REWRITER_EXTREME("min.NaN.f16x2", (smaller_of(a, b)));
   }
   INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
-    return a;
-#else
-    return larger_of(a, b);
-#endif
+    INDUCTOR_REWRITER_EXTREME("max.NaN.f16x2", (larger_of(a, b)));
   }
 #if defined(__CUDACC_RTC__)
   INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) {

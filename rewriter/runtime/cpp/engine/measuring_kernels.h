@@ -296,7 +296,7 @@ struct Found {
 // `loaded` says so.
 template <class Kind>
 INDUCTOR_REWRITER_DEVICE void measure(
-    const Task& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
+    Kind, const Task& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
     Shared& shared, Found& found) {
   using namespace fingerprint;
   using Extreme = typename Kind::Extreme;
@@ -457,44 +457,25 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   __syncthreads();
 
   switch (dtype) {
-    case dtypes::float32:
-      measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::bfloat16:
-      measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::float16:
-      measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::float64:
-      measure<Float64>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::int64: case dtypes::uint64:
-      measure<Wide>(task, share, origin, some, loaded, shared, found);
-      break;
+    case dtypes::float32: return measure(Narrow<Float32>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::bfloat16: return measure(Narrow<BFloat16>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::float16: return measure(Narrow<Float16>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::float64: return measure(Float64(), task, share, origin, some, loaded, shared, found);
+    case dtypes::int64: case dtypes::uint64: return measure(Wide(), task, share, origin, some, loaded, shared, found);
     case dtypes::uint8: case dtypes::int8:
-      measure<Small<1>>(task, share, origin, some, loaded, shared, found);
-      break;
+      return measure(Small<1>(), task, share, origin, some, loaded, shared, found);
     case dtypes::uint16: case dtypes::int16:
-      measure<Small<2>>(task, share, origin, some, loaded, shared, found);
-      break;
+      return measure(Small<2>(), task, share, origin, some, loaded, shared, found);
     case dtypes::int32: case dtypes::uint32:
-      measure<Converted<Integer32>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::boolean:
-      measure<Boolean>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::complex64:
-      measure<Converted<Complex64>>(task, share, origin, some, loaded, shared, found);
-      break;
+      return measure(Converted<Integer32>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::boolean: return measure(Boolean(), task, share, origin, some, loaded, shared, found);
+    case dtypes::complex64: return measure(Converted<Complex64>(), task, share, origin, some, loaded, shared, found);
     case dtypes::complex32: case dtypes::complex128:
-      measure<Rare>(task, share, origin, some, loaded, shared, found);
-      break;
+      return measure(Rare(), task, share, origin, some, loaded, shared, found);
     case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
     case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
-      measure<Float8>(task, share, origin, some, loaded, shared, found);
-      break;
-    default: measure<Bytes>(task, share, origin, some, loaded, shared, found); break;
+      return measure(Float8(), task, share, origin, some, loaded, shared, found);
+    default: return measure(Bytes(), task, share, origin, some, loaded, shared, found);
   }
 }
 

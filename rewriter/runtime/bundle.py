@@ -127,7 +127,8 @@ def recorder(visibility: Literal["default", "hidden"]) -> str:
 def _recorder(*more: str) -> str:
     """The recorder with all probes, and these files, in an order in which it compiles."""
     seen: set[Path] = set()
-    files = [*dict.fromkeys(map(_path, registry())), *map(SOURCES.joinpath, ("call.h", *more))]
+    probes = [_path(name) for name, probe in registry().items() if not probe.memory]
+    files = [*probes, *map(SOURCES.joinpath, ("call.h", *more))]
     text = "".join(_with_includes(path, seen) for path in files) + _declared()
     return _unnamed(text)
 
@@ -178,8 +179,6 @@ def picks() -> str:
 
 def _path(probe: str) -> Path:
     """The file with a probe's class."""
-    if registry()[probe].memory:
-        return SOURCES / "memory" / "watch.h"
     path = SOURCES / "probes" / f"{probe}.h"
     if not path.is_file():
         raise InvalidProbe(f"the probe {probe} has no rewriter/runtime/cpp/probes/{probe}.h")
@@ -214,9 +213,9 @@ def kernels() -> str:
 
 def _factory(name: str) -> str:
     probe = registry()[name]
-    kind = "MemoryActor" if probe.memory else name.title().replace("_", "")
+    kind = "Probe" if probe.memory else name.title().replace("_", "")
     names = ("spans", "of_results", "reads_values", "measures", "saves", "marks")
-    flags = {name: getattr(probe, name) for name in names}
+    flags = {name: getattr(probe, name) for name in names} | {"acts_on_memory": probe.memory}
     lines = [
         f"probe = std::make_unique<{kind}>();",
         f'probe->when = "{probe.when}";',

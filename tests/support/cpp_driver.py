@@ -203,7 +203,7 @@ const char* test_probe(const char* name) {
 }
 void test_drain(void* of) {
   void* const read = static_cast<Table*>(of)->made;
-  void* const recorder = read ? static_cast<ReadTable*>(read)->wrapper.recorder.load() : nullptr;
+  void* const recorder = read ? static_cast<Wrapper*>(read)->recorder.load() : nullptr;
   if (recorder) static_cast<Recorder*>(recorder)->drain();
 }
 bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }

@@ -44,12 +44,12 @@ inline Wrapper& read(Table& table) {
     const std::lock_guard<std::mutex> guard(starting());
     made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
     if (!made) {
-      made = new ReadTable(table);
+      made = new Wrapper(table);
       stay_loaded(&table);
       __atomic_store_n(&table.made, made, __ATOMIC_RELEASE);
     }
   }
-  return static_cast<ReadTable*>(made)->wrapper;
+  return *static_cast<Wrapper*>(made);
 }
 
 // The Recorder of a wrapper, or with dormant probes its Dormant; made at the first call. Null if there is
@@ -108,7 +108,7 @@ inline bool record_into(Table& table, const char* directory, bool quiet) noexcep
 inline Recorder* recorder_made(Table& table) {
   void* const made = __atomic_load_n(&table.made, __ATOMIC_ACQUIRE);
   if (!made) return nullptr;
-  const Wrapper& wrapper = static_cast<ReadTable*>(made)->wrapper;
+  const Wrapper& wrapper = *static_cast<Wrapper*>(made);
   return wrapper.options.dormant ? nullptr : static_cast<Recorder*>(wrapper.recorder.load());
 }
 
@@ -245,7 +245,7 @@ inline AtenTensorHandle pass_memory_line(
   RunningCall& running = *static_cast<RunningCall*>(call);
   AtenTensorHandle other = nullptr;
   try {
-    running.recorder.at_memory(running, [&](MemoryWatch& watch, RunningCall&) {
+    running.recorder.at_memory(running, [&](MemoryOfWrapper& watch, RunningCall&) {
       if (line == 'c') watch.checked(running, number);
       else if (buffer && line == 'a') other = watch.allocated(running, number, buffer, problem);
       else if (buffer) watch.gone(running, number, buffer, line == 'r', problem);

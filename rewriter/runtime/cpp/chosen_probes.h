@@ -22,10 +22,8 @@ struct ChosenProbes {
       Probe* const probe = made.get();
       all.push_back(std::move(made));
       saves = saves || probe->saves;
-      if (probe->watch) {
-        watch = probe->watch;
-        continue;
-      }
+      acts_on_memory = acts_on_memory || probe->acts_on_memory;
+      if (probe->acts_on_memory) continue;
       const bool checks = !std::strcmp(probe->when, "inputs");
       const bool is_fixed = checks || probe->spans || probe->marks || wanted.empty();
       const bool after_only = probe->of_results && only_written && wanted.empty();
@@ -46,11 +44,11 @@ struct ChosenProbes {
   std::vector<std::unique_ptr<Probe>> all;
   Probes before, after, readers, checkers;
   bool reads_values = false;
-  std::unique_ptr<MemoryWatch> (*watch)(const Options&, Recorder&) = nullptr;  // if there are memory probes
   std::unique_ptr<Probe> marker;  // marks the beginning of launches
   bool marks_alone = false;       // whether it is the only probe that acts before launches
   bool observes = false;          // whether any probe needs what was measured
   bool saves = false;             // whether any needs a dump
+  bool acts_on_memory = false;    // whether any does
 };
 
 }  // namespace inductor_rewriter

@@ -28,16 +28,13 @@ class Dormant;
 // call has ended.
 struct Session {
   Session(Dormant& dormant, const Wrapper& of, const Control& request)
-      : of(dormant), control(request), options(of.options), probes(chosen(of.options, request)),
-        rows(rows_of(of, options, probes, control)),
-        wrapper{options, rows.data(), rows.size(), of.inputs}, recorder(wrapper) {}
+      : of(dormant), control(request), probes(chosen(of.options, request)),
+        wrapper(options_of(of, probes, control), rows_of(of, probes, control), of.inputs), recorder(wrapper) {}
 
   Dormant& of;
   const Control control;
-  Options options;
   const std::string probes;
-  const std::vector<Row> rows;
-  Wrapper wrapper;
+  const Wrapper wrapper;
   Recorder recorder;
   int64_t seen = 0, recorded = 0;
   int running = 0;  // calls
@@ -61,22 +58,26 @@ struct Session {
     return join(result, ",");
   }
 
-  static std::vector<Row> rows_of(
-      const Wrapper& of, Options& options, const std::string& probes, const Control& control) {
+  static Options options_of(const Wrapper& of, const std::string& probes, const Control& control) {
+    Options options = of.options;
     options.probes = probes.c_str();
     options.dump = control.dump.c_str();
     options.quiet = control.quiet;
     if (control.keep) options.last = static_cast<int>(std::min<int64_t>(control.keep, INT_MAX));
     if (!control.max_bytes.empty()) options.max_bytes = control.max_bytes.c_str();
-    const ChosenProbes chosen(options);
+    return options;
+  }
+
+  static std::vector<Row> rows_of(const Wrapper& of, const std::string& probes, const Control& control) {
+    const ChosenProbes chosen(options_of(of, probes, control));
     std::vector<Row> result;
-    for (std::size_t i = 0; i < of.size; ++i) {
+    for (std::size_t i = 0; i < of.rows.size(); ++i) {
       Row row = of.rows[i];
       if (!control.has_launch(row.launch, row.kernel)) continue;
       if (chosen.before.empty()) row.before = nullptr;
       if (chosen.after.empty()) row.after = nullptr;
       // The line behind the next launch is to have measured what waits.
-      const Row* next = i + 1 < of.size ? &of.rows[i + 1] : nullptr;
+      const Row* next = i + 1 < of.rows.size() ? &of.rows[i + 1] : nullptr;
       row.together = row.together && next && control.has_launch(next->launch, next->kernel);
       result.push_back(row);
     }

@@ -25,9 +25,9 @@ struct Lists {
 class Moments {
  public:
   Moments(const Wrapper& wrapper, const ChosenProbes& probes)
-      : inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size), moments_(2 * wrapper.size + 1) {
+      : inputs_(read_labels(wrapper.inputs)), launches_(wrapper.rows.size()), moments_(2 * wrapper.rows.size() + 1) {
     bool on_device = false;
-    for (std::size_t i = 0; i < wrapper.size; ++i) {
+    for (std::size_t i = 0; i < wrapper.rows.size(); ++i) {
       const Row& row = wrapper.rows[i];
       launches_[i] = {&row, read_labels(row.before), read_labels(row.after)};
       make(moments_[2 * i], launches_[i], "before", launches_[i].before, probes.before);

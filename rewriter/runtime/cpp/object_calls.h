@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -53,11 +54,11 @@ inline int add_object(const Object* of, std::size_t place, const std::string& en
 
 inline void* attach_objects(const ObjectTable* of) noexcept {
   try {
-    auto* const table = new Table{of->options, of->rows, of->inputs, of->size, nullptr, nullptr};
-    auto* const read = new ReadTable(*table);
-    read->add(*of);
-    table->made = read;
-    return table;
+    auto table = std::make_unique<Table>(Table{of->options, of->rows, of->inputs, of->size, nullptr, nullptr});
+    auto wrapper = std::make_unique<Wrapper>(*table);
+    wrapper->add(*of);
+    table->made = wrapper.release();
+    return table.release();
   } catch (...) {
     return nullptr;  // out of memory
   }

@@ -59,23 +59,6 @@ inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, 
 // Measures the values of an event that `read_values` made, or issues it.
 inline void measure_values(EventJob& job, bool heads, Recorder& recorder);
 
-// Acts on memory events, for all memory probes. Implemented in memory/watch.h, which only these
-// include.
-struct MemoryWatch {
-  virtual ~MemoryWatch() = default;
-  // Returns a tensor that replaces one that was allocated; null if that one stays. `problem` says why it has to,
-  // if the caller knows.
-  virtual AtenTensorHandle allocated(
-      RunningCall& call, int event, AtenTensorHandle made, const char* problem) = 0;
-  // The wrapper no longer needs the value of a buffer; if `is_reused`, it goes on using the memory. `problem`
-  // says why it cannot be filled, if the caller knows.
-  virtual void gone(
-      RunningCall& call, int event, AtenTensorHandle buffer, bool is_reused, const char* problem) = 0;
-  virtual void checked(RunningCall& call, int launch) = 0;
-  // The call is over.
-  virtual void finish(RunningCall& call) = 0;
-};
-
 // One probe of one wrapper, for all threads. State of a single call goes into `call.state`. All
 // methods except `measured` are called by the thread of the model.
 class Probe {
@@ -88,7 +71,7 @@ class Probe {
   bool measures = false;
   bool saves = false;
   bool marks = false;
-  std::unique_ptr<MemoryWatch> (*watch)(const Options&, Recorder&) = nullptr;  // of memory probes
+  bool acts_on_memory = false;  // by memory/watch.h, for all that do
 
   // If it `marks`: makes the probe that acts before launches for it.
   std::unique_ptr<Probe> (*make_mark)() = nullptr;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "objects.h"
@@ -65,40 +66,37 @@ struct Row {
   const char* parameters = nullptr;  // which values it gets as: `name parameter parameter`, separated by `; `
 };
 
-// A wrapper's table. The first call makes its recorder.
-struct Wrapper {
-  const Options& options;
-  const Row* rows;
-  std::size_t size;
-  const char* inputs;
-  // The picks of the inputs, then of each launch, if the wrapper has the lines for every selection; null if
-  // all of its lines are used.
-  const Pick* picks = nullptr;
-  // A Recorder or a Dormant; never freed, since a thread may be in a call.
-  std::atomic<void*> recorder{nullptr};
-  std::atomic<bool> silent{false};
-};
-
-// A table with what was read of it.
-class ReadTable {
+// A wrapper, as its table says. The first call makes its recorder.
+class Wrapper {
  public:
+  explicit Wrapper(const Table& from)
+      : options(read_options(from.options)), rows(read_rows(from)), inputs(from.inputs), picks(from.picks) {}
+  Wrapper(const Options& chosen, std::vector<Row> launches, const char* labels)
+      : options(chosen), rows(std::move(launches)), inputs(labels) {}
+
   // Adds what only the table of a wrapper in Python says.
   void add(const ObjectTable& of) {
-    options_.of_python = true;
-    options_.torch = of.torch;
-    options_.command = of.command;
-    options_.tf32 = of.tf32;
-    if (of.directory) options_.dump = of.directory;
-    options_.quiet = of.quiet;
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      rows_[i].schema = of.more[i][0];
-      rows_[i].parameters = of.more[i][1];
+    options.of_python = true;
+    options.torch = of.torch;
+    options.command = of.command;
+    options.tf32 = of.tf32;
+    if (of.directory) options.dump = of.directory;
+    options.quiet = of.quiet;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].schema = of.more[i][0];
+      rows[i].parameters = of.more[i][1];
     }
   }
 
-  explicit ReadTable(const Table& from)
-      : options_(read_options(from.options)), rows_(read_rows(from)),
-        wrapper{options_, rows_.data(), rows_.size(), from.inputs, from.picks} {}
+  Options options;
+  std::vector<Row> rows;
+  const char* const inputs;
+  // The picks of the inputs, then of each launch, if the wrapper has the lines for every selection; null if
+  // all of its lines are used.
+  const Pick* const picks = nullptr;
+  // A Recorder or a Dormant; never freed, since a thread may be in a call.
+  std::atomic<void*> recorder{nullptr};
+  std::atomic<bool> silent{false};
 
  private:
   static bool is_set(const char* text) { return text && *text; }
@@ -120,12 +118,6 @@ class ReadTable {
     }
     return rows;
   }
-
-  Options options_;
-  std::vector<Row> rows_;
-
- public:
-  Wrapper wrapper;
 };
 
 }  // namespace inductor_rewriter

@@ -26,34 +26,14 @@
 
 namespace inductor_rewriter {
 
+class MemoryOfWrapper;
+
 class Recorder : public QueuedOutput {
  public:
   // `directory` is where it dumps to; null means the one of the environment.
-  explicit Recorder(const Wrapper& wrapper, const char* directory = nullptr, bool be_quiet = false)
-      : QueuedOutput(wrapper.options, be_quiet), heads(wrapper.options.values),
-        fingerprints(contains(wrapper.options.probes, "hash") || contains(wrapper.options.probes, "record")),
-        options_(wrapper.options), probes_(wrapper.options), moments_(wrapper, probes_),
-        on_cpu_(moments_.are_on_cpu()), wanted_(wanted_calls(wrapper.options)) {
-    if (probes_.watch) memory_ = probes_.watch(options_, *this);
-    const bool has_own = options_.dump && *options_.dump;
-    const char* wanted =
-        directory ? directory : has_own ? options_.dump : std::getenv("REWRITER_DUMP");
-    const bool is_named = wanted && *wanted;
-    if (is_named || probes_.saves) {
-      dump_ = std::make_unique<DumpWriter>(
-          options_, is_named ? wanted : "rewriter_dump", rank, moments_.launches(), probes_.marker != nullptr);
-    }
-    add_writer();
-    // With these probes somebody who looks for a crash reads along: everything is written before a launch runs.
-    // What is only read afterwards need not hold up the device: there, `sync` tells which launch fails.
-    prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.all.size() > 1 && !quiet);
-  }
-
+  explicit Recorder(const Wrapper& wrapper, const char* directory = nullptr, bool be_quiet = false);
   // All calls are over and written.
-  ~Recorder() override {
-    remove_writer();
-    retire();
-  }
+  ~Recorder() override;
 
   const bool heads;
   const bool fingerprints;  // whether fingerprints are shown
@@ -190,25 +170,7 @@ class Recorder : public QueuedOutput {
 
   // Ends a call, which is freed once it is written. Prints are written before this returns; the dump may be
   // written later.
-  void end(std::unique_ptr<RunningCall> call) {
-    if (!call->is_wanted) {
-      captures_.leave(std::move(call));
-      return;
-    }
-    call->catch_up();
-    if (probes_.reads_values) GpuRows::settle();
-    if (memory_) act("memory", [&] { memory_->finish(*call); });
-    // A captured call is written after the first replay of its graph.
-    call = captures_.leave(std::move(call));
-    if (!call && is_capturing()) return;
-    // Not with a captured one, which may be freed in there.
-    read_replays(call.get());
-    if (call) {
-      const RunningCall& of = *call;
-      put(of, end_of(std::move(call)));
-    }
-    if (!quiet) finish();
-  }
+  void end(std::unique_ptr<RunningCall> call);
 
   // Values with which a call begins, if they are not as many as the wrapper takes: it will fail.
   void at_given(RunningCall& call, const Contents& contents);
@@ -347,8 +309,8 @@ class Recorder : public QueuedOutput {
   std::vector<std::unique_ptr<RunningCall>> postponed_;
   const Probes none_;
   const Moment unread_{nullptr, "inputs", nullptr, &none_, "", "", nullptr};
-  std::unique_ptr<MemoryWatch> memory_;  // if there are memory probes
-  std::atomic<int64_t> number_{0};       // number of the next call
+  std::unique_ptr<MemoryOfWrapper> memory_;  // if there are memory probes
+  std::atomic<int64_t> number_{0};           // number of the next call
   std::atomic<bool> faulty_{false};
   Finding finding_;
   std::unique_ptr<DumpWriter> dump_;

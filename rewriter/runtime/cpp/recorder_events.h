@@ -1,4 +1,4 @@
-// What the recorder does with the values of a line, and with what was measured.
+// How the recorder begins and ends, and what it does with the values of a line, and with what was measured.
 #pragma once
 
 #include <memory>
@@ -6,9 +6,55 @@
 #include <utility>
 #include <vector>
 
+#include "memory/watch.h"
 #include "recorder.h"
 
 namespace inductor_rewriter {
+
+inline Recorder::Recorder(const Wrapper& wrapper, const char* directory, bool be_quiet)
+    : QueuedOutput(wrapper.options, be_quiet), heads(wrapper.options.values),
+      fingerprints(contains(wrapper.options.probes, "hash") || contains(wrapper.options.probes, "record")),
+      options_(wrapper.options), probes_(wrapper.options), moments_(wrapper, probes_),
+      on_cpu_(moments_.are_on_cpu()), wanted_(wanted_calls(wrapper.options)) {
+  if (probes_.acts_on_memory) memory_ = std::make_unique<MemoryOfWrapper>(options_, *this);
+  const bool has_own = options_.dump && *options_.dump;
+  const char* wanted =
+      directory ? directory : has_own ? options_.dump : std::getenv("REWRITER_DUMP");
+  const bool is_named = wanted && *wanted;
+  if (is_named || probes_.saves) {
+    dump_ = std::make_unique<DumpWriter>(
+        options_, is_named ? wanted : "rewriter_dump", rank, moments_.launches(), probes_.marker != nullptr);
+  }
+  add_writer();
+  // With these probes somebody who looks for a crash reads along: everything is written before a launch runs.
+  // What is only read afterwards need not hold up the device: there, `sync` tells which launch fails.
+  prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.all.size() > 1 && !quiet);
+}
+
+inline Recorder::~Recorder() {
+  remove_writer();
+  retire();
+}
+
+inline void Recorder::end(std::unique_ptr<RunningCall> call) {
+  if (!call->is_wanted) {
+    captures_.leave(std::move(call));
+    return;
+  }
+  call->catch_up();
+  if (probes_.reads_values) GpuRows::settle();
+  if (memory_) act("memory", [&] { memory_->finish(*call); });
+  // A captured call is written after the first replay of its graph.
+  call = captures_.leave(std::move(call));
+  if (!call && is_capturing()) return;
+  // Not with a captured one, which may be freed in there.
+  read_replays(call.get());
+  if (call) {
+    const RunningCall& of = *call;
+    put(of, end_of(std::move(call)));
+  }
+  if (!quiet) finish();
+}
 
 inline OwnedJob<EventJob> Recorder::report(RunningCall& call, Event& event, Moment& moment, Contents& contents) {
   // Print the name first: everything after this may crash.

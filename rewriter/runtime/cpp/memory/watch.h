@@ -18,14 +18,32 @@
 
 namespace inductor_rewriter {
 
-class MemoryOfWrapper : public MemoryWatch {
+class MemoryOfWrapper {
  public:
-  static std::unique_ptr<MemoryWatch> make(const Options& options, Recorder& recorder) {
-    return std::unique_ptr<MemoryWatch>(new MemoryOfWrapper(options, recorder));
+  MemoryOfWrapper(const Options& options, Recorder& recorder) : recorder_(recorder) {
+    for (int probe = 0; probe < memory_probes; ++probe) has_[probe] = recorder.has(memory_probe_name(probe));
+    read_lines(options.memory);
+    const char* fills = std::getenv("REWRITER_FILL");
+    is_off_ = fills && !std::strcmp(fills, "off");
+    if (fills && !is_off_ && !read_fills(fills, fills_)) {
+      recorder.warn(
+          "memory", "REWRITER_FILL is '" + std::string(fills) +
+              "': expected 0, 1, off, or PROBE=0 and PROBE=1; fill 0 is used");
+    }
+    const char* text = std::getenv("REWRITER_GUARD");
+    const std::string guard = text ? text : "";
+    if (!guard.empty() && guard.size() < 9 &&
+        guard.find_first_not_of("0123456789") == std::string::npos) {
+      guard_ = (std::atoll(guard.c_str()) + 511) / 512 * 512;
+    } else if (!guard.empty()) {
+      recorder.warn("memory", "REWRITER_GUARD is '" + guard + "': expected a number of bytes");
+    }
   }
 
+  // Returns a tensor that replaces one that was allocated; null if that one stays. `problem` says why it has to,
+  // if the caller knows.
   AtenTensorHandle allocated(
-      RunningCall& call, int event, AtenTensorHandle made, const char* problem) override {
+      RunningCall& call, int event, AtenTensorHandle made, const char* problem) {
     if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
     AtenTensorHandle const other = guard_and_fill(call, watched, event, made, problem);
@@ -33,8 +51,10 @@ class MemoryOfWrapper : public MemoryWatch {
     return other;
   }
 
+  // The wrapper no longer needs the value of a buffer; if `is_reused`, it goes on using the memory. `problem`
+  // says why it cannot be filled, if the caller knows.
   void gone(
-      RunningCall& call, int event, AtenTensorHandle handle, bool is_reused, const char* problem) override {
+      RunningCall& call, int event, AtenTensorHandle handle, bool is_reused, const char* problem) {
     if (is_off_) return;
     Watched& watched = watched_of(call);
     const Line& line = line_of(event);
@@ -43,7 +63,7 @@ class MemoryOfWrapper : public MemoryWatch {
     end_line(call, watched, line.waits);
   }
 
-  void checked(RunningCall& call, int launch) override {
+  void checked(RunningCall& call, int launch) {
     if (is_off_) return;
     Watched& watched = watched_of(call);
     watched.launches.push_back(launch);
@@ -52,7 +72,8 @@ class MemoryOfWrapper : public MemoryWatch {
     end_line(call, watched, row && row->memory_waits);
   }
 
-  void finish(RunningCall& call) override {
+  // The call is over.
+  void finish(RunningCall& call) {
     std::shared_ptr<Watched> watched = std::move(state_of(call));
     if (!watched) return;
     // Work is left here only after an exception. Drop the fills: the memory may have another owner by now.
@@ -323,26 +344,6 @@ class MemoryOfWrapper : public MemoryWatch {
     if (compares && watched.places->has_damage()) report(call, watched);
   }
 
-  MemoryOfWrapper(const Options& options, Recorder& recorder) : recorder_(recorder) {
-    for (int probe = 0; probe < memory_probes; ++probe) has_[probe] = recorder.has(memory_probe_name(probe));
-    read_lines(options.memory);
-    const char* fills = std::getenv("REWRITER_FILL");
-    is_off_ = fills && !std::strcmp(fills, "off");
-    if (fills && !is_off_ && !read_fills(fills, fills_)) {
-      recorder.warn(
-          "memory", "REWRITER_FILL is '" + std::string(fills) +
-              "': expected 0, 1, off, or PROBE=0 and PROBE=1; fill 0 is used");
-    }
-    const char* text = std::getenv("REWRITER_GUARD");
-    const std::string guard = text ? text : "";
-    if (!guard.empty() && guard.size() < 9 &&
-        guard.find_first_not_of("0123456789") == std::string::npos) {
-      guard_ = (std::atoll(guard.c_str()) + 511) / 512 * 512;
-    } else if (!guard.empty()) {
-      recorder.warn("memory", "REWRITER_GUARD is '" + guard + "': expected a number of bytes");
-    }
-  }
-
   // `7 buf3; 9 buf4 held; 11 buf5 waits`
   void read_lines(const char* text) {
     for (const std::string& part : split(text, "; ")) {
@@ -523,11 +524,6 @@ class MemoryOfWrapper : public MemoryWatch {
   Probe key_;  // for the state in calls
   std::mutex capturing_;
   std::vector<std::shared_ptr<Watched>> captured_;
-};
-
-// Each of the probes bounds, poison and stale; all their work is in `MemoryOfWrapper`.
-struct MemoryActor : Probe {
-  MemoryActor() { watch = &MemoryOfWrapper::make; }
 };
 
 }  // namespace inductor_rewriter

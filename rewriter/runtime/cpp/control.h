@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <stdexcept>
 #include <string>
 
 #include "calls.h"
+#include "engine/clock.h"
 #include "engine/files.h"
 #include "json.h"
 #include "sizes.h"
@@ -41,9 +41,7 @@ struct Control {
   }
 
   bool is_over() const {
-    timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return until && int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000 >= until;
+    return until && clock_ns(CLOCK_REALTIME) / 1000000 >= until;
   }
 };
 

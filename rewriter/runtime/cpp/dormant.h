@@ -101,7 +101,8 @@ class Dormant {
     const int64_t number = number_.fetch_add(1, std::memory_order_relaxed);
     if (path_.empty()) return nullptr;
     const bool is_off = !on_.load(std::memory_order_acquire);
-    const int64_t now = coarse_clock_ns();
+    // Accurate to a few milliseconds, and three times as fast as the other one.
+    const int64_t now = clock_ns(CLOCK_MONOTONIC_COARSE);
     const bool is_due = now >= next_.load(std::memory_order_relaxed);
     if (is_off && !is_due) return nullptr;
     if (is_due) {
@@ -151,17 +152,6 @@ class Dormant {
     if (!known->mark.is_fork()) return *known;
     auto made = std::make_unique<State>();
     return state_.compare_exchange_strong(known, made.get()) ? *made.release() : *known;
-  }
-
-  // Accurate to a few milliseconds, and three times as fast as clock_ns().
-  static int64_t coarse_clock_ns() {
-#ifdef CLOCK_MONOTONIC_COARSE
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-#else
-    return clock_ns();
-#endif
   }
 
   // Sessions without running calls. The destructor waits for their rows and deletes them, so declare this

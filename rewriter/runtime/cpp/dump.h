@@ -22,7 +22,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -31,6 +30,7 @@
 #include <vector>
 
 #include "call_directory.h"
+#include "engine/clock.h"
 #include "engine/files.h"
 #include "event.h"
 #include "json.h"
@@ -92,15 +92,14 @@ class DumpWriter {
       return std::make_unique<CallDirectory>(name, recorded_->start(call));
     }
     const std::string path = make_directory(call);
-    timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    const double now = 1e-9 * static_cast<double>(clock_ns(CLOCK_REALTIME));
     const auto thread = static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self()));
     return std::make_unique<CallDirectory>(path, [this, path, call, now, thread] {
       Json json(true);
       open_run(json);
       json.key("call").number(call).key("pid").number(static_cast<int64_t>(getpid()));
       json.key("thread").number(thread);
-      json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
+      json.key("started").number(now);
       json.close('}');
       write_table(path);
       write_whole(path + "/run.json", json.text + "\n");

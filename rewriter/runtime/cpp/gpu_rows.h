@@ -73,24 +73,7 @@ class GpuRows {
     return false;
   }
 
-  // Makes each replay of the CUDA graph that a stream is captured into measure tensors. `first` is the number
-  // of the first row; these rows belong to the graph. Does not wait.
-  bool capture(
-      const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
-      uint64_t& first) {
-    const int count = static_cast<int>(layouts.size());
-    return gpu_.capture(layouts.data(), data.data(), count, stream, first);
-  }
-
-  // Reads what the last replay measured, and the number of replays; false before the first one.
-  bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
-    return gpu_.read_captured(number, replays, to);
-  }
-
-  // Reads a row, if it has arrived; `waited` is for how many nanoseconds it was waited for.
-  bool read(uint64_t sequence, int64_t waited, Measured& to) {
-    return gpu_.find(sequence, waited, to);
-  }
+  Gpu& gpu() { return gpu_; }
 
   // Releases rows: they were read, or will not be. `issue` does not wait for this.
   void close(uint64_t first, uint32_t count) {
@@ -106,8 +89,6 @@ class GpuRows {
     if (set && get && !get(&before) && !before) set(context_);
     return gpu_.synchronize(stream);
   }
-
-  std::string problem_of_last() const { return gpu_.problem_of_last(); }
 
  private:
   static constexpr int most_devices = 64;

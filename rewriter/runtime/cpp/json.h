@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "number.h"
@@ -39,19 +40,10 @@ inline void append_string(std::string& text, const char* from) {
     text.append(start, static_cast<std::size_t>(from - start));
     if (!*from) break;
     uint32_t code = next_character(from);
-    if (code == '"' || code == '\\') {
+    static const char named[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
+    if (const char* const at = code < 128 ? std::strchr(named, static_cast<int>(code)) : nullptr) {
       text += '\\';
-      text += static_cast<char>(code);
-    } else if (code == '\n') {
-      text += "\\n";
-    } else if (code == '\r') {
-      text += "\\r";
-    } else if (code == '\t') {
-      text += "\\t";
-    } else if (code == '\b') {
-      text += "\\b";
-    } else if (code == '\f') {
-      text += "\\f";
+      text += names[at - named];
     } else if (code < 0x10000) {
       std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
       text += escape;

@@ -83,7 +83,7 @@ class ReadJob : public EventJob {
     if (!gpu) return true;
     for (; arrived_ < on_gpu.size(); ++arrived_) {
       const std::size_t place = on_gpu[arrived_];
-      if (!gpu->read(first_row + arrived_, waited(), results[place])) return is_lost();
+      if (!gpu->gpu().find(first_row + arrived_, waited(), results[place])) return is_lost();
       is_measured[place] = true;
     }
     return true;
@@ -111,7 +111,7 @@ class ReadJob : public EventJob {
   uint64_t replays() const override {
     uint64_t count = 0;
     Measured last;
-    if (!on_gpu.empty()) graph->read_captured(first_row, count, last);
+    if (!on_gpu.empty()) graph->gpu().read_captured(first_row, count, last);
     return count;
   }
 
@@ -121,7 +121,7 @@ class ReadJob : public EventJob {
     uint64_t count = 0;
     for (std::size_t i = 0; i < on_gpu.size(); ++i) {
       const std::size_t place = on_gpu[i];
-      job->is_measured[place] = graph->read_captured(first_row + i, count, job->results[place]);
+      job->is_measured[place] = graph->gpu().read_captured(first_row + i, count, job->results[place]);
     }
     return job;
   }
@@ -195,7 +195,7 @@ class ReadJob : public EventJob {
     // Partial results that no later launch merges get a launch of their own, which may take a while.
     Measured last;
     for (int turn = 0; problem.empty() && turn < 1000; ++turn) {
-      if (gpu->read(first_row + arrived_, Gpu::patience, last)) return false;
+      if (gpu->gpu().find(first_row + arrived_, Gpu::patience, last)) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (problem.empty()) problem = "a measurement did not come";

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/clock.h"
 #include "engine/files.h"
 
 namespace inductor_rewriter {
@@ -160,10 +160,9 @@ class KeptCalls {
       lock.l_len = 1;
       constexpr int set_lock = 37;  // F_OFD_SETLK, since Linux 3.15
       const bool is_read = fcntl(file, set_lock, &lock) && (errno == EAGAIN || errno == EACCES);
-      timespec now;
-      clock_gettime(CLOCK_MONOTONIC, &now);
-      if (!is_read || !kept.since_) kept.since_ = is_read ? int64_t{now.tv_sec} + 1 : 0;
-      may_remove = !is_read || int64_t{now.tv_sec} + 1 - kept.since_ >= patience;
+      const int64_t now = clock_ns() / 1000000000 + 1;
+      if (!is_read || !kept.since_) kept.since_ = is_read ? now : 0;
+      may_remove = !is_read || now - kept.since_ >= patience;
     }
     Unread(const Unread&) = delete;
     Unread& operator=(const Unread&) = delete;

@@ -2,7 +2,6 @@
 // its end.
 #pragma once
 
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,16 +10,11 @@
 #include <vector>
 
 #include "dump.h"
+#include "engine/clock.h"
 #include "event.h"
 #include "rows.h"
 
 namespace inductor_rewriter {
-
-inline int64_t clock_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-}
 
 struct Session;
 struct Capture;

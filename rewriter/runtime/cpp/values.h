@@ -86,7 +86,7 @@ inline bool issue(ReadJob& job, Recorder& recorder) {
       : is_together(job)                 ? Gpu::When::together
                                          : Gpu::When::soon;
   if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, when, job.first_row)) {
-    recorder.warn(job.event.about(), gpu->problem_of_last());
+    recorder.warn(job.event.about(), gpu->gpu().problem_of_last());
     return false;
   }
   job.gpu = gpu;
@@ -104,11 +104,12 @@ inline bool issue_captured(ReadJob& job, Recorder& recorder) {
   std::string problem;
   GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
   if (gpu) {
-    if (gpu->capture(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
+    const int count = static_cast<int>(job.on_gpu.size());
+    if (gpu->gpu().capture(job.gpu_layouts.data(), job.gpu_data.data(), count, job.stream, job.first_row)) {
       job.graph = gpu;
       return true;
     }
-    problem = gpu->problem_of_last();
+    problem = gpu->gpu().problem_of_last();
   }
   if (!gpu && problem.find("copied to the host") != std::string::npos) {
     problem = "values of a CUDA graph are measured by the engine alone, which is not there";

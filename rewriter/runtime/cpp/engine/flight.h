@@ -20,7 +20,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -492,11 +491,8 @@ class FlightRing {
     header_->pid = getpid();
     header_->start = start_of(getpid());
     header_->rank = static_cast<uint32_t>(rank);
-    timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
+    header_->wall_ns = static_cast<uint64_t>(clock_ns(CLOCK_REALTIME));
     header_->clock_ns = now();
-    header_->wall_ns =
-        static_cast<uint64_t>(wall.tv_sec) * 1000000000 + static_cast<uint64_t>(wall.tv_nsec);
     // Renamed, so that a mapping has the name by which others find it, but not over the ring of another copy.
     constexpr unsigned no_replace = 1;  // RENAME_NOREPLACE, since Linux 3.15
     bool is_first =

@@ -1,9 +1,9 @@
 // The marks of one thread in the ring of the probe `record` (flight.h).
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
+
+#include "clock.h"
 
 namespace inductor_rewriter {
 
@@ -15,11 +15,7 @@ struct FlightSlot {
   uint64_t ended_ns;
   uint64_t number, table;  // the call's number in its wrapper, and its table of launches
 
-  static uint64_t now() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
-  }
+  static uint64_t now() { return static_cast<uint64_t>(clock_ns()); }
   void begin(int32_t launch, int32_t iteration) {
     began = launch + 1;
     began_again = iteration;

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../json.h"
 #include "../texts.h"
 #include "files.h"
 #include "flight.h"
@@ -277,15 +278,6 @@ class Triggers {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  static std::string quoted(const std::string& text) {
-    std::string result = "\"";
-    for (char letter : text) {
-      if (letter == '"' || letter == '\\') result += '\\';
-      result += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
-    }
-    return result + '"';
-  }
-
   // Writes a dump with a copy of the ring. Returns an empty text, or the error.
   std::string write(const std::string& folder, const std::string& why) const {
     const std::string own = folder + "/record/" + ring_.name(), tables = folder + "/record/tables";
@@ -295,7 +287,9 @@ class Triggers {
     const std::size_t end = manifest.rfind('}');
     if (end == std::string::npos) return "there is no manifest";
     while (!manifest.empty() && (manifest.back() == '}' || manifest.back() == '\n')) manifest.pop_back();
-    write_whole(folder + "/manifest.json", manifest + ",\n \"trigger\": " + quoted(why) + "\n}\n");
+    manifest += ",\n \"trigger\": ";
+    append_string(manifest, why.c_str());
+    write_whole(folder + "/manifest.json", manifest + "\n}\n");
     ring_.for_each_table(root_, [&](const std::string& path, const std::string& name) {
       const std::string to = tables + "/" + name;
       if (link(path.c_str(), to.c_str())) write_whole(to, read_file(path));

@@ -50,17 +50,12 @@ inline PyObject* lines_inputs(PyObject* self, PyObject* const* given, Py_ssize_t
   return pass(lines_of(self), 'i', 0, given, count);
 }
 
-inline PyObject* at_launch(PyObject* self, char phase, PyObject* const* given, Py_ssize_t count) {
+template <char phase>
+PyObject* lines_at(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 1)) return nullptr;
   const long launch = PyLong_AsLong(given[0]);
   if (launch == -1 && PyErr_Occurred()) return nullptr;
   return pass(lines_of(self), phase, static_cast<int>(launch), given + 1, count - 1);
-}
-inline PyObject* lines_before(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return at_launch(self, 'b', given, count);
-}
-inline PyObject* lines_after(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return at_launch(self, 'a', given, count);
 }
 
 // Passes a memory line on. Returns what replaces an allocated tensor, or null.
@@ -123,7 +118,8 @@ inline PyObject* count_references(PyObject*, PyObject* const* given, Py_ssize_t 
   Py_RETURN_NONE;
 }
 
-inline PyObject* gone(PyObject* of, char line, PyObject* const* given, Py_ssize_t count) {
+template <char line>
+PyObject* lines_gone(PyObject* of, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 2)) return nullptr;
   const bool is_held = Py_REFCNT(given[1]) > references_of_variable;
   if (!is_tensor(given[1])) Py_RETURN_NONE;
@@ -136,12 +132,6 @@ inline PyObject* gone(PyObject* of, char line, PyObject* const* given, Py_ssize_
   }
   pass_memory(lines_of(of), line, given[0], given[1], reason);
   return done_or_interrupt();
-}
-inline PyObject* lines_released(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return gone(self, 'f', given, count);
-}
-inline PyObject* lines_reused(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return gone(self, 'r', given, count);
 }
 inline PyObject* lines_checked(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 1)) return nullptr;
@@ -180,11 +170,11 @@ inline PyMethodDef lines_methods[] = {
     {"begin", method(lines_begin), METH_FASTCALL, nullptr},
     {"due", method(lines_due), METH_NOARGS, nullptr},
     {"inputs", method(lines_inputs), METH_FASTCALL, nullptr},
-    {"before", method(lines_before), METH_FASTCALL, nullptr},
-    {"after", method(lines_after), METH_FASTCALL, nullptr},
+    {"before", method(lines_at<'b'>), METH_FASTCALL, nullptr},
+    {"after", method(lines_at<'a'>), METH_FASTCALL, nullptr},
     {"allocated", method(lines_allocated), METH_FASTCALL, nullptr},
-    {"released", method(lines_released), METH_FASTCALL, nullptr},
-    {"reused", method(lines_reused), METH_FASTCALL, nullptr},
+    {"released", method(lines_gone<'f'>), METH_FASTCALL, nullptr},
+    {"reused", method(lines_gone<'r'>), METH_FASTCALL, nullptr},
     {"checked", method(lines_checked), METH_FASTCALL, nullptr},
     {"end", method(lines_end), METH_NOARGS, nullptr},
     {"close", method(lines_close), METH_NOARGS, nullptr},

@@ -207,7 +207,7 @@ def _environment(request: Request, place: Path, dump: Path, tell: Tell) -> dict[
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("REWRITER_") or name in cache_directory.VARIABLES
+        if not name.startswith("REWRITER_") or name == cache_directory.VARIABLE
     }
     environment |= {**naming.environment(place), **request.environment}
     if request.timeout is not None:

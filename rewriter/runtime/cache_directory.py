@@ -6,18 +6,14 @@ import os
 from pathlib import Path
 
 VARIABLE = "REWRITER_CACHE_DIR"
-ENGINE = "REWRITER_ENGINE_DIR"
-VARIABLES = (VARIABLE, ENGINE)
 
 
 def cache_directory(of: str) -> Path | None:
     """The directory for files of the kind `of`, such as "engine"; None if nothing is to be kept.
 
     It lies in `REWRITER_CACHE_DIR`, or else in the user's cache directory; the value `off` turns
-    caching off. `REWRITER_ENGINE_DIR` overrides both for the kind "engine".
+    caching off.
     """
-    if of == "engine" and (own := os.environ.get(ENGINE, "")):
-        return Path(own).absolute()
     named = os.environ.get(VARIABLE, "")
     if named.lower() == "off":
         return None

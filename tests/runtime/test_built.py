@@ -89,7 +89,7 @@ def test_a_package_gets_what_runs_where_its_own_code_runs(
 def test_one_that_does_not_load_is_built_here(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REWRITER_ENGINE_DIR", str(tmp_path / "engine"))
+    monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path))
     opened = []
 
     def open_library(path: Path) -> Path:

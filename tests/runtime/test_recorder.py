@@ -280,8 +280,9 @@ def test_a_damaged_module_is_built_again(tmp_path: Path, monkeypatch: pytest.Mon
     loaded = extension.load()
     assert isinstance(loaded, ModuleType)
     kept = Path(str(loaded.__file__))
-    monkeypatch.setenv("REWRITER_ENGINE_DIR", str(tmp_path))
-    damaged = tmp_path / kept.name
+    monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path))
+    (tmp_path / "engine").mkdir()
+    damaged = tmp_path / "engine" / kept.name
     damaged.write_bytes(b"no library")
     # Two seconds of the compiler, whose result is there.
     monkeypatch.setattr(build, "build", lambda *arguments: shutil.copy(kept, arguments[3]))

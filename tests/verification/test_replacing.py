@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,36 @@ def test_a_launch_is_replaced(
         wrapper.source, edit.strip(made.source).kept, exact=True
     )
     ast.parse(made.source)
+
+
+def test_memory_that_is_read_in_another_layout_is_what_was_written_there(tmp_path: Path) -> None:
+    body = f"""
+{_OUT}cpp_fused_0(arg0_1, buf0)
+buf1 = reinterpret_tensor(buf0, (6, 4), (1, 6), 0); del buf0  # reuse
+buf2 = torch.ops.aten.cumsum.default(buf1, 0)
+return (buf2, )
+"""
+    graph = """
+relu: "f32[4, 6][6, 1]cpu" = torch.ops.aten.relu.default(arg0_1)
+permute: "f32[6, 4][1, 6]cpu" = torch.ops.aten.permute.default(relu, [1, 0])
+cumsum: "f32[6, 4][4, 1]cpu" = torch.ops.aten.cumsum.default(permute, 0)
+return (cumsum,)
+"""
+    _, read = planned(tmp_path, body, graph)
+    assert [x.arguments for x in read.found] == [
+        ("arg0_1", "buf0"),
+        ("buf1.as_strided((4, 6), (6, 1))",),
+    ]
+    assert read.found[1].target == "buf2"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_outputs_are_kept_by_the_last_line(end: str, tmp_path: Path) -> None:
+    wrapper, read = planned(tmp_path, _CALL, _RELU)
+    wrapper = replace(wrapper, source=wrapper.source.rstrip(b"\n") + end.encode())
+    made = replaced(wrapper, read.found, attempts="x", keeps=True)
+    assert made.source.splitlines()[-1].startswith(b"from rewriter.runtime.attempt import keeping")
+    assert edit.strip(made.source).source == wrapper.source
 
 
 def test_in_float64_what_the_graph_converts_stays_wide(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Flow:
             tensors = [x for x in launch.args if x.type == "tensor"]
             self._before[launch.index] = {x.buffer: last.get(x.buffer, -1) for x in tensors}
             for one in tensors:
-                if one.role != "out" and not one.hazard and one.expr not in dead:
+                if one.role != "out" and one.hazard != "updated" and one.expr not in dead:
                     self._readers.setdefault(self.received(launch, one), []).append(launch.index)
             for one in tensors:
                 if one.role != "in":

@@ -73,14 +73,11 @@ def replaced(
         )
         insertions.append(Insertion(point.start, text, f"#{one.launch.index}"))
     if keeps:
-        newline, end = source.newline_at(at), len(source.data)
-        lines = [
-            _IMPORT.format("keeping", f"{name}_keeping"),
-            f"{_ENTRY} = {name}_keeping({attempts!r}, {_ENTRY})",
-        ]
+        imported = _IMPORT.format("keeping", f"{name}_keeping")
+        line = f"{imported}; {_ENTRY} = {name}_keeping({attempts!r}, {_ENTRY})"
         is_open = not source.data.endswith((b"\n", b"\r"))
-        text = newline * is_open + b"".join(mark.line(x, newline) for x in lines)
-        insertions.append(Insertion(end, text, "outputs"))
+        text = mark.line(line, newline, at_end=is_open)
+        insertions.append(Insertion(len(source.data), text, "outputs"))
     made = Replaced(edit.apply(source.data, insertions), tuple(insertions))
     _verify(wrapper, made.source)
     return made

@@ -38,6 +38,7 @@ from rewriter.hook.run import (
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Launch
+from rewriter.model_names.attribution import is_fused
 from rewriter.model_names.known import Compilations
 from rewriter.verification.functional import schemas
 from rewriter.verification.replacing.insert import Replaced, replaced
@@ -149,7 +150,11 @@ class _Bisection:
             verdict = "verdict: no launch: the program fails in one run, and passes in another"
             return self._conclude((), verdict, DIFFERS)
         found = smallest(len(self.candidates), lambda chosen: self._trial(sorted(chosen)))
-        named = [self.candidates[number] for number in found]
+        order = {id(x): number for number, x in enumerate(self.loaded)}
+        named = sorted(
+            (self.candidates[number] for number in found),
+            key=lambda x: (order[id(x[0])], x[1].launch.index),
+        )
         what = [
             f"#{one.launch.index} {one.launch.kernel} (line {one.launch.line})" for _, one in named
         ]
@@ -215,13 +220,15 @@ class _Bisection:
 
     def _choose(self) -> None:
         """The launches that are replaced: all with something to stand in their place, but for those
-        of which that failed."""
-        self.candidates = [
+        of which that failed. Generated kernels come first: they are rather to blame than libraries.
+        """
+        found = [
             (loaded, one)
             for loaded in self.loaded
             for one in loaded.found
             if f"{loaded.key}#{one.launch.index}" not in self.failed
         ]
+        self.candidates = sorted(found, key=lambda x: not is_fused(x[1].launch))
 
     def _trial(self, numbers: Sequence[int]) -> bool:
         """Whether the program passes with some of the launches replaced."""

@@ -243,13 +243,24 @@ class _Bisection:
             if own or (keeps and loaded.wrapper.language == "python"):
                 edits[loaded.key] = replaced(loaded.wrapper, own, attempts=loaded.key, keeps=keeps)
 
+        asked: list[bool] = []
+
         def edited(wrapper: Wrapper) -> Replaced | None:
-            return edits.get(plain_hash(wrapper.source))
+            found = edits.get(plain_hash(wrapper.source))
+            asked.append(found is not None)
+            return found
 
         def once() -> ReplacedRun:
             request = self._request(_PROBED, dump="", redirected=True)
             ran = run_replaced(request, edited, message)
             self.failed |= ran.failed
+            if asked and not any(asked):
+                raise RewriterError(
+                    "no-wrapper-matches",
+                    "the program loaded none of the wrappers that it loaded in its first run, so "
+                    "that nothing was replaced",
+                    hint="Its wrappers differ from run to run, as those with frozen weights do.",
+                )
             return ran
 
         self._timed(f"{names}{more} replaced", len(chosen), once, self._replaced_passes)

@@ -146,6 +146,18 @@ def test_what_fails_in_the_place_of_a_launch_is_said(
     assert reason == "what stands in its place failed"
 
 
+def test_wrappers_that_differ_from_run_to_run(
+    check: list[str],
+    wrapper: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # As those of frozen weights, whose addresses stand in a comment.
+    changed = f"import os\nopen({str(wrapper)!r}, 'a').write(f'# {{os.getpid()}}\\n')\n"
+    Path("check.py").write_text(f"{changed}{CHECK}\nsys.exit(3)\n")
+    assert main(["bisect", *check]) == 2
+    assert "error[no-wrapper-matches]" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["output_code.py"], ["a", "--", "python", "x.py"]])
 def test_it_takes_a_program(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bisect", *words]) == 2

@@ -92,6 +92,11 @@ KEPT = {
         'add: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add.Tensor(arg0_1, _tensor)\nreturn (add,)',
         "what it writes needs _tensor, which it is not given",
     ),
+    "a statement updates what it writes": (
+        f"{_OUT}cpp_fused_0(arg0_1, buf0)\nbuf0.zero_()\nreturn (buf0, )",
+        _RELU,
+        "what buf0 holds is no node of the graph",
+    ),
     "which of two nodes it is": (
         f"{_OUT}cpp_fused_0(arg0_1, buf0)\n{_OUT.replace('buf0', 'buf1')}"
         "cpp_fused_0(buf0, buf1)\nreturn (buf1, )",
@@ -107,6 +112,21 @@ KEPT = {
 def test_a_launch_is_kept(body: str, graph: str, reason: str, tmp_path: Path) -> None:
     _, read = planned(tmp_path, body, graph)
     assert read.kept[0].reason == reason
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_read"),
+    [("del buf1", False), ("assert_size_stride(buf1, (4, 6), (6, 1))", False),
+     ("u0 = buf1.item()", True), ("part_args = [buf1]", True),
+     ("buf2 = buf1; del buf1  # reuse\npart_args = [buf2]", True)],
+)  # fmt: skip
+def test_what_a_statement_reads_has_to_be_written(
+    statement: str, is_read: bool, tmp_path: Path
+) -> None:
+    body = f"{_OUT}{_OUT.replace('buf0', 'buf1')}cpp_fused_0(arg0_1, buf0, buf1)\n{statement}\n"
+    _, read = planned(tmp_path, f"{body}return (buf0, )", _RELU, f"{_READS}, float* out_ptr1")
+    reasons = ["what buf1 holds is no node of the graph"] * is_read
+    assert [x.reason for x in read.kept] == reasons
 
 
 def test_without_a_graph_nothing_is_replaced(tmp_path: Path) -> None:

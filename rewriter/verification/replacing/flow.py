@@ -15,7 +15,7 @@ from rewriter.locate.types import Argument, Launch
 from rewriter.model_names.attribution import Values, is_fused
 from rewriter.model_names.graph import ATTRIBUTE, FxGraph, FxNode
 from rewriter.verification.replacing.body import INSIDE, sizes_of, type_of
-from rewriter.verification.replacing.layouts import Layout, layout_of, view_in
+from rewriter.verification.replacing.layouts import Layout, Mentions, layout_of, view_in
 from rewriter.verification.whole_graph import HEAVY
 
 Value = tuple[str, int]  # a buffer, and the launch that wrote it last, -1 before any did
@@ -34,12 +34,16 @@ class Flow:
         returned: Mapping[str, str],
         layouts: Mapping[str, Layout],
         dead: Collection[str],
+        others: Mentions,
     ) -> None:
         """`returned` are the buffers that are read when its launches are done, with their nodes
-        where these are known; an empty name is every buffer. `dead` are the variables of memory
-        whose old values the next launch does not need."""
+        where these are known. `dead` are the variables of memory whose old values the next launch
+        does not need. What `others` name may be read at any time."""
         self.graph, self.layouts, self.calls = graph, layouts, values.calls
-        self._held = dict(values.held)
+        self._updated = (
+            others.updated
+        )  # by statements: what launches left there is not what is read
+        self._held = {x: node for x, node in values.held.items() if x[0] not in self._updated}
         self._launches = {x.index: x for x in launches}
         self._before: dict[int, dict[str, int]] = {}  # by launch, who wrote a buffer before it
         self._made: dict[Value, Argument] = {}
@@ -57,9 +61,12 @@ class Flow:
                     self._made.setdefault((one.buffer, launch.index), one)
                     if self.is_part(one):  # what the call returns is not what the buffer holds
                         self._held.pop((one.buffer, launch.index), None)
-        for buffer in last if "" in returned else last.keys() & returned.keys():
+        for value in self._made:
+            if value[0] in others.named:
+                self._readers.setdefault(value, [])
+        for buffer in last.keys() & returned.keys():
             self._readers.setdefault((buffer, last[buffer]), [])
-            if node := returned.get(buffer):
+            if (node := returned.get(buffer)) and buffer not in self._updated:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
         for launch in launches:
             self._resolve(launch, values.likely)
@@ -138,7 +145,7 @@ class Flow:
         for argument in launch.args:
             value = argument.buffer, launch.index
             is_open = argument.type == "tensor" and argument.role != "in" and value in self._readers
-            if not is_open or value in self._held:
+            if not is_open or value in self._held or argument.buffer in self._updated:
                 continue
             is_part = self.is_part(argument)
             layout = self.layouts.get(argument.buffer) if is_part else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rewriter.locate.inputs import UNKNOWN
@@ -202,3 +202,43 @@ def _sizes(value: ast.expr) -> tuple[str, ...] | None:
 
 def _plain(text: str) -> str:
     return text.replace(" ", "").removesuffix("L")
+
+
+_BOUND = re.compile(r"\s*(\w+) = (?:reinterpret_tensor\((\w+)|(\w+)(?=\[|;|\s*#|\s*$))")
+_SILENT = re.compile(r"\s*(?:#|del |assert_|return |\w+ = (?:empty_strided|alloc_from_pool))")
+_UPDATED = re.compile(r"\s*(\w+)\.\w+_\(")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """The variables that statements other than launches name, and those that they update, by the
+    variables that own their memory. What only names memory, allocates or releases it is left out,
+    and so is what is returned."""
+
+    named: frozenset[str]
+    updated: frozenset[str]
+
+
+def mentions(lines: Sequence[str], launches: Collection[int]) -> Mentions:
+    """Read the lines of a wrapper but for those of `launches`, which are counted from 1."""
+    owners: dict[str, str] = {}
+    named: set[str] = set()
+    updated: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        if number in launches or _SILENT.match(line):
+            continue
+        if match := _BOUND.match(line):
+            owners.setdefault(match[1], match[2] or match[3])
+            continue
+        named.update(_WORD.findall(line))
+        if match := _UPDATED.match(line):
+            updated.add(match[1])
+
+    def owner(name: str) -> str:
+        seen = {name}
+        while (name := owners.get(name, name)) not in seen:
+            seen.add(name)
+        return name
+
+    return Mentions(frozenset(map(owner, named)), frozenset(map(owner, updated)))

@@ -26,6 +26,7 @@ from rewriter.verification.replacing.layouts import (
     Layout,
     layout_of,
     layouts,
+    mentions,
     parsed,
     text_of,
     view_in,
@@ -96,23 +97,28 @@ def _scopes(
     """The functions of a wrapper whose graph is known, by name: the entry, and subgraphs."""
     launches, entry = wrapper.located.launches, wrapper.located.entries[0]
     source = wrapper.plain.data
-    known = layouts(source.decode("utf-8", "replace"), wrapper.located.entries)
+    text_of_wrapper = source.decode("utf-8", "replace")
+    known = layouts(text_of_wrapper, wrapper.located.entries)
     dead = {x.buffer for x in wrapper.located.memory if x.is_dead}
-    uses = {x.buffer: "" for x in wrapper.located.other_uses}
+    line_of = wrapper.plain.line_of
+    points = [x.insertion_point for x in launches]
+    lines = {y for x in points for y in range(line_of(x.start), line_of(x.end - 1) + 1)}
+    others = mentions(text_of_wrapper.split("\n"), lines)
     own = [x for x in launches if x.scope == entry.name]
     returned = dict(zip(entry.outputs, graph.outputs, strict=False))
     returned.pop("", None)  # an output that is no buffer
-    returned = {**uses, **returned, **graph.finals}
-    flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead)
+    returned |= graph.finals
+    flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead, others)
     found = {entry.name: _Scope(source, flow)}
     for name, inner in functional_subgraphs(text, schemas).items():
         for scope in {x.scope for x in launches if x.scope.endswith(name)} - found.keys():
             inside = [x for x in launches if x.scope == scope]
-            outputs = _returned_by(source.decode("utf-8", "replace"), scope, inside)
+            outputs = _returned_by(text_of_wrapper, scope, inside)
             if outputs:
                 values = values_inside(inside, scope, inner, outputs)
-                returned = {**uses, **dict(zip(outputs, inner.outputs, strict=False))}
-                found[scope] = _Scope(source, Flow(inner, inside, values, returned, known, dead))
+                returned = dict(zip(outputs, inner.outputs, strict=False))
+                flow = Flow(inner, inside, values, returned, known, dead, others)
+                found[scope] = _Scope(source, flow)
     return found
 
 

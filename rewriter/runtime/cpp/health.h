@@ -8,7 +8,7 @@
 
 namespace inductor_rewriter {
 
-// `health` in rewriter/runtime/text.py; empty if there are none.
+// As `health` in rewriter/runtime/plain.py; empty if there are none.
 inline std::string health_of(const Item& item) {
   const Statistics& statistics = item.statistics;
   std::string text;

@@ -254,6 +254,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="a Python with vLLM, for tests/real/test_vllm.py",
     )
+    parser.addoption(
+        "--programs-python",
+        metavar="PATH",
+        help="a Python with transformers, torchao and so on, for tests/real/test_libraries.py",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -156,7 +156,7 @@ def llama_training_bfloat16(device: str) -> None:
 @program("transformers")
 def llama_generate(device: str) -> None:
     model = _language_model("Llama", **_GROUPED).to(device).eval()
-    model.config.use_cache = True
+    model.config.use_cache = model.generation_config.use_cache = True
     model.generation_config.pad_token_id = 0
     model.forward = torch.compile(model.forward)
     prompt = tokens(1, 7).to(device)
@@ -428,6 +428,73 @@ def int8_dynamic(device: str) -> None:
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig
 
     _quantized(device, Int8DynamicActivationInt8WeightConfig())
+
+
+@program("torchao")
+def float8_weights(device: str) -> None:
+    from torchao.quantization import Float8WeightOnlyConfig
+
+    _quantized(device, Float8WeightOnlyConfig(), torch.bfloat16)
+
+
+@program("torchao")
+def float8_training(device: str) -> None:
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    model = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64)).to(device)
+    config = Float8LinearConfig(emulate=device == "cpu")
+    training(convert_to_float8_training(model, config=config), torch.randn(16, 64), device=device)
+
+
+# lightning
+
+
+@program("lightning")
+def lightning_fit(device: str) -> None:
+    import lightning
+
+    class Regression(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(13, 32), nn.Tanh(), nn.Linear(32, 1))
+
+        def training_step(self, batch: list[Tensor], number: int) -> Tensor:
+            return F.mse_loss(self.layers(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), 1e-3)
+
+    trainer = lightning.Trainer(
+        accelerator="gpu" if device == "cuda" else device, devices=1, max_epochs=1, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(torch.compile(Regression()), _batches())
+
+
+def _batches() -> Any:
+    data = torch.utils.data.TensorDataset(torch.randn(24, 13), torch.randn(24, 1))
+    return torch.utils.data.DataLoader(data, batch_size=8)
+
+
+# accelerate
+
+
+@program("accelerate")
+def accelerate_training(device: str) -> None:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(
+        cpu=device == "cpu", mixed_precision="bf16", dynamo_backend="inductor",
+        gradient_accumulation_steps=2,
+    )  # fmt: skip
+    model = nn.Sequential(nn.Linear(13, 32), nn.GELU(), nn.Linear(32, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, _batches())
+    for x, target in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(F.mse_loss(model(x), target))
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 # torch_geometric

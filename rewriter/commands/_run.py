@@ -90,6 +90,7 @@ def again(arguments: RunOptions, path: str, options: str, *, blocking: bool) -> 
     words += [word for name in arguments.imports for word in ("--import", name)]
     words += [word for name in arguments.models for word in ("--model", name)]
     words += [word for name in arguments.wrappers for word in ("--wrapper", name)]
+    words += ["--interpret"] * getattr(arguments, "interpret", False)
     words += ["--blocking"] * blocking
     return f"{shlex.join(words)} {options}"
 
@@ -120,6 +121,7 @@ def _act(
         request_of(arguments, artifact),
         selection=chosen,
         recorded=recorded,
+        interpret=arguments.interpret,
         environment={**blocking, **(SILENT if arguments.quiet else {})},
         command=command,
         output=HostOutput(quiet=arguments.json),
@@ -128,6 +130,11 @@ def _act(
     with _progress(artifact, chosen) as progress:
         ran = run_wrapper(replace(request, progress=progress))
     done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
+    if arguments.interpret and ran.launches:
+        message(
+            "note: Triton's interpreter ran the kernels, with blocks that were chosen here: what "
+            "the compiler does to them is not seen"
+        )
     if arguments.json:
         emit(done.document(ran, command))
     else:

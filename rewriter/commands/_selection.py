@@ -132,6 +132,11 @@ class ProbedRunOptions(RunOptions, ProbeOptions):
         "on a GPU, wait for each launch, and do not cache memory: sets "
         "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
     )
+    interpret: bool = RUN.flag(
+        "--interpret",
+        "run a wrapper for a GPU on the CPU, its Triton kernels in Triton's interpreter, which "
+        "has to be installed; addresses outside of tensors are found",
+    )
     dormant: bool = RUN.flag(
         "--dormant",
         "of a program: the probes (default: all) do nothing until `rewriter control` switches "

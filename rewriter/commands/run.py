@@ -38,6 +38,10 @@ class Arguments(ProbedRunOptions):
         "rewriter run torch_compile_debug --wrapper backward --probe print",
     ),
     (
+        "a wrapper for a GPU on a machine without one",
+        "rewriter run output_code.py --interpret --probe print",
+    ),
+    (
         "a recorded call once more, on the inputs that it had",
         "rewriter run cache.dump/rank0/run6 --probe print",
     ),
@@ -63,7 +67,7 @@ def act(arguments: Arguments) -> int:
         return _program.print_environment(arguments, (*words, *(arguments.program or ())))
     if arguments.program is not None:
         _program.refuse_artifacts(words)
-        _program.refuse_options_of_artifacts(arguments)
+        _program.refuse_options_of_artifacts(arguments, ("imports", "interpret"))
         return _program.act(arguments, arguments.program)
     if not words:
         program.require(())

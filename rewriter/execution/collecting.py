@@ -25,7 +25,9 @@ _HINTS = {
     "wrong-machine": "Run it where it was made, or compile the model again on this machine. list, "
     "instrument and strip work here.",
     "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
-    "strip work without the device.",
+    "strip work without the device. `rewriter run --interpret` runs Triton kernels on the CPU.",
+    "not-interpreted": "Run it where the device is; list, instrument, strip and `rewriter diagnose "
+    "--text` work without it.",
     "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip "
     "and diff read it without torch.",
     "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",

@@ -47,6 +47,8 @@ class RunRequest(HostRequest):
     constants: Path | None = None
     # The file of autotuning choices, so that runs that are compared choose the same configurations.
     tuned: Path | None = None
+    # On the CPU, with Triton's interpreter.
+    interpret: bool = False
 
     @property
     def wrapper(self) -> Wrapper:
@@ -127,9 +129,10 @@ def run_wrapper(request: RunRequest) -> RunResult:
         prepared = _prepare(request, Path(scratch))
         # What torch loads goes through its cache, where files of an earlier run may be found
         # instead.
-        cache = {"TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "cache")} if request.loader else {}
+        added = {"TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "cache")} if request.loader else {}
+        added |= {"TRITON_INTERPRET": "1"} if request.interpret else {}
         specification = _specification(request, prepared.file)
-        host = run_host(request, specification, Path(scratch), prepared.dump, cache)
+        host = run_host(request, specification, Path(scratch), prepared.dump, added)
     return collect(
         request.wrapper.path,
         host,
@@ -163,6 +166,12 @@ def _check(request: RunRequest) -> None:
             f"{wrapper.path} is the source of a model compiled ahead of time: it runs only as part "
             "of the package that it was made for",
             hint="Run the .pt2 package; instrument, strip and list work on this file.",
+        )
+    if request.interpret and (artifact.is_rebuilt or request.loader):
+        raise RewriterError(
+            "not-interpreted",
+            f"{artifact.path} has compiled kernels, and Triton's interpreter needs their source",
+            hint="Only the output_code.py of torch.compile can be interpreted.",
         )
     for path in (request.args, request.constants):
         if path is not None:
@@ -307,6 +316,7 @@ def _specification(request: RunRequest, file: Path) -> Json:
         "devices": list(wrapper.devices),
         "seed": request.seed,
         "tuned": request.tuned and str(request.tuned.absolute()),
+        "interpret": request.interpret,
         "inputs": len(entries[0].inputs) if entries else 0,
         "loader_globals": list(wrapper.located.loader_globals),
         "beside": None,

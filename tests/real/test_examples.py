@@ -173,6 +173,7 @@ NOT_PLAYED = {
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
     ("docs/topics/packages.md", "A library without its source"): "a library of the reader",
     ("docs/topics/posted.md", "By the text"): "a text of the reader: test_posted.py",
+    ("docs/topics/posted.md", "On the CPU, in Triton's interpreter"): "Triton: test_interpret.py",
     ("docs/topics/posted.md", "Logs"): "a log of the reader: test_posted.py",
     ("docs/topics/programs.md", "A program that another command starts"): "a scheduler: "
     "test_program_run.py",

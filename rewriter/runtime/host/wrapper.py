@@ -7,6 +7,7 @@ Both are JSON files:
      "saved": how torch loads the file or null, "imports": [modules or files],
      "args": path or null, "devices": [types],
      "constants": path or null, "tuned": path or null, "seed": int, "inputs": count,
+     "interpret": whether it runs on the CPU, in Triton's interpreter,
      "recorded": null or {"inputs": […], "outputs": […]} of a call (`rewriter/execution/replay.py`),
      "loader_globals": [names], "beside": path of another wrapper to be timed with it, or null,
      "report": path}
@@ -35,7 +36,7 @@ from typing import Any
 import torch
 
 from ..plain import measure
-from . import beside, recorded_values, tuned
+from . import beside, on_cpu, recorded_values, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
 from .measured import digest
 from .package_loader import loader_of
@@ -60,6 +61,9 @@ def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) 
         code = 0
     except ProblemError as problem:
         report = {"problem": problem.slug, "message": str(problem)}
+        code = 2
+    except on_cpu.NotInterpretedError as problem:
+        report = {"problem": "not-interpreted", "message": str(problem)}
         code = 2
     except Exception as error:
         traceback.print_exc()
@@ -136,7 +140,9 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 def prepare(spec: dict[str, Any]) -> None:
     """Check that the devices of `spec` exist, and import the modules that register operators."""
-    for device in spec["devices"]:
+    if spec["interpret"]:
+        on_cpu.enter(Path(spec["wrapper"]).parent)
+    for device in () if spec["interpret"] else spec["devices"]:
         module = getattr(torch, device, None)
         if module is None or not module.is_available():
             raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")

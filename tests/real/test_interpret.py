@@ -1,0 +1,150 @@
+"""Wrappers for a GPU in Triton's interpreter: they compute what their models do.
+
+Skipped where Triton is not installed; a GPU is not needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from caches import ROOT
+
+GPU = ROOT / "fixtures/artifacts/cuda-torch2.11"
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+CALL = """
+import sys
+from collections.abc import Callable
+from pathlib import Path
+import torch
+from rewriter.runtime.host import on_cpu, wrapper
+path, values = map(Path, sys.argv[1:])
+on_cpu.enter(values.parent)
+module = wrapper.load(path)
+given = wrapper.own_inputs(module)
+before = [x.clone() for x in given]
+torch.save((before, module.call(given)), values)
+"""
+
+
+def perceptron(w: Tensor, b: Tensor, x: Tensor, w2: Tensor, b2: Tensor) -> tuple[Tensor, ...]:
+    """Two templates of a product."""
+    return (F.linear(F.linear(x, w, b).relu(), w2, b2),)
+
+
+def softmax(x: Tensor) -> tuple[Tensor, ...]:
+    """A launch that chooses between two kernels."""
+    return (x.softmax(-1).sum(0),)
+
+
+def updated(v: Tensor, x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+    """Inputs that are written."""
+    return x * 2 + v + x.sum(0), n + 1
+
+
+def by_the_user(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Kernels of the program's own, one of them with two configurations."""
+    total = x * 2.5 + y.relu()
+    return ((total + 1) * 3).sum(-1), total
+
+
+COMPUTED: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "autotune": perceptron,
+    "multikernel": softmax,
+    "mutate": updated,
+    "usertriton": by_the_user,
+}
+
+
+def wrapper_of(name: str) -> Path:
+    return GPU / name / "python/output_code.py"
+
+
+def interpreted(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rewriter", "run", *map(str, words), "--interpret"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", COMPUTED)
+def test_it_computes_what_the_model_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    values = tmp_path / "values.pt"
+    subprocess.run([sys.executable, "-c", CALL, wrapper_of(name), values], check=True)
+    given, found = torch.load(values)
+    expected = COMPUTED[name](*given)
+    for one, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["combo", "flex_training", "partition"])
+def test_other_kinds_of_kernels_run(name: str) -> None:
+    done = interpreted(wrapper_of(name))
+    assert done.returncode == 0, done.stderr
+    assert "output 0: " in done.stdout
+
+
+@needs_triton
+def test_probes_show_what_launches_write(tmp_path: Path) -> None:
+    done = interpreted(wrapper_of("mlp"), "--probe", "print", "-d", tmp_path / "dump")
+    assert done.returncode == 0, done.stderr
+    assert "#1 after  triton_poi_fused_addmm_gelu_0  inout buf1  f32[8, 64]  cpu" in done.stdout
+
+
+@needs_triton
+def test_an_address_outside_of_all_tensors_is_named(tmp_path: Path) -> None:
+    text = wrapper_of("mlp").read_text()
+    store = "tl.store(in_out_ptr0 + (x2), tmp10, xmask)"
+    assert text.count(store) == 1
+    wrong = tmp_path / "output_code.py"
+    wrong.write_text(text.replace(store, store.replace("(x2)", "(x2 + 8)")))
+    done = interpreted(wrong)
+    assert done.returncode == 1
+    assert "triton_poi_fused_addmm_gelu_0 writes 4 bytes outside of in_out_ptr0" in done.stderr
+    assert "element 512 of 512" in done.stderr
+
+
+@needs_triton
+def test_one_launch_of_it_is_interpreted_alone(tmp_path: Path) -> None:
+    dump, folder = tmp_path / "dump", tmp_path / "repro"
+    assert interpreted(wrapper_of("mlp"), "--probe", "save", "-d", dump).returncode == 0
+    words = ["repro", dump, "--launch", "1", "-o", folder, "--under", "interpret"]
+    command = [sys.executable, "-m", "rewriter", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "interpret: nothing found" in done.stdout
+
+
+@needs_triton
+def test_an_operator_of_gpus_alone_is_named() -> None:
+    done = interpreted(wrapper_of("gpt"))
+    assert done.returncode == 2
+    assert "error[not-interpreted]" in done.stderr
+    assert "_scaled_dot_product_efficient_attention.default for the CPU" in done.stderr
+
+
+@pytest.mark.skipif(HAS_TRITON, reason="Triton is installed")
+def test_without_triton_it_is_refused() -> None:
+    done = interpreted(wrapper_of("mlp"))
+    assert done.returncode == 2
+    assert "Triton is not installed" in done.stderr
+
+
+def test_a_package_is_refused(tmp_path: Path) -> None:
+    package = GPU / "mlp/package/model.pt2"
+    done = interpreted(package, "--args", tmp_path)
+    assert done.returncode == 2
+    assert "not-interpreted" in done.stderr

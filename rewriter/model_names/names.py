@@ -240,7 +240,7 @@ def _inputs(
     roots = {_parts(x)[0] for x in sources if x.startswith("L[") and _is_inside(_parts(x))}
     root = roots.pop() if len(roots) == 1 else "self"
     known = {re.sub(r"[^a-zA-Z0-9]+", "_", source): source for source in sources}
-    places = list(dynamo.inputs) if dynamo else []
+    places = list(dynamo.inputs) if dynamo and _is_whole(traced, dynamo) else []
     inputs = {}
     for name in lowered.inputs:
         described = traced.inputs.get(name, "")
@@ -260,6 +260,19 @@ def _inputs(
             kind = "shard" if is_local else kind
             inputs[name] = Input(model, place.short if place else "", kind)
     return inputs
+
+
+def _is_whole(traced: FxGraph, dynamo: FxGraph) -> bool:
+    """Whether the inputs of a graph can be those of the model's. A backend that splits the model
+    and compiles each part by itself numbers the inputs of the part."""
+    places = list(dynamo.inputs)
+    for name, described in traced.inputs.items():
+        if match := _PLAIN.fullmatch(described):
+            place = places[int(match[1])] if int(match[1]) < len(places) else ""
+            pair = traced.types.get(name, ""), dynamo.types.get(place, "")
+            if not place or (all(pair) and pair[0] != pair[1]):
+                return False
+    return True
 
 
 def _kind(source: str) -> str:

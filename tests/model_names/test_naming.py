@@ -391,6 +391,52 @@ def test_what_is_compiled_ahead_of_time_has_the_names_of_its_model(tmp_path: Pat
     assert found == {2: ["up.weight", "up.bias", "x"], 1: []}
 
 
+PIECES = """
+import torch
+from torch._inductor.compile_fx import compile_fx
+from torch.fx.passes.split_module import split_module
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+    def forward(self, x):
+        return torch.softmax(self.down(torch.relu(self.up(x))), -1)
+
+class Pieces(torch.fx.Interpreter):
+    def call_module(self, target, args, kwargs):
+        piece = self.fetch_attr(target)
+        result = piece(*args)
+        self.module.__dict__[target] = compile_fx(piece, list(args))
+        return result
+
+def backend(graph, given):
+    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
+    whole = split_module(graph, None, lambda node: int(calls.index(node) > 1))
+    Pieces(whole).run(*given)
+    return whole
+
+with torch.no_grad():
+    torch.compile(Model(), backend=backend)(torch.ones(4, 8))
+"""
+
+
+@pytest.mark.programs
+def test_a_piece_of_a_model_has_no_names_of_other_inputs(tmp_path: Path) -> None:
+    """As SGLang does: its backend splits the graph and compiles each piece by itself."""
+    cache = str(tmp_path / "cache")
+    environment = {**os.environ, "TORCH_TRACE": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": cache}
+    (tmp_path / "pieces.py").write_text(PIECES)
+    subprocess.run([sys.executable, str(tmp_path / "pieces.py")], env=environment, check=True)
+    (log,) = tmp_path.glob("*.log")
+    last = rewriter.open(log).wrappers[-1]
+    told = trace.read(log)[trace.digest(last.source)]
+    assert told.dynamo
+    inputs = of_wrapper(last.located, told).inputs
+    assert inputs
+    assert {one.name for one in inputs.values()} == {""}
+
+
 @pytest.fixture
 def named_dump(tmp_path: Path) -> Path:
     """A dump of one call of the wrapper in `log-names`, as `rewriter run -- COMMAND` leaves it."""

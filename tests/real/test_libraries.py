@@ -70,6 +70,35 @@ def test_programs_of_a_library(
         assert found["checked"] >= 0.85 * found["launches"], found["headline"]
 
 
+@pytest.fixture
+def sglang(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> list[object]:
+    """The program with SGLang's compilation backend."""
+    python = str(request.config.getoption("--programs-python") or sys.executable)
+    if not has(python, "sglang.srt.compilation.compile"):
+        pytest.skip(f"{python} has no SGLang; --programs-python names another Python")
+    monkeypatch.setenv("SGLANG_CACHE_DIR", str(tmp_path / "cache"))
+    return ["-d", tmp_path / "dump", "--", python, ROOT / "tests/support/sglang_pieces.py"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_pieces_that_sglang_compiles(command: str, sglang: list[object]) -> None:
+    found = nothing_is_accused(command, *sglang)
+    if command == "run":
+        assert (len(found["wrappers"]), found["launches"]) == (3, 60)
+    else:
+        assert found["checked"] == found["launches"] > 0
+
+
+def test_a_weight_with_nan_in_a_piece_has_no_other_weights_name(sglang: list[object]) -> None:
+    done = rewriter("run", "--json", *sglang, "layers.1.first.weight")
+    assert done.returncode == 1
+    (verdict,) = json.loads(done.stdout.splitlines()[-1])["verdicts"]
+    (weight,) = [one for one in verdict["arguments"] if one.get("nan")]
+    assert not weight.get("model")
+
+
 EXPORT = """
 import sys, torch
 torch.manual_seed(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.types import (
@@ -12,8 +12,10 @@ from rewriter.comparison.dumps.types import (
     LaunchComparison,
     RunComparison,
 )
+from rewriter.dump.dataflow import trace
 from rewriter.dump.reading import RunDump
 from rewriter.report.findings import counted
+from rewriter.report.flow import Place, places
 from rewriter.report.model import facts, sentence
 from rewriter.report.types import (
     Finding,
@@ -90,12 +92,36 @@ def _both(
 def _run(run: RunComparison, sides: tuple[DumpSources, DumpSources]) -> ReportedRun:
     name = run.a if run.a == run.b else f"{run.a} and {run.b}"
     kernels = sides[0].kernels(run.a), sides[1].kernels(run.b)
-    launches = tuple(
-        _launch(launch, at, kernels[0 if launch.a else 1]) for at, launch in enumerate(run.launches)
+    launches = _placed(
+        [
+            _launch(launch, at, kernels[0 if launch.a else 1])
+            for at, launch in enumerate(run.launches)
+        ],
+        sides[0].runs.get(run.a),
     )
     called = dict.fromkeys((sides[0].artifact(run.a), sides[1].artifact(run.b)))
     artifact = " and ".join(filter(None, called))
     return ReportedRun(name, artifact, "", launches, tuple(_findings(name, launches)))
+
+
+def _placed(launches: list[ReportedLaunch], run: RunDump | None) -> tuple[ReportedLaunch, ...]:
+    """With layers and edges as in dump A, as far as that is still there."""
+    nodes = [] if run is None else trace(run)
+    steps = (
+        {}
+        if run is None
+        else {
+            node.step.position: place for node, place in zip(nodes, places(run, nodes), strict=True)
+        }
+    )
+    pairs = [(x, x.difference.a if x.difference else None) for x in launches]
+    where = {place.step: x.position for x, place in pairs if place}
+    made = []
+    for launch, place in pairs:
+        of = steps.get(place.step, Place()) if place else Place()
+        given = tuple((name, where[step]) for name, step in of.given if step in where)
+        made.append(replace(launch, layer=of.layer, given=given))
+    return tuple(made)
 
 
 def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:

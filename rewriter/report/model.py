@@ -18,6 +18,7 @@ from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.report import findings, overview, trends, verdicts
+from rewriter.report.flow import places
 from rewriter.report.types import (
     Bins,
     Finding,
@@ -113,9 +114,13 @@ def read_run(
     """
     flow = dataflow.Flow(dumped)
     allowed = Allowed(dumped.manifest.allow)
+    nodes = flow.nodes[: len(dumped.steps)]
     launches = [
-        launch(dumped, node.step, flow.rows(node), histogram, sources or {})
-        for node in flow.nodes[: len(dumped.steps)]
+        replace(
+            launch(dumped, node.step, flow.rows(node), histogram, sources or {}),
+            **place._asdict(),
+        )
+        for node, place in zip(nodes, places(dumped, nodes), strict=True)
     ]
     if launches and _is_unfinished(dumped, launches[-1]):
         launches[-1] = replace(launches[-1], unfinished=True)

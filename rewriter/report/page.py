@@ -39,6 +39,21 @@ if TYPE_CHECKING:
 
 _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
+_LIBRARIES = ("dagre",)
+_SCRIPTS = ("dom.js", "flow.js", "page.js")
+# What a launch is marked with that a finding of this kind is about.
+_MARKED = {
+    "nan": "first NaN",
+    "nan-again": "NaN begins anew",
+    "inf": "first infinities",
+    "inf-again": "infinities begin anew",
+    "fault": "device fault",
+    "unexpected": "unexpected inputs",
+    "unfinished": "the record ends here",
+    "cut": "the record ends here",
+    "culprit": "goes wrong here",
+    "parts": "parts here",
+}
 _BEGINS = {
     "fault": "Where the device faults",
     "unexpected": "Its inputs",
@@ -104,7 +119,8 @@ _COMPARED = (
 def page(report: Report, *, command: str = "") -> str:
     """The page. `command` is the command line that made it."""
     columns = _COMPARED if report.compares else _COLUMNS
-    style, script = _asset("page.css"), _asset("page.js")
+    style, scripts = _asset("page.css"), _scripts()
+    allowed = " ".join(f"'{_hash(script)}'" for script in scripts)
     shown = next((finding.run for finding in report.findings if finding.run), "")
     at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
     tables = page_data.Tables()
@@ -123,11 +139,12 @@ def page(report: Report, *, command: str = "") -> str:
         verdicts=[_verdict(report, *verdict) for verdict in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
         data=[_script(page_data.compact(run, tables)) for run in report.runs],
-        shared=_script(tables.json()),
+        shared=_script({**tables.json(), "marks": [_marks(run) for run in report.runs]}),
         style=Markup(style),
-        script=Markup(script),
+        scripts=[Markup(script) for script in scripts],
         policy=(
-            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+            f"default-src 'none'; style-src '{_hash(style)}'; "
+            f"script-src {allowed}; "
             "base-uri 'none'; form-action 'none'"
         ),
         summary=_summary(report),
@@ -258,6 +275,15 @@ def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
         "plot": Markup(plot.svg(made, f"plot-{number}")) if made else "",
         "drawn": drawn,
     }
+
+
+def _marks(run: ReportedRun) -> dict[int, str]:
+    """What findings say of launches, by position."""
+    marks: dict[int, str] = {}
+    for found in run.findings:
+        if found.severity == "finding" and found.kind in _MARKED and found.launch is not None:
+            marks.setdefault(found.launch.position, _MARKED[found.kind])
+    return marks
 
 
 def _culprit(report: Report) -> Json | None:
@@ -442,6 +468,18 @@ def _hash(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    """Libraries with their licences, as these ask for; then our own, which use them."""
+    libraries = (
+        f"/*\n{_asset(f'vendor/{name}.LICENSE')}*/\n"
+        # The map of a source would be fetched.
+        f"{_asset(f'vendor/{name}.min.js').partition('//# sourceMappingURL')[0]}"
+        for name in _LIBRARIES
+    )
+    return (*libraries, "".join(map(_asset, _SCRIPTS)))
 
 
 @cache

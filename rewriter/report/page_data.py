@@ -27,7 +27,14 @@ TEXT = "text"  # the number of one of the strings
 TEXTS = "texts"  # a list of those
 VALUE = ""
 FIELDS: dict[str, dict[str, str]] = {
-    "launch": {"fact": VALUE, "iteration": VALUE, "readings": VALUE, "difference": VALUE},
+    "launch": {
+        "fact": VALUE,
+        "iteration": VALUE,
+        "readings": VALUE,
+        "given": VALUE,
+        "difference": VALUE,
+    },
+    "input": {"name": TEXT, "from": VALUE},
     "fact": {
         "index": VALUE,
         "kernel": TEXT,
@@ -39,6 +46,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "source": VALUE,
         "model": TEXTS,
         "computes": TEXTS,
+        "layer": TEXT,
     },
     "reading": {
         "label": VALUE,
@@ -163,6 +171,7 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
             source=tables.sources[launch.source],
             model=tuple(map(str, place.lines)),
             computes=place.computes,
+            layer=launch.layer,
         )
         difference = launch.difference
         how = {} if difference is None else {"difference": _difference(difference, tables)}
@@ -172,6 +181,7 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
                 fact=tables.facts[tuple(fact)],
                 iteration=place.iteration,
                 readings=[_reading(value, tables) for value in distinct(launch.values)],
+                given=[tables.row("input", name=name, **{"from": at}) for name, at in launch.given],
                 **how,
             )
         )

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from report_dumps import beginnings, compared, many, row, step, write_dump
+from report_dumps import (
+    beginnings,
+    compared,
+    layered,
+    many,
+    names_of_layers,
+    row,
+    step,
+    write_dump,
+    write_run,
+)
 from rewriter.comparison.dumps.compare import compare
 from rewriter.dump.reading import open_dump
 from rewriter.report import model
@@ -190,6 +200,68 @@ def test_the_keyboard_is_enough(open_page: Open, long_page: str) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     assert page.locator("tr.details").count() == 0
+
+
+@pytest.fixture(scope="module")
+def layers_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three layers of four launches; the second launch of the second one makes NaN."""
+    folder = tmp_path_factory.mktemp("layers") / "layers.dump"
+    rows_ = many(12, 5)
+    run = write_run(folder / "rank0/run0", rows_, layered(rows_))
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, "sha256": "0" * 64}))
+    (write_dump(folder) / "names.json").write_text(json.dumps(names_of_layers()))
+    return page_text(model.report(open_dump(folder)))
+
+
+def nodes(page: Page) -> list[str]:
+    return page.locator("#flow .node b").all_inner_texts()
+
+
+def test_the_flow_is_folded_by_layers_and_open_at_the_first_nan(
+    open_page: Open, layers_page: str
+) -> None:
+    page = open_page(layers_page)
+    inner = [f"#{at} add_{at}" for at in range(4, 8)]
+    assert nodes(page) == ["blocks.0", "blocks.1", *inner, "blocks.2"]
+    begins = page.locator("#flow .node.begins:not(.head)")
+    assert begins.inner_text().split("\n") == ["#5 add_5", "✕ first NaN: 3 NaN"]
+    assert begins.get_attribute("aria-pressed") == "true"
+    assert page.locator("#flow .edge.bad:not(.tip)").count() == 3  # to 6, 7 and the third layer
+    assert page.locator("#flow .edge:not(.tip)").count() == 5
+    shown = page.locator("#chosen").inner_text()
+    assert "buf4 from #4 triton_poi_fused_add_4 max |x|" in shown
+    assert "buf5 by #6 triton_poi_fused_add_6 3 NaN, passed on" in shown
+
+
+def test_the_flow_is_walked_by_keys(open_page: Open, layers_page: str) -> None:
+    page = open_page(layers_page)
+    page.locator("#flow .node[tabindex='0']").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    assert page.locator(":focus").inner_text() == "blocks.1"
+    page.keyboard.press("Enter")
+    assert nodes(page) == [f"blocks.{at}" for at in range(3)]
+    assert page.locator(":focus").get_attribute("aria-expanded") == "false"
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator("#chosen h3").inner_text() == "#0 triton_poi_fused_add_0"
+    page.click("#chosen .neighbours .show")  # what reads it
+    assert page.locator("#chosen h3").inner_text() == "#1 triton_poi_fused_add_1"
+    page.click("#chosen >> text=Show in the table")
+    assert page.locator(":focus").inner_text() == "#1"
+
+
+@pytest.mark.parametrize("width", [1280, 768, 420])
+def test_at_most_150_nodes_are_laid_out(open_page: Open, long_page: str, width: int) -> None:
+    page = open_page(long_page, width=width)
+    assert "#7000 add_16" in nodes(page)
+    for name in ("#0 to #199", "#400 to #599", "#9800 to #9999", "#9800 to #9814"):
+        page.locator(f"#flow .node[title^='{name}']").click()
+        assert 50 < len(nodes(page)) <= 150
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_click_on_the_plot_opens_the_launch_there(open_page: Open, runs_page: str) -> None:

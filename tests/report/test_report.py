@@ -459,7 +459,7 @@ def test_nothing_of_a_dump_becomes_markup(tmp_path: Path) -> None:
     text = page(hostile_report(tmp_path), command=HOSTILE)
     elements = Elements(text)
     kinds = [tag for tag, _ in elements.tags]
-    assert kinds.count("script") == 3  # the run, the sources, the script
+    assert kinds.count("script") == 4  # the run, the sources, a library, the script
     assert not {"img", "iframe", "object", "link"} & set(kinds)
     assert not [name for _, attributes in elements.tags for name in attributes if name[:2] == "on"]
     assert HOSTILE.split("\u2028")[0] in elements.texts["code"]

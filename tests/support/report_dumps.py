@@ -141,6 +141,22 @@ def many(count: int, first_nan: int) -> list[Row]:
     ]
 
 
+def layered(rows: Sequence[Row], size: int = 4) -> list[Row]:
+    """A table in which the first launch of every few reads a parameter of its own."""
+    kernels = {r["launch"]: r["kernel"] for r in rows}
+    table = [entry(index, kernel) for index, kernel in kernels.items()]
+    for at, one in enumerate(table[::size]):
+        one["before"] = [*one["before"], ["in", f"primals_{at}"]]
+    return table
+
+
+def names_of_layers(count: int = 3) -> Row:
+    """What `names.json` has of the parameters of `layered`."""
+    inputs = {f"primals_{at}": [f"blocks.{at}.up.weight", "", "parameter"] for at in range(count)}
+    wrapper = {"source_nodes": {}, "inputs": inputs, "lines": {}, "computes": {}}
+    return {"format": "rewriter.names", "version": 1, "wrappers": {"0" * 64: wrapper}}
+
+
 def compared(count: int, culprit: int) -> Comparison:
     """A comparison by hand: equal but for rounding up to the culprit, then ever more wrong.
 

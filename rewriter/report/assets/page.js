@@ -1,11 +1,8 @@
 // The table of launches: sorts, filters, turns pages, opens details. Everything is in the page.
-// What comes from the dump reaches the document as text only, never as markup.
-"use strict";
-
 (() => {
   const ROWS = 100; // on one page of the table
+  const NEIGHBOURS = 12; // that are listed of a launch
   const COMPARES = byId("timeline").dataset.compares === "1";
-  const SVG = "http://www.w3.org/2000/svg";
 
   const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
   let shared = null; // what all runs have in common
@@ -14,37 +11,6 @@
   const heads = [...document.querySelectorAll(".launches thead th")];
   const numeric = new Set(heads.filter((th) => th.classList.contains("number")).map((th) => th.dataset.key));
 
-  function byId(id) {
-    return document.getElementById(id);
-  }
-
-  function make(tag, text, kind) {
-    const element = document.createElement(tag);
-    if (text !== undefined) element.textContent = text;
-    if (kind) element.className = kind;
-    return element;
-  }
-
-  // A word from right to left leaves the order of the others alone.
-  const LEFTWARDS = /(\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]\S*)/u;
-
-  function isolated(tag, text) {
-    const element = make(tag);
-    text.split(LEFTWARDS).forEach((part, at) => {
-      const word = at % 2 ? make("bdi", part) : part;
-      if (at % 2) word.dir = "ltr";
-      element.append(word);
-    });
-    return element;
-  }
-
-  function draw(tag, attributes, text) {
-    const element = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    if (text !== undefined) element.textContent = text;
-    return element;
-  }
-
   // Reading the data.
 
   function load(number) {
@@ -52,12 +18,14 @@
     state.run = number;
     const launches = JSON.parse(byId(`run-${number}`).textContent);
     state.launches = launches.map((row, position) => {
-      const { fact, iteration, readings, difference } = record("launch", row);
+      const { fact, iteration, readings, given, difference } = record("launch", row);
       const launch = { position, iteration, ...record("fact", shared.facts[fact]) };
       const { index, kernel } = launch;
       launch.label = index === null ? kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
       launch.readings = readings.map(reading);
+      launch.given = given.map((one) => record("input", one));
       if (difference) launch.difference = differing(difference);
+      launch.verdict = judged(launch, shared.marks[number][position]);
       return launch;
     });
     state.rows = state.launches.flatMap(rowsOf);
@@ -125,24 +93,56 @@
       const sum = (key) => launch.readings.reduce((total, value) => total + (value[key] || 0), 0);
       return [row({ name: counted(launch.readings.length), nan: sum("nan"), inf: sum("inf") })];
     }
-    const results = launch.readings.filter((r) => r.phase === "after" && r.role !== "in" && r.type.endsWith("]"));
+    const results = writtenBy(launch);
     return results.length ? results.map((r) => row(r)) : [row({})];
+  }
+
+  // What is to be seen of a launch: where something begins, is passed on, or is not known.
+  function judged(launch, mark) {
+    const written = writtenBy(launch);
+    const measured = written.filter((value) => value.numel !== undefined);
+    const sum = (key) => measured.reduce((total, value) => total + value[key], 0);
+    const [nan, inf] = [sum("nan"), sum("inf")];
+    const elements = nan ? `${nan.toLocaleString("en")} NaN` : inf ? `${inf.toLocaleString("en")} Inf` : "";
+    const how = launch.difference;
+    const error = how ? errorOf(how) : "";
+    if (mark) return { state: "begins", text: [mark, error || elements].filter(Boolean).join(": ") };
+    if (how) {
+      if (how.only) return { state: "passed", text: `only in ${how.only}` };
+      if (how.state === "unknown") return { state: "open", text: "not compared" };
+      return { state: how.state === "equal" ? "fine" : "passed", text: error || how.state };
+    }
+    if (nan) return { state: "passed", text: `${elements}, passed on` };
+    if (!measured.length) return written.length || launch.index !== null ? { state: "open", text: "not measured" } : { state: "fine", text: "" };
+    const largest = largestOf(launch);
+    return { state: "fine", text: [largest === null ? "" : `max |x| ${number(largest)}`, elements].filter(Boolean).join(", ") };
+  }
+
+  function writtenBy(launch) {
+    if (launch.index === null) return launch.readings;
+    return launch.readings.filter((value) => value.phase === "after" && value.role !== "in" && value.type.endsWith("]"));
+  }
+
+  function errorOf(difference) {
+    const worst = worstOf(difference);
+    if (!worst) return "";
+    return `error ${number(worst.error)}` + (worst.allowed === null ? "" : `, allowed ${number(worst.allowed)}`);
+  }
+
+  function worstOf(difference) {
+    const excess = (tensor) => (tensor.allowed ? tensor.error / tensor.allowed : tensor.error * 1e300);
+    const known = difference.tensors.filter((tensor) => tensor.written && tensor.error !== null);
+    return known.reduce((worst, one) => (worst && excess(worst) >= excess(one) ? worst : one), null);
+  }
+
+  function largestOf(launch) {
+    const ends = writtenBy(launch).flatMap((value) => [value.min, value.max]);
+    const known = ends.filter((end) => typeof end === "number");
+    return known.length ? Math.max(...known.map(Math.abs)) : null;
   }
 
   function counted(values) {
     return `${values} ${values === 1 ? "value" : "values"}`;
-  }
-
-  // Numbers as Python's ".4g" writes them.
-  function number(value) {
-    if (value === null || value === undefined) return "-";
-    if (typeof value === "string") return value;
-    if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
-    const [digits, exponent] = value.toExponential(3).split("e");
-    const power = Number(exponent);
-    if (power >= -4 && power < 4) return String(Number(value.toPrecision(4)));
-    const sign = power < 0 ? "-" : "+";
-    return `${Number(digits)}e${sign}${String(Math.abs(power)).padStart(2, "0")}`;
   }
 
   function text(row, key) {
@@ -251,7 +251,7 @@
     tr.after(details);
   }
 
-  function* detailsOf(launch) {
+  function* detailsOf(launch, name = titleOf(launch)) {
     const facts = make("dl", undefined, "facts");
     const fact = (name, value) => {
       if (!value) return;
@@ -276,8 +276,9 @@
       fact("Given wrong values by", launch.difference.producers.join(", "));
     }
     yield facts;
-    if (launch.difference && launch.difference.tensors.length) yield scrolled(errors(launch), "Errors");
-    if (launch.readings.length) yield scrolled(values(launch), "Values");
+    yield* neighboursOf(launch);
+    if (launch.difference && launch.difference.tensors.length) yield scrolled(errors(launch), `Errors of ${name}, in detail`);
+    if (launch.readings.length) yield scrolled(values(launch), `Values of ${name}, in detail`);
     const bars = make("div", undefined, "bars");
     for (const value of launch.readings) if (value.bins) bars.append(histogram(value));
     if (bars.childElementCount) yield bars;
@@ -290,6 +291,41 @@
       box.append(make("summary", "Kernel source"), pre);
       yield box;
     }
+  }
+
+  // Who wrote what a launch reads, and who reads what it wrote.
+  function* neighboursOf(launch) {
+    const writers = launch.given.map((input) => [state.launches[input.from], input.name]);
+    const readers = state.launches.flatMap((one) => one.given.filter((input) => input.from === launch.position).map((input) => [one, input.name]));
+    for (const [title, found] of [["Reads", writers], ["Read by", readers]]) {
+      if (!found.length) continue;
+      const list = make("ul", undefined, "neighbours");
+      for (const [other, name] of found.slice(0, NEIGHBOURS)) {
+        const item = make("li");
+        const button = make("button", titleOf(other), "show");
+        button.type = "button";
+        button.addEventListener("click", () => flow.choose(other.position));
+        const sign = make("span", other.verdict.text, `state ${other.verdict.state}`);
+        item.append(isolated("code", name), title === "Reads" ? " from " : " by ", button, " ", sign);
+        list.append(item);
+      }
+      if (found.length > NEIGHBOURS) list.append(make("li", `and ${(found.length - NEIGHBOURS).toLocaleString("en")} more`));
+      const box = make("div");
+      box.append(make("p", title, "lead"), list);
+      yield box;
+    }
+  }
+
+  // The launch that was chosen in the flow, beside it.
+  function chosen(launch) {
+    const title = make("h3");
+    title.append(isolated("code", titleOf(launch)));
+    const said = make("p", launch.verdict.text, `state ${launch.verdict.state}`);
+    const button = make("button", "Show in the table", "show");
+    button.type = "button";
+    button.addEventListener("click", () => show(state.run, launch.position));
+    byId("chosen").replaceChildren(title, said, button, ...detailsOf(launch, "the chosen launch"));
+    byId("chosen").scrollTop = 0;
   }
 
   function sourceOf(launch) {
@@ -405,6 +441,8 @@
     byId("undrawn").hidden = drawn;
     const select = byId("run");
     if (select) select.value = String(number);
+    byId("chosen").replaceChildren(make("p", "Choose a launch to see what it read and wrote.", "aside"));
+    flow.show(state.launches, chosen);
     refresh();
   }
 
@@ -457,7 +495,8 @@
   body.addEventListener("click", (event) => {
     const tr = event.target.closest("tr.row");
     // Marking text is no click.
-    if (tr && (event.target.closest("button") || String(getSelection()) === "")) toggle(tr);
+    const button = event.target.closest("button");
+    if (tr && (button || String(getSelection()) === "")) toggle(tr);
   });
   body.addEventListener("keydown", move);
   byId("filter").addEventListener("input", refresh);
@@ -495,6 +534,7 @@
       if (launch) show(state.run, launch.position);
     });
   }
+  flow.listen();
   const opened = new Set();
   addEventListener("beforeprint", () => {
     for (const source of document.querySelectorAll(".culprit-launch details:not([open])")) {

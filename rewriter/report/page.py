@@ -24,10 +24,11 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.text import figure
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
+from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.dump.rows import known
-from rewriter.report import compared, findings, page_data, plot, ranked, sources, trend_text
+from rewriter.report import compared, findings, page_data, ranked, sources, trend_text
 from rewriter.report.model import sentence
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 
 _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
-_LIBRARIES = ("dagre",)
-_SCRIPTS = ("dom.js", "flow.js", "page.js")
+_SCRIPTS = ("dom.js", "flow.js", "charts.js", "page.js")
 # What a launch is marked with that a finding of this kind is about.
 _MARKED = {
     "nan": "first NaN",
@@ -71,7 +71,6 @@ _TITLES = {
     "passed": "Where NaN are not allowed any more",
     "infinite": "Where the infinities begin",
 }
-_PLOTS = 20  # runs that are drawn
 _MANY = 3  # calls of a wrapper from which on they are drawn together
 _WRAPPERS = 4  # of which the calls are drawn
 _SOURCE = 200  # lines shown of the source of the launch in question
@@ -119,16 +118,18 @@ _COMPARED = (
 def page(report: Report, *, command: str = "") -> str:
     """The page. `command` is the command line that made it."""
     columns = _COMPARED if report.compares else _COLUMNS
-    style, scripts = _asset("page.css"), _scripts()
+    charts = any(run.count for run in report.runs) and report.measured
+    style, scripts = _style(charts), _scripts(charts)
+    calls = _calls(report) if charts else []
     allowed = " ".join(f"'{_hash(script)}'" for script in scripts)
     shown = next((finding.run for finding in report.findings if finding.run), "")
     at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
     tables = page_data.Tables()
-    drawn = _drawn(report.runs, at)
     text = _template().render(
         report=report,
-        runs=[_run(run, number, drawn=number in drawn) for number, run in enumerate(report.runs)],
-        calls=_calls(report),
+        runs=[_run(run) for run in report.runs],
+        charts=charts,
+        calls=calls,
         trends=_trends(report),
         names={run.name: number for number, run in enumerate(report.runs)},
         first=at,
@@ -139,7 +140,7 @@ def page(report: Report, *, command: str = "") -> str:
         verdicts=[_verdict(report, *verdict) for verdict in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
         data=[_script(page_data.compact(run, tables)) for run in report.runs],
-        shared=_script({**tables.json(), "marks": [_marks(run) for run in report.runs]}),
+        shared=_script({**tables.json(), "calls": calls, **_of_runs(report.runs)}),
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         policy=(
@@ -196,19 +197,8 @@ def _summary(report: Report) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _drawn(runs: Sequence[ReportedRun], first: int) -> set[int]:
-    """The runs that have a plot: the one shown first, those with a finding, and then the last."""
-    faulty = (
-        number
-        for number, run in enumerate(runs)
-        if any(finding.severity == "finding" for finding in run.findings)
-    )
-    order = dict.fromkeys((first, *faulty, *reversed(range(len(runs)))))
-    return set(list(order)[:_PLOTS])
-
-
 def _calls(report: Report) -> list[Json]:
-    """Plots over the calls of a wrapper, where there are many."""
+    """What is drawn over the calls of a wrapper, where there are many."""
     if report.compares:
         return []
     calls = report.calls or [_overview(run) for run in report.runs]
@@ -216,16 +206,23 @@ def _calls(report: Report) -> list[Json]:
     for number, call in enumerate(calls):
         by_wrapper.setdefault(call.artifact, []).append(number)
     often = sorted(by_wrapper.items(), key=lambda item: -len(item[1]))[:_WRAPPERS]
-    found = []
     titles = {run.artifact: run.names.of_model or run.artifact for run in report.runs}
-    for at, (name, numbers) in enumerate(often):
-        if len(numbers) < _MANY:
-            continue
-        chosen = [calls[number] for number in numbers]
-        linked = () if report.calls else numbers
-        title = titles.get(name) or name or "the wrapper"
-        if (made := plot.of_calls(chosen, linked, title)) is not None:
-            found.append({"title": made.title, "plot": Markup(plot.svg(made, f"calls-{at}"))})
+    found = []
+    for name, numbers in often:
+        of = [calls[number] for number in numbers]
+        if len(of) >= _MANY and any(x.magnitude is not None or x.nan or x.inf for x in of):
+            found.append(
+                {
+                    "title": f"Magnitude over the calls of {titles.get(name) or name}",
+                    "labels": [
+                        f"{ordinal(x.call or at)} call, {x.run}" for at, x in enumerate(of, 1)
+                    ],
+                    "values": [x.magnitude for x in of],
+                    "nan": [at for at, x in enumerate(of) if x.nan],
+                    "inf": [at for at, x in enumerate(of) if x.inf],
+                    "runs": [] if report.calls else numbers,
+                }
+            )
     return found
 
 
@@ -256,8 +253,7 @@ def _overview(run: ReportedRun) -> CallOverview:
     )
 
 
-def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
-    made = plot.of_run(run) if drawn else None
+def _run(run: ReportedRun) -> Json:
     first = next((found for found in run.findings if found.severity == "finding"), None)
     results = [result for launch in run.launches if launch.is_launch for result in launch.results]
     size = findings.magnitude(findings.measured(results))
@@ -271,9 +267,15 @@ def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
         "nan": findings.total(results, "nan"),
         "inf": findings.total(results, "inf"),
         "first": first,
-        "title": made.title if made else "",
-        "plot": Markup(plot.svg(made, f"plot-{number}")) if made else "",
-        "drawn": drawn,
+    }
+
+
+def _of_runs(runs: Sequence[ReportedRun]) -> Json:
+    """What the script knows of each run beside its launches."""
+    return {
+        "names": [run.name for run in runs],
+        "wrappers": [run.artifact for run in runs],
+        "marks": [_marks(run) for run in runs],
     }
 
 
@@ -471,15 +473,19 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _scripts() -> tuple[str, ...]:
-    """Libraries with their licences, as these ask for; then our own, which use them."""
+def _scripts(charts: bool) -> tuple[str, ...]:
+    """The libraries that are used, each with its licence, as that asks for; then our own."""
     libraries = (
         f"/*\n{_asset(f'vendor/{name}.LICENSE')}*/\n"
-        # The map of a source would be fetched.
+        # Tools for developers would fetch the map of a source.
         f"{_asset(f'vendor/{name}.min.js').partition('//# sourceMappingURL')[0]}"
-        for name in _LIBRARIES
+        for name in ("dagre", "uPlot")[: 2 if charts else 1]
     )
-    return (*libraries, "".join(map(_asset, _SCRIPTS)))
+    return (*libraries, "".join(_asset(name) for name in _SCRIPTS if charts or name != "charts.js"))
+
+
+def _style(charts: bool) -> str:
+    return (_asset("vendor/uPlot.min.css") if charts else "") + _asset("page.css")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rewriter.comparison.dumps.types import LaunchComparison, TensorComparison
+from rewriter.comparison.dumps.types import TensorComparison
 from rewriter.dump.rows import TensorRow, known
 
 
@@ -21,13 +21,6 @@ class TensorError:
     allowed: float | None
     estimated: bool
 
-    @property
-    def excess(self) -> float:
-        """The error in proportion to what is allowed; below 0 where it is unknown."""
-        if self.error is None:
-            return -1.0
-        return self.error / self.allowed if self.allowed else self.error * 1e300
-
 
 def error_of(tensor: TensorComparison) -> TensorError:
     """The error of an argument that both dumps have."""
@@ -39,12 +32,6 @@ def error_of(tensor: TensorComparison) -> TensorError:
     elif error is None and (tensor.state == "equal" or (metrics and metrics.identical)):
         error = 0.0
     return TensorError(error, _allowed(tensor), estimated)
-
-
-def worst_error(launch: LaunchComparison) -> TensorError | None:
-    """That of the result with the largest error in proportion to what is allowed."""
-    errors = (error_of(tensor) for tensor in launch.results)
-    return max((x for x in errors if x.error is not None), key=lambda x: x.excess, default=None)
 
 
 def _statistics_error(a: TensorRow, b: TensorRow) -> float | None:

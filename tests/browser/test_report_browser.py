@@ -264,12 +264,60 @@ def test_at_most_150_nodes_are_laid_out(open_page: Open, long_page: str, width: 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_click_on_the_plot_opens_the_launch_there(open_page: Open, runs_page: str) -> None:
+def test_a_click_on_a_chart_opens_the_launch_there(open_page: Open, runs_page: str) -> None:
     page = open_page(runs_page)
-    dot = page.locator(".run-plot:visible circle.dot.main").nth(1)
-    dot.click()
+    assert page.get_attribute("#chart", "aria-label") == (
+        "Magnitude of what each launch wrote. "
+        "6 launches: max |x| from 1 to 24.53; NaN at 2, Inf at 0."
+    )
+    box = page.locator("#chart .u-over").bounding_box()
+    assert box is not None
+    page.locator("#chart .u-over").click(position={"x": box["width"] * 1.5 / 6, "y": 50})
     assert page.locator(":focus").inner_text() == "#1"
     assert page.locator("tr.details").count() == 1
+    page.focus("#chart")
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    assert page.locator(":focus").inner_text() == "#3"
+
+
+def test_small_charts_show_launches_over_calls(open_page: Open, runs_page: str) -> None:
+    page = open_page(runs_page)
+    page.locator("#chart").scroll_into_view_if_needed()
+    page.wait_for_selector("#multiples canvas")
+    captions = page.locator("#multiples figcaption").all_inner_texts()
+    assert captions[0] == "#3 triton_poi_fused_add_3"  # where NaN begin
+    assert len(captions) == 6
+    assert page.get_attribute("#multiples .chart >> nth=0", "aria-label") == (
+        "#3 triton_poi_fused_add_3. 3 calls: max |x| from 11.02 to 11.02; NaN at 1, Inf at 0."
+    )
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[0.0, 0.0], [5.0], [1e-300, 1e300], [5e-324, 1.7e308], [0.0, 1.0]],
+    ids=["only zeros", "one value", "far apart", "all of float64", "zero and one"],
+)
+def test_every_size_is_drawn_inside_the_chart(
+    open_page: Open, tmp_path: Path, sizes: list[float]
+) -> None:
+    rows_ = [r for at, size in enumerate(sizes) for r in step(at, size=size, std=None)]
+    page = open_page(page_text(model.report(open_dump(write_dump(tmp_path / "x.dump", rows_)))))
+    inked = """(canvas, count) => {
+        const { width, height } = canvas, context = canvas.getContext("2d");
+        const { data } = context.getImageData(0, 0, width, height);
+        return Array.from({ length: count }, (_, number) => {
+            const x = Math.round(62 + (width - 74) * (number + 0.5) / count), found = [];
+            for (let y = 0; y < height; y++) for (let at = x - 3; at < x + 3; at++) {
+                const [red, , blue, alpha] = data.subarray(4 * (y * width + at));
+                if (red < 60 && blue > 120 && alpha > 200) found.push(y);
+            }
+            return found.reduce((a, b) => a + b, 0) / found.length;
+        });
+    }"""
+    heights = page.locator("#chart canvas").evaluate(inked, len(sizes))
+    assert heights == sorted(heights, reverse=True)
+    assert all(20 < height < 240 for height in heights)
 
 
 def test_runs_are_chosen(open_page: Open, runs_page: str) -> None:
@@ -277,7 +325,7 @@ def test_runs_are_chosen(open_page: Open, runs_page: str) -> None:
     # The first with a finding is open.
     assert page.input_value("#run") == "2"
     assert "#7.1" in rows(page)
-    assert page.locator(".run-plot:visible").count() == 1
+    assert "Inf at 0" in (page.get_attribute("#chart", "aria-label") or "")
     page.select_option("#run", "0")
     assert "#7.1" not in rows(page)
     page.click(".choose >> nth=2")
@@ -337,13 +385,18 @@ def test_without_javascript_the_findings_and_first_rows_are_there(
     page = open_page(long_page, java_script_enabled=False)
     assert "NaN first appears at #7000" in page.inner_text(".verdict")
     assert len(page.locator(".launches tbody th").all_inner_texts()) == 50
-    assert page.locator("svg.plot").is_visible()
+    assert not page.locator("#flow").is_visible()
+    assert not page.locator("#chart").is_visible()
     assert not page.locator("#filter").is_visible()
     assert not page.locator(".show").first.is_visible()
 
 
 def test_a_comparison_shows_what_differs(open_page: Open) -> None:
     page = open_page(comparison_page(compared(40, 14)))
+    assert page.get_attribute("#chart", "aria-label") == (
+        "Error of what each launch wrote. "
+        "41 launches: max |a - b| from 0 to 0.026; NaN, Inf at 1, other differences at 0."
+    )
     page.check("#only")
     assert rows(page) == [f"#{index}" for index in range(14, 41)]
     page.click(".findings .show >> nth=0")
@@ -426,14 +479,12 @@ def test_many_runs_make_a_small_page(
     assert page.locator(".runs tbody tr").count() == 602
     bar = "(box) => getComputedStyle(box).overflowY === 'scroll' && box.scrollHeight > 0"
     assert page.locator(".scroll.runs").evaluate(bar)
-    assert page.locator("figure svg.plot").count() == 21  # 20 runs, and the calls
     assert page.locator("figcaption >> nth=0").inner_text() == (
         "Magnitude over the calls of model.py"
     )
     page.select_option("#run", "7")
-    assert page.locator("#undrawn").is_visible()
     assert "rank0/run7" in page.locator("#run option:checked").inner_text()
-    page.locator("figure svg.plot").first.click(position={"x": 42, "y": 100})
+    page.locator("#calls-0 .u-over").click(position={"x": 0, "y": 100})
     assert page.locator("#run").input_value() == "0"
 
 
@@ -442,7 +493,8 @@ def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     for selector in ("#filter", "#next", ".show"):
         assert not page.locator(selector).first.is_visible()
-    assert page.locator("svg.plot").is_visible()
+    assert page.locator("#flow .node").first.is_visible()
+    assert page.locator("#chart canvas").is_visible()
     background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert background == "rgb(255, 255, 255)"
     assert page.pdf().startswith(b"%PDF")

@@ -84,7 +84,7 @@ def test_the_model_s_names_are_used(tmp_path: Path, capsys: pytest.CaptureFixtur
     cli.main(["report", str(dump), "-o", str(tmp_path / "page.html")])
     text = (tmp_path / "page.html").read_text()
     assert "Magnitude over the calls of forward of net (net.py:3)" in text
-    assert ">8th<" in text
+    assert '"8th call, rank0/run7"' in text
     opening = text[text.index('<p class="verdict') : text.index("</header>")]
     assert "at <code>net.py:9 in forward: y = x.log()</code>" in opening
     assert "f.py:7" not in opening

@@ -1,10 +1,13 @@
 // The table of launches: sorts, filters, turns pages, opens details. Everything is in the page.
 (() => {
   const ROWS = 100; // on one page of the table
+  const FEW = 3; // calls or launches from which on they have a small chart
+  const MULTIPLES = 12; // such charts
   const NEIGHBOURS = 12; // that are listed of a launch
   const COMPARES = byId("timeline").dataset.compares === "1";
 
   const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
+  const loaded = new Map(); // the launches of runs
   let shared = null; // what all runs have in common
 
   const body = document.querySelector(".launches tbody");
@@ -14,10 +17,16 @@
   // Reading the data.
 
   function load(number) {
-    shared ??= JSON.parse(byId("shared").textContent);
     state.run = number;
-    const launches = JSON.parse(byId(`run-${number}`).textContent);
-    state.launches = launches.map((row, position) => {
+    state.launches = launchesOf(number);
+    state.rows = state.launches.flatMap(rowsOf);
+    state.rows.forEach((row, order) => (row.order = order));
+  }
+
+  function launchesOf(number) {
+    shared ??= JSON.parse(byId("shared").textContent);
+    if (loaded.has(number)) return loaded.get(number);
+    const launches = JSON.parse(byId(`run-${number}`).textContent).map((row, position) => {
       const { fact, iteration, readings, given, difference } = record("launch", row);
       const launch = { position, iteration, ...record("fact", shared.facts[fact]) };
       const { index, kernel } = launch;
@@ -28,8 +37,8 @@
       launch.verdict = judged(launch, shared.marks[number][position]);
       return launch;
     });
-    state.rows = state.launches.flatMap(rowsOf);
-    state.rows.forEach((row, order) => (row.order = order));
+    loaded.set(number, launches);
+    return launches;
   }
 
   // An object of the data. It is a list of values: the page says which field stands where, as
@@ -429,16 +438,92 @@
     return figure;
   }
 
+  // Charts.
+
+  const at = (all, test) => all.flatMap((one, position) => (test(one) ? [position] : []));
+  const holds = (launch, key) => launch && writtenBy(launch).some((value) => value[key]);
+
+  function chartOf(title, of, launches, labels, onChoose) {
+    const ran = (launch) => launch ?? { readings: [], given: [] };
+    const worst = launches.map((launch) => launch?.difference && worstOf(launch.difference));
+    const spread = (launch) => Math.max(-1, ...writtenBy(launch).map((value) => (typeof value.std === "number" ? value.std : -1)));
+    const series = COMPARES ? [
+      { name: "max |a - b|", style: "main", values: worst.map((tensor) => tensor?.error ?? null) },
+      { name: "allowed: atol + rtol · max |b|", style: "limit", values: worst.map((tensor) => tensor?.allowed ?? null) },
+    ] : [
+      { name: "max |x|", style: "main", values: launches.map((launch) => largestOf(ran(launch))) },
+      { name: "standard deviation", style: "second", values: launches.map((launch) => { const std = spread(ran(launch)); return std < 0 ? null : std; }) },
+    ];
+    const differs = (launch, ...states) => states.includes(launch?.difference?.state);
+    return {
+      title, of, labels, series, onChoose,
+      found: COMPARES ? ["NaN, Inf", "other differences"] : ["NaN", "Inf"],
+      crosses: at(launches, (launch) => (COMPARES ? differs(launch, "non-finite") : holds(launch, "nan"))),
+      triangles: at(launches, (launch) => (COMPARES ? differs(launch, "structural") : holds(launch, "inf"))),
+      marks: at(launches, (launch) => launch?.verdict.state === "begins"),
+    };
+  }
+
+  function chartRun() {
+    const launches = state.launches.filter((launch) => launch.index !== null);
+    const title = COMPARES ? "Error of what each launch wrote" : "Magnitude of what each launch wrote";
+    byId("chart").previousElementSibling.textContent = title;
+    charts.put(byId("chart"), chartOf(title, "launches", launches, launches.map(titleOf), (x) => show(state.run, launches[x].position)));
+    byId("multiples").replaceChildren();
+    later.disconnect();
+    later.observe(byId("multiples"));
+  }
+
+  // Small charts: launches over calls of their wrapper, or of one call kernels over their launches.
+  function chartMultiples() {
+    const wrapper = shared.wrappers[state.run];
+    const runs = at(shared.wrappers, (one) => one === wrapper);
+    const many = [];
+    if (runs.length >= FEW) {
+      const calls = runs.map((run) => new Map(launchesOf(run).map((launch) => [launch.label, launch])));
+      for (const launch of state.launches.filter((one) => one.index !== null)) {
+        const over = calls.map((call) => call.get(launch.label));
+        const labels = runs.map((run) => shared.names[run]);
+        const made = chartOf(titleOf(launch), "calls", over, labels, (x) => over[x] && show(runs[x], over[x].position));
+        many.push({ ...made, ticks: labels.map((label) => label.split("/").at(-1)) });
+      }
+    } else {
+      const kernels = new Map();
+      for (const launch of state.launches) if (launch.index !== null) kernels.set(launch.kernel, [...(kernels.get(launch.kernel) ?? []), launch]);
+      for (const [kernel, launches] of kernels) {
+        if (launches.length >= FEW) many.push(chartOf(kernel, "launches", launches, launches.map(titleOf), (x) => show(state.run, launches[x].position)));
+      }
+    }
+    const interest = (of) => {
+      const known = of.series[0].values.filter((value) => value > 0);
+      const [low, high] = [Math.min(...known), Math.max(...known)];
+      return 1000 * of.marks.length + 100 * (of.crosses.length > 0) + (known.length ? Math.log10(high / low) : -1);
+    };
+    const shown = many.map((of) => [interest(of), of]).sort((a, b) => b[0] - a[0]).slice(0, MULTIPLES).map((one) => one[1]);
+    byId("multiples-title").hidden = !shown.length;
+    byId("multiples-title").textContent = `${runs.length >= FEW ? "Launches over calls" : "Kernels over their launches"}: the ${shown.length} that vary most of ${many.length.toLocaleString("en")}`;
+    charts.multiples(byId("multiples"), shown, { height: 130, legend: false });
+  }
+
+  const later = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    later.disconnect();
+    chartMultiples();
+  }, { rootMargin: "200px" });
+
+  function chartCalls() {
+    shared.calls.forEach(({ title, labels, values, nan, inf, runs }, number) => {
+      const series = [{ name: "max |x| of what a call wrote", style: "main", values }];
+      const onChoose = (x) => runs.length && chooseRun(runs[x]);
+      charts.put(byId(`calls-${number}`), { title, labels, of: "calls", series, crosses: nan, triangles: inf, marks: [], onChoose }, { height: 200 });
+    });
+  }
+
   // What the reader does.
 
   function chooseRun(number) {
     load(number);
-    let drawn = byId("timeline").dataset.undrawn === "0";
-    for (const plot of document.querySelectorAll(".run-plot")) {
-      plot.hidden = Number(plot.dataset.number) !== number;
-      drawn ||= !plot.hidden;
-    }
-    byId("undrawn").hidden = drawn;
+    if (byId("chart")) chartRun();
     const select = byId("run");
     if (select) select.value = String(number);
     byId("chosen").replaceChildren(make("p", "Choose a launch to see what it read and wrote.", "aside"));
@@ -518,22 +603,6 @@
     button.previousElementSibling.hidden = true;
     button.hidden = false;
   }
-  for (const plot of document.querySelectorAll("svg.plot")) {
-    plot.addEventListener("click", (event) => {
-      const { left, right, width, count, runs } = plot.dataset;
-      const box = plot.getBoundingClientRect();
-      const scale = Math.min(box.width / width, box.height / plot.viewBox.baseVal.height);
-      const x = (event.clientX - box.left - (box.width - width * scale) / 2) / scale;
-      const at = Math.floor(((x - left) / (width - left - right)) * count);
-      if (runs) {
-        const chosen = runs.split(",")[at];
-        if (chosen !== undefined) chooseRun(Number(chosen));
-        return;
-      }
-      const launch = state.launches.filter((step) => step.index !== null)[at];
-      if (launch) show(state.run, launch.position);
-    });
-  }
   flow.listen();
   const opened = new Set();
   addEventListener("beforeprint", () => {
@@ -549,5 +618,6 @@
   for (const element of document.querySelectorAll(".controls")) element.hidden = false;
   document.querySelector("#caption .first").remove();
   chooseRun(Number(byId("timeline").dataset.first));
+  if (byId("chart")) chartCalls();
   document.documentElement.dataset.ready = "1";
 })();

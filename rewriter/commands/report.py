@@ -34,7 +34,7 @@ class Arguments(JsonOption):
         "--run rankN/runN", "only this run (may be repeated; default: all)", multiple=True
     )
     no_histograms: bool = _SHOWN.flag(
-        "--no-histograms", "do not read saved tensors, and draw no histograms"
+        "--no-histograms", "do not read saved tensors, and draw no histograms or heat maps"
     )
     trend: TrendStatistic | None = _SHOWN.option(
         "--trend STATISTIC",
@@ -69,7 +69,7 @@ class Arguments(JsonOption):
 def act(arguments: Arguments) -> int:
     from rewriter.dump.reading import open_dump
     from rewriter.report import model, sources, trends
-    from rewriter.report.histogram import histogram
+    from rewriter.report.histogram import histogram, tiles
 
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.json:
@@ -91,6 +91,7 @@ def act(arguments: Arguments) -> int:
         runs=arguments.runs,
         sources=kernels,
         histogram=None if arguments.no_histograms else histogram,
+        tiling=None if arguments.no_histograms else tiles,
         values=not arguments.no_histograms,
         trend=arguments.trend or (None if arguments.json else trends.DEFAULT),
     )

@@ -28,8 +28,11 @@ from rewriter.report.types import (
     ReportedRun,
     ReportedValue,
     Sources,
+    Tiling,
 )
 from rewriter.runtime.allowed import Allowed
+
+_TILED = 4  # launches of a run that have heat maps
 
 
 def named(dump: Dump, names: Sequence[str]) -> list[RunDump]:
@@ -50,18 +53,23 @@ def report(
     runs: Sequence[str] = (),
     sources: Sources | None = None,
     histogram: Histogram | None = None,
+    tiling: Tiling | None = None,
     values: bool = False,
     trend: TrendStatistic | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
-    `sources` gives the kernels' sources of a run, `trend` is what is shown over calls. With
+    `sources` gives the kernels' sources of a run, `trend` is what is shown over calls, `tiling` is
+    asked for the tensors of launches that a finding is about. With
     `values`, saved tensors are searched for NaN. Raises `RewriterError` where a name is no run's.
     """
     called = asked = named(dump, runs)
     over_calls = None if trend is None else trends.trends(called, trend)
     choice = overview.Choice(tuple(called)) if runs else overview.choose(called)
-    chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in choice.runs)
+    chosen = tuple(
+        _tiled(run, read_run(run, histogram, sources(run) if sources else {}), tiling)
+        for run in choice.runs
+    )
     called = list(choice.runs)
     merged = findings.merged([run.findings for run in chosen])
     if choice.calls:
@@ -143,6 +151,24 @@ def read_run(
             ),
         ),
     )
+
+
+def _tiled(dumped: RunDump, run: ReportedRun, tiling: Tiling | None) -> ReportedRun:
+    """With heat maps of what the launches read and wrote that findings are about."""
+    faults = [x.launch for x in run.findings if x.severity == "finding" and x.launch is not None]
+    found = {launch.position for launch in faults[:_TILED] if launch.is_launch}
+    if tiling is None or not found:
+        return run
+
+    def tiled(value: ReportedValue) -> ReportedValue:
+        row = value.tensor
+        return replace(value, tiles=tiling(dumped.path, row)) if row and row.file else value
+
+    launches = (
+        replace(x, values=tuple(map(tiled, x.values))) if x.position in found else x
+        for x in run.launches
+    )
+    return replace(run, launches=tuple(launches))
 
 
 def _overflow(

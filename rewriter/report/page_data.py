@@ -21,7 +21,7 @@ from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import TensorRow, known
 from rewriter.report.tensor_error import error_of
-from rewriter.report.types import Bins, ReportedRun, ReportedValue
+from rewriter.report.types import Bins, ReportedRun, ReportedValue, Tiles
 
 TEXT = "text"  # the number of one of the strings
 TEXTS = "texts"  # a list of those
@@ -55,6 +55,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "file": VALUE,
         "digest": VALUE,
         "bins": VALUE,
+        "tiles": VALUE,
     },
     "label": {
         "phase": TEXT,
@@ -68,6 +69,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "magnitude": VALUE,
     },
     "statistics": dict.fromkeys(("min", "max", "mean", "std", "nan", "inf"), VALUE),
+    "tiles": dict.fromkeys(("rows", "columns", "means", "wrong", "first", "tile"), VALUE),
     "bins": dict.fromkeys(("low", "high", "counts", "left_out"), VALUE),
     "difference": {
         "state": TEXT,
@@ -233,6 +235,7 @@ def _reading(value: ReportedValue, tables: Tables) -> list[Any]:
         file="" if tensor is None else tensor.file,
         digest="" if tensor is None else tensor.digest,
         bins=0 if value.bins is None else _bins(value.bins, tables),
+        tiles=0 if value.tiles is None else _tiles(value.tiles, tables),
     )
     while made[-1] in (0, ""):
         made.pop()
@@ -262,6 +265,11 @@ def _bins(bins: Bins, tables: Tables) -> list[Any]:
         counts=list(bins.counts),
         left_out=bins.left_out,
     )
+
+
+def _tiles(tiles: Tiles, tables: Tables) -> list[Any]:
+    means = [None if mean is None else _short(mean, 4) for mean in tiles.means]
+    return tables.row("tiles", **{**vars(tiles), "means": means})
 
 
 def _difference(difference: LaunchComparison, tables: Tables) -> list[Any]:
@@ -323,14 +331,14 @@ def _extreme(extreme: Extreme | None, tables: Tables) -> list[Any] | None:
     return tables.row("extreme", **numbers, index=list(extreme.index))
 
 
-def _short(number: float | None) -> float | str | None:
-    """Six digits of a float; an integer that JavaScript would round is a string."""
+def _short(number: float | None, digits: int = 6) -> float | str | None:
+    """So many digits of a float; an integer that JavaScript would round is a string."""
     if isinstance(number, bool) or number is None:
         return number
     if isinstance(number, int):
         return number if abs(number) <= _EXACT else str(number)
     if not math.isfinite(number):
         return str(number)
-    short = float(f"{number:.6g}")
+    short = float(f"{number:.{digits}g}")
     # `2.0` is a digit more than `2`; of a zero the sign would be lost.
     return int(short) if short.is_integer() and 0 < abs(short) < 1e6 else short

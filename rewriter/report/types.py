@@ -44,6 +44,22 @@ class Bins:
     left_out: Count
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """A tensor as a grid of at most 64 by 64 tiles, its last axis along the columns: the mean of
+    the finite elements of each tile, `None` where there are none, and which tiles hold others.
+
+    `first` is the index of the first element that is NaN, or else infinite; `tile` holds it.
+    """
+
+    rows: int
+    columns: int
+    means: tuple[float | None, ...]
+    wrong: tuple[int, ...]
+    first: tuple[int, ...] | None = None
+    tile: int | None = None
+
+
 @printed(
     "device=row.device row.numel row.min row.max row.mean row.std row.nan row.inf of"
     " file?=row.file fingerprint?=row.fingerprint sha256?=row.sha256"
@@ -76,6 +92,7 @@ class ReportedValue:
     bins: Bins | None = None
     note: str = ""
     in_model: str = ""
+    tiles: Tiles | None = None
 
     @property
     def expression(self) -> str:
@@ -304,3 +321,4 @@ Sources = Callable[[RunDump], Mapping[str, str]]
 # Gives the histogram of a tensor that the dump of a run, in a directory, has in a file; text says
 # why there is none.
 Histogram = Callable[[Path, TensorRow], Bins | str | None]
+Tiling = Callable[[Path, TensorRow], Tiles | None]  # the same as a heat map

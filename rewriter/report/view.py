@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from rewriter.dump.reading import Dump, open_dump
 from rewriter.report import model, sources, trends
 from rewriter.report import table as rows
-from rewriter.report.histogram import histogram
+from rewriter.report.histogram import histogram, tiles
 from rewriter.report.page import page as page_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def page(dump: str | os.PathLike[str] | _HasPath) -> Page:
         _opened(dump),
         sources=sources.of_dump(),
         histogram=histogram,
+        tiling=tiles,
         values=True,
         trend=trends.DEFAULT,
     )

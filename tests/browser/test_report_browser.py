@@ -502,25 +502,33 @@ def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:
 
 def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from rewriter.report.histogram import histogram
+    from rewriter.report.histogram import histogram, tiles
 
     largest = 2**63 - 1
     rows_ = [
         row(0, "after", "ids", dtype="int64", min=-largest, max=largest),
-        row(0, "after", "x", file="x.pt", shape=[11], min=0.0, max=9.0, inf=1),
+        row(0, "after", "x", file="x.pt", shape=[11], min=0.0, max=9.0, nan=1),
     ]
     dump = write_dump(tmp_path / "x.dump", rows_)
-    values = torch.tensor([*range(10), float("inf")])
+    values = torch.tensor([*range(10), float("nan")])
     torch.save(values, dump / "rank0/run0/x.pt")
-    page = open_page(page_text(model.report(open_dump(dump), histogram=histogram)))
+    shown = model.report(open_dump(dump), histogram=histogram, tiling=tiles)
+    page = open_page(page_text(shown))
+    heat = page.locator("#chosen canvas.heat")
+    assert heat.get_attribute("aria-label") == (
+        "x, after: means of 1 by 11 tiles from 0 to 9, 1 of them with NaN or Inf; "
+        "the first wrong element is [10], in the ring"
+    )
+    at = "(box) => [...box.getContext('2d').getImageData(box.width - 8, 99, 1, 1).data]"
+    assert heat.evaluate(at) == [168, 18, 62, 217]  # --bad, through which the paper shines
     assert str(largest) in page.locator("tr.row").first.inner_text()
     page.locator("tr.row button").first.click()
-    picture = page.locator("svg.histogram")
+    picture = page.locator("tr.details svg.histogram")
     assert picture.get_attribute("aria-label") == (
         "x, after: 40 bins from 0 to 9, at most 1 in one"
     )
     assert picture.locator("rect").count() == 10
-    assert "1 not finite" in page.locator("tr.details figcaption").inner_text()
+    assert "1 not finite" in page.locator("tr.details figcaption").last.inner_text()
 
 
 @pytest.mark.benchmark

@@ -1,4 +1,4 @@
-"""Histograms of saved tensors, against torch's own."""
+"""Histograms and tiles of saved tensors, against torch's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import structs
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import Statistic, TensorRow
 from rewriter.report import histogram as module
-from rewriter.report.histogram import BINS, histogram
+from rewriter.report.histogram import BINS, histogram, tiles
 from rewriter.report.types import Bins
 
 NAN, INF = math.nan, math.inf
@@ -24,6 +24,11 @@ def of(folder: Path, tensor: torch.Tensor, low: float, high: float) -> Bins | No
     found = histogram(folder, row((low, high), dtype=tensor.dtype, shape=tuple(tensor.shape)))
     assert not isinstance(found, str), found
     return found
+
+
+def saved(folder: Path, tensor: torch.Tensor) -> TensorRow:
+    torch.save(tensor, folder / "x.pt")
+    return row((0.0, 1.0), dtype=tensor.dtype, shape=tuple(tensor.shape))
 
 
 def row(
@@ -139,3 +144,45 @@ def test_a_file_that_is_no_tensor_is_an_error(tmp_path: Path, content: object) -
         histogram(tmp_path, row(KNOWN))
     assert caught.value.slug == "corrupt-dump"
     assert "weights_only" not in str(caught.value)
+
+
+def test_tiles_are_means_and_know_the_first_wrong_element(tmp_path: Path) -> None:
+    values = torch.arange(6 * 130, dtype=torch.float32).reshape(2, 3, 130)
+    values[1, 0, 129], values[0, 2, 5], values[1, 2, :] = torch.nan, torch.inf, -torch.inf
+    found = tiles(tmp_path, saved(tmp_path, values))
+    assert found is not None
+    assert (found.rows, found.columns) == (6, 64)
+    rows = values.reshape(6, 130)
+    parts = [rows[:, (torch.arange(130) * 64 // 130) == at] for at in range(64)]
+    for number, mean in enumerate(found.means):
+        part = parts[number % 64][number // 64]
+        finite = part[part.isfinite()]
+        assert mean == (pytest.approx(finite.mean().item()) if finite.numel() else None)
+        assert (number in found.wrong) == (finite.numel() < part.numel())
+    assert found.first == (1, 0, 129)  # NaN, though an infinity comes before it
+    assert found.tile == 3 * 64 + 63
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid"), [((), (1, 1)), ((5,), (1, 5)), ((200, 3), (64, 3)), ((70, 2, 1), (64, 1))]
+)
+def test_tiles_of_any_shape(shape: tuple[int, ...], grid: tuple[int, int], tmp_path: Path) -> None:
+    values = torch.full(shape, 2.0)
+    found = tiles(tmp_path, saved(tmp_path, values))
+    assert found is not None
+    assert (found.rows, found.columns) == grid
+    assert found.means == (2.0,) * (grid[0] * grid[1])
+    assert (found.wrong, found.first, found.tile) == ((), None, None)
+    values.reshape(-1)[-1] = torch.inf
+    found = tiles(tmp_path, saved(tmp_path, values))
+    assert found is not None
+    assert found.first == tuple(size - 1 for size in shape)
+    assert found.wrong == (found.tile,) == (grid[0] * grid[1] - 1,)
+
+
+def test_what_is_no_tensor_of_the_dump_has_no_tiles(tmp_path: Path) -> None:
+    row = saved(tmp_path, torch.zeros(0, 3))
+    assert tiles(tmp_path, row) is None
+    row = saved(tmp_path, torch.zeros(4))
+    (tmp_path / "x.pt").write_bytes(b"no tensor")
+    assert tiles(tmp_path, row) is None

@@ -5,8 +5,6 @@ const charts = (() => {
   const TICKS = 6;
   const made = new Map(); // by their boxes
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
   // The powers of ten around all values. A zero stands a decade below the smallest.
   function decades(series) {
     const values = series.flatMap((one) => one.values).filter((value) => typeof value === "number");
@@ -30,7 +28,7 @@ const charts = (() => {
     const { ctx, bbox } = u;
     const scale = devicePixelRatio;
     ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = colour("bad");
+    ctx.strokeStyle = ctx.fillStyle = colourOf("bad");
     ctx.lineWidth = 1.8 * scale;
     const each = (positions, y, path) => {
       let last = -Infinity;
@@ -71,7 +69,7 @@ const charts = (() => {
     const held = (value) => (typeof value === "number" ? Math.min(Math.max(value, floor), top) : null);
     const count = of.labels.length;
     const style = { main: [], second: [5, 3], limit: [2, 3] };
-    const axis = { stroke: () => colour("dim"), grid: { stroke: () => colour("line"), width: 1 }, ticks: { stroke: () => colour("line"), width: 1 } };
+    const axis = { stroke: () => colourOf("dim"), grid: { stroke: () => colourOf("line"), width: 1 }, ticks: { stroke: () => colourOf("line"), width: 1 } };
     const options = {
       width: Math.max(box.clientWidth, 120), height,
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 8 } },
@@ -85,7 +83,7 @@ const charts = (() => {
       series: [
         { label: of.of, value: (u, x) => of.labels[x] ?? "" },
         ...of.series.map((one) => ({
-          label: one.name, stroke: () => colour(one.style), width: 1.6, dash: style[one.style],
+          label: one.name, stroke: () => colourOf(one.style), width: 1.6, dash: style[one.style],
           points: { show: count <= DOTTED && one.style !== "limit", size: 5 },
           value: (u, y, at, x) => (x === null ? "" : number(one.values[x] ?? null)),
         })),

@@ -35,6 +35,10 @@ function draw(tag, attributes, text) {
   return element;
 }
 
+function colourOf(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
 // A launch as sentences call it; inputs and outputs of a call have no number.
 function titleOf(launch) {
   return launch.index === null ? launch.label : `${launch.label} ${launch.kernel}`;

@@ -55,7 +55,7 @@
   }
 
   function reading(row) {
-    const { label, statistics, value, file, digest, bins } = record("reading", row);
+    const { label, statistics, value, file, digest, bins, tiles } = record("reading", row);
     const { numel, magnitude, ...named } = record("label", shared.labels[label]);
     const measured = statistics ? { numel, magnitude, ...record("statistics", statistics) } : {};
     if (statistics) {
@@ -64,7 +64,7 @@
     }
     return {
       ...measured, ...named,
-      value: value || "", file: file || "", digest: digest || "", bins: bins ? record("bins", bins) : null,
+      value: value || "", file: file || "", digest: digest || "", bins: bins ? record("bins", bins) : null, tiles: tiles ? record("tiles", tiles) : null,
     };
   }
 
@@ -286,11 +286,14 @@
     }
     yield facts;
     yield* neighboursOf(launch);
+    const bars = make("div", undefined, "bars");
+    for (const value of launch.readings) {
+      if (value.tiles) bars.append(heatMap(value));
+      if (value.bins) bars.append(histogram(value));
+    }
+    if (bars.childElementCount) yield bars;
     if (launch.difference && launch.difference.tensors.length) yield scrolled(errors(launch), `Errors of ${name}, in detail`);
     if (launch.readings.length) yield scrolled(values(launch), `Values of ${name}, in detail`);
-    const bars = make("div", undefined, "bars");
-    for (const value of launch.readings) if (value.bins) bars.append(histogram(value));
-    if (bars.childElementCount) yield bars;
     const source = sourceOf(launch);
     if (source) {
       const box = make("details");
@@ -435,6 +438,41 @@
     const caption = make("figcaption");
     caption.append(make("code", value.name), ` ${value.phase}` + (leftOut ? `, ${leftOut.toLocaleString("en")} not finite` : ""));
     figure.append(caption, svg);
+    return figure;
+  }
+
+  // Means of tiles: the stronger the colour, the larger; negative ones have the other colour.
+  function heatMap(value) {
+    const { rows, columns, means, wrong, first, tile } = value.tiles;
+    const [wide, high] = [columns, rows].map((count) => Math.max(4, Math.floor(256 / count)));
+    const canvas = make("canvas", undefined, "heat");
+    Object.assign(canvas, { width: columns * wide, height: Math.min(rows * high, 256) });
+    const tall = canvas.height / rows;
+    const context = canvas.getContext("2d");
+    const known = means.filter((mean) => typeof mean === "number");
+    const most = Math.max(...known.map(Math.abs), Number.MIN_VALUE);
+    const fill = (at, colour, alpha) => {
+      context.fillStyle = colourOf(colour);
+      context.globalAlpha = alpha;
+      context.fillRect((at % columns) * wide, Math.floor(at / columns) * tall, wide, tall);
+    };
+    means.forEach((mean, at) => typeof mean === "number" && fill(at, mean < 0 ? "second" : "main", Math.abs(mean) / most));
+    for (const at of wrong) fill(at, "bad", 0.85);
+    context.globalAlpha = 1;
+    if (first) {
+      context.strokeStyle = colourOf("ink");
+      context.lineWidth = 2;
+      context.beginPath();
+      context.arc((tile % columns + 0.5) * wide, (Math.floor(tile / columns) + 0.5) * tall, Math.max(wide, tall) / 2 + 3, 0, 7);
+      context.stroke();
+    }
+    const begins = first ? `; the first wrong element is [${first.join(", ")}], in the ring` : "";
+    const said = `${value.name}, ${value.phase}: means of ${rows} by ${columns} tiles from ${number(Math.min(...known))} to ${number(Math.max(...known))}, `
+      + `${wrong.length.toLocaleString("en")} of them with NaN or Inf${begins}`;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", said);
+    const figure = make("figure");
+    figure.append(canvas, isolated("figcaption", said));
     return figure;
   }
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +52,7 @@ _MARKED = {
     "unexpected": "unexpected inputs",
     "unfinished": "the record ends here",
     "cut": "the record ends here",
-    "culprit": "goes wrong here",
+    "culprit": "wrong",
     "parts": "parts here",
 }
 _BEGINS = {
@@ -140,7 +141,7 @@ def page(report: Report, *, command: str = "") -> str:
         verdicts=[_verdict(report, *verdict) for verdict in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
         data=[_script(page_data.compact(run, tables)) for run in report.runs],
-        shared=_script({**tables.json(), "calls": calls, **_of_runs(report.runs)}),
+        shared=_script({**tables.json(), "calls": calls, **_of_runs(report)}),
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         policy=(
@@ -270,9 +271,15 @@ def _run(run: ReportedRun) -> Json:
     }
 
 
-def _of_runs(runs: Sequence[ReportedRun]) -> Json:
-    """What the script knows of each run beside its launches."""
+def _of_runs(report: Report) -> Json:
+    """What the script knows of each run beside its launches, and the commands that come next."""
+    runs = report.runs
+    numbers = {run.name: number for number, run in enumerate(runs)}
+    followed = [(x.launch, x.iteration, numbers.get(x.run), then) for x, then in report.verdicts]
     return {
+        # Of a comparison the first dump is the one in question, and the first call of a pair.
+        "repro": f"rewriter repro {shlex.quote(report.path.split(', ')[0])}",
+        "next": [[*where, then] for *where, then in followed if then],
         "names": [run.name for run in runs],
         "wrappers": [run.artifact for run in runs],
         "marks": [_marks(run) for run in runs],

@@ -409,6 +409,46 @@ def test_a_comparison_shows_what_differs(open_page: Open) -> None:
     assert rows(page)[-1] == "#40"  # without an error
 
 
+def test_two_runs_stand_beside_each_other(open_page: Open, tmp_path: Path) -> None:
+    dumps = [tmp_path / "a b.dump", tmp_path / "b.dump"]
+    rows_ = [r for at in range(6) for r in step(at, file="x.pt" if at == 2 else "")]
+    write_dump(dumps[1], rows_)
+    for one in rows_:
+        if one["launch"] >= 2 and one["arg"] != "buf1":
+            one["max"] += 1.5  # buf2 is wrong, and what comes of it
+    write_dump(dumps[0], rows_[:-3])  # the last launch is in B alone
+    page = open_page(comparison_page(compare(*dumps)), width=420)
+    texts = [text.split("\n") for text in page.locator("#flow .node").all_inner_texts()]
+    both = ["#1 kernel_1", "#1 kernel_1", "max |x| 1", "max |x| 1", "error 0, allowed 1.13e-05"]
+    assert texts[1] == both
+    assert texts[2][2:] == ["max |x| 2.5", "max |x| 1", "✕ wrong: error 1.5, allowed 1.13e-05"]
+    assert texts[3][-1] == "↓ error 1.5, allowed 1.13e-05"
+    assert texts[5][:2] == ["none here", "#5 kernel_5"]
+    assert page.locator("#flow .edge.bad:not(.tip)").count() == 2
+    assert page.locator("#chosen .command code").inner_text() == (
+        f"rewriter repro '{dumps[0]}' --launch 2 --run rank0/run0"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_the_next_command_is_copied(open_page: Open, tmp_path: Path, is_allowed: bool) -> None:
+    dump = write_dump(tmp_path / "x.dump", [*step(0), *step(1, nan=3, file="x.pt")])
+    page = open_page(page_text(model.report(open_dump(dump))))
+    page.evaluate(
+        """(isAllowed) => { navigator.clipboard.writeText = async (text) => {
+            if (!isAllowed) throw new Error("not here");
+            window.copied = text;
+        }; }""",
+        is_allowed,
+    )
+    page.click("#chosen .command button")
+    asked = "window.copied" if is_allowed else "String(getSelection())"
+    assert page.evaluate(asked) == f"rewriter repro {dump} --launch 1 --run rank0/run0"
+    said = page.locator("#chosen .command button").inner_text()
+    assert said == ("Copied" if is_allowed else "Copy")
+
+
 def test_culprits_of_every_kind_are_in_the_table(open_page: Open) -> None:
     page = open_page(comparison_page(beginnings()))
     page.check("#only")

@@ -688,7 +688,7 @@ def test_the_page_of_a_comparison_shows_the_errors() -> None:
     text = comparison_page(compared(40, 14), command="rewriter compare a b --html c.html")
     elements = Elements(text)
     _, shared = scripts(text)
-    assert shared["marks"] == [{"14": "goes wrong here"}]
+    assert shared["marks"] == [{"14": "wrong"}]
     assert "[1, 7]: 1.001, expected 1" in text
     assert "rewriter compare a b --html c.html" in elements.texts["code"]
 

@@ -6,6 +6,7 @@ const flow = (() => {
   const CHILDREN = 50; // of a group
   const FEW = 24; // launches that a layer shows without its lines
   const [WIDTH, HEIGHT, HEAD] = [224, 46, 24];
+  const [WIDE, HIGH] = [324, 66]; // of a launch in two runs
   const PREFIX = /\b(?:cpp_|triton_(?:[a-z]{3}_)?)fused_+|\bextern_kernels\./; // says little, and is long
   const SIGNS = { begins: "✕", passed: "↓", open: "?", fine: "" };
   const RANKS = Object.keys(SIGNS); // a group is as its worst launch
@@ -103,7 +104,10 @@ const flow = (() => {
         graph.setNode(top(node), { node, width: WIDTH, height: HEAD });
         graph.setParent(top(node), id(node));
         graph.setEdge(top(node), top(node.children[0]), { kind: "" });
-      } else graph.setNode(id(node), { node, width: WIDTH, height: HEIGHT });
+      } else {
+        const [width, height] = node.launch?.sides ? [WIDE, HIGH] : [WIDTH, HEIGHT];
+        graph.setNode(id(node), { node, width, height });
+      }
       if (node.parent !== state.root) graph.setParent(id(node), id(node.parent));
     }
     let before = null;
@@ -116,7 +120,9 @@ const flow = (() => {
         }
       }
       const inner = [...sources.keys()].filter((one) => one.count > 1 || one.launch.index !== null);
-      const drawn = inner.length ? inner : [...sources.keys()];
+      let drawn = inner.length ? inner : [...sources.keys()];
+      // A call may return what each launch wrote, as the forward of a training does: the last says enough.
+      if (node.launch?.index === null) drawn = drawn.sort((a, b) => a.last - b.last).slice(-1);
       for (const source of drawn) {
         const isBad = [source, node].every((one) => ["begins", "passed"].includes(one.verdict.state));
         graph.setEdge(id(source), id(node), { kind: isBad ? "edge bad" : "edge" });
@@ -179,7 +185,8 @@ const flow = (() => {
     button.tabIndex = -1;
     button.node = node;
     const title = launch ? titleOf(launch) : node.label;
-    button.append(isolated("b", title.replace(PREFIX, "")));
+    if (launch?.sides) button.append(sides(launch));
+    else button.append(isolated("b", title.replace(PREFIX, "")));
     if (!node.open) {
       const size = launch ? "" : `${node.count.toLocaleString("en")} launches`;
       const said = [size, `${SIGNS[verdict.state]} ${verdict.text}`.trim()].filter(Boolean).join(" · ");
@@ -189,6 +196,14 @@ const flow = (() => {
     if (launch) button.setAttribute("aria-pressed", String(launch === state.chosen));
     else button.setAttribute("aria-expanded", String(node.open));
     return button;
+  }
+
+  // The launch in both runs, beside each other.
+  function sides(launch) {
+    const pair = make("span", undefined, "sides");
+    for (const { title } of launch.sides) pair.append(title ? isolated("b", title.replace(PREFIX, "")) : make("span", "none here", "missing"));
+    for (const { size } of launch.sides) pair.append(make("span", size === null ? "" : `max |x| ${number(size)}`));
+    return pair;
   }
 
   function buttonOf(node) {
@@ -218,7 +233,7 @@ const flow = (() => {
     Object.assign(state, { chosen: one.launch, focused: one });
     render();
     const [box, button] = [byId("flow"), buttonOf(one)];
-    box.scrollTo(button.offsetLeft + WIDTH / 2 - box.clientWidth / 2, button.offsetTop - box.clientHeight / 2);
+    box.scrollTo(button.offsetLeft + button.offsetWidth / 2 - box.clientWidth / 2, button.offsetTop - box.clientHeight / 2);
     state.onChoose(one.launch);
   }
 

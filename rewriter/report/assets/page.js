@@ -34,6 +34,7 @@
       launch.readings = readings.map(reading);
       launch.given = given.map((one) => record("input", one));
       if (difference) launch.difference = differing(difference);
+      if (launch.difference && index !== null) launch.sides = sidesOf(launch);
       launch.verdict = judged(launch, shared.marks[number][position]);
       return launch;
     });
@@ -144,8 +145,17 @@
     return known.reduce((worst, one) => (worst && excess(worst) >= excess(one) ? worst : one), null);
   }
 
-  function largestOf(launch) {
-    const ends = writtenBy(launch).flatMap((value) => [value.min, value.max]);
+  // A launch of a comparison in both dumps; in one of them it may be missing.
+  function sidesOf(launch) {
+    const { only, other } = launch.difference;
+    const titles = { A: titleOf(launch), B: other.replace(/, line \d+$/, "") };
+    if (only === "B") Object.assign(titles, { A: "", B: titles.A });
+    return ["A", "B"].map((dump) => ({ title: titles[dump], size: titles[dump] ? largestOf(launch, dump) : null }));
+  }
+
+  function largestOf(launch, dump = "") {
+    const values = writtenBy(launch).filter((value) => !dump || value.dump === dump);
+    const ends = values.flatMap((value) => [value.min, value.max]);
     const known = ends.filter((end) => typeof end === "number");
     return known.length ? Math.max(...known.map(Math.abs)) : null;
   }
@@ -336,8 +346,42 @@
     const button = make("button", "Show in the table", "show");
     button.type = "button";
     button.addEventListener("click", () => show(state.run, launch.position));
-    byId("chosen").replaceChildren(title, said, button, ...detailsOf(launch, "the chosen launch"));
+    byId("chosen").replaceChildren(title, said, ...nextOf(launch), button, ...detailsOf(launch, "the chosen launch"));
     byId("chosen").scrollTop = 0;
+  }
+
+  // What to type next: what the verdict says, or else the launch as a script, if it was saved.
+  function* nextOf(launch) {
+    const { index, iteration } = launch;
+    const told = shared.next.find((one) => one[0] === index && one[1] === iteration && one[2] === state.run);
+    const isSaved = index !== null && launch.readings.some((value) => value.file);
+    if (!told && !isSaved) return;
+    const run = shared.names[state.run].split(" ")[0];
+    const text = told ? told[3] : `${shared.repro} --launch ${launch.label.slice(1)} --run ${run}`;
+    const command = make("div", undefined, "command");
+    const pre = make("pre");
+    pre.tabIndex = 0;
+    pre.append(make("code", text));
+    command.append(pre);
+    yield make("p", told ? "Next:" : "Next, this launch alone, as a script:", "lead");
+    yield copied(command);
+  }
+
+  // With a button that copies the command; where that is not allowed, the text is marked instead.
+  function copied(command) {
+    const button = make("button", "Copy");
+    button.type = "button";
+    const code = command.querySelector("code");
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(code);
+      }
+    });
+    command.append(button);
+    return command;
   }
 
   function sourceOf(launch) {
@@ -641,6 +685,7 @@
     button.previousElementSibling.hidden = true;
     button.hidden = false;
   }
+  document.querySelectorAll(".command").forEach(copied);
   flow.listen();
   const opened = new Set();
   addEventListener("beforeprint", () => {

@@ -463,23 +463,42 @@ def test_culprits_of_every_kind_are_in_the_table(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "surroundings"), sampled(["a run", "a comparison"], ["light-1280", "dark-420"])
+    ("kind", "surroundings"),
+    sampled(["runs", "layers", "a comparison"], ["light-1280", "light-768", "dark-420"]),
 )
-def test_axe_finds_nothing(open_page: Open, runs_page: str, kind: str, surroundings: str) -> None:
+def test_axe_finds_nothing(
+    open_page: Open, runs_page: str, layers_page: str, kind: str, surroundings: str
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     scheme, width = surroundings.split("-")
-    text = runs_page if kind == "a run" else comparison_page(compared(9, 4))
+    known = {"runs": runs_page, "layers": layers_page}
+    text = known.get(kind) or comparison_page(compared(9, 4))
     page = open_page(text, color_scheme=scheme, width=int(width))
     page.click(".findings .show >> nth=0")
+    page.locator("#multiples").scroll_into_view_if_needed()
     found = axe.run(page)
     assert found.violations_count == 0, found.generate_report()
 
 
-@pytest.mark.parametrize("width", [1280, 420])
-def test_the_page_itself_never_scrolls_sideways(
-    open_page: Open, long_page: str, width: int
+@pytest.mark.parametrize(("launches", "width"), sampled([10, 1_000, LAUNCHES], [1280, 768, 420]))
+def test_the_first_wrong_launch_is_in_sight_and_nothing_sideways(
+    open_page: Open, tmp_path: Path, long_page: str, launches: int, width: int
 ) -> None:
-    page = open_page(long_page, width=width)
+    text, first = long_page, launches * 7 // 10
+    if launches != LAUNCHES:
+        dump = write_dump(tmp_path / "x.dump", many(launches, first))
+        text = page_text(model.report(open_dump(dump)))
+    page = open_page(text, width=width)
+    seen = """(node) => {
+        const box = node.getBoundingClientRect();
+        const around = node.closest(".flow").getBoundingClientRect();
+        return around.left <= box.left && box.right <= around.right
+            && around.top <= box.top && box.bottom <= around.bottom;
+    }"""
+    assert page.locator("#flow .node.begins[aria-pressed=true]").evaluate(seen)
+    shown = page.locator("#chosen").inner_text()
+    assert shown.startswith(f"#{first} triton_poi_fused_add_{first % 97}")
+    assert f"buf{first - 1} from #{first - 1}" in shown
     page.click(".findings .show")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

@@ -2,7 +2,7 @@
 
 const charts = (() => {
   const DOTTED = 120; // points up to which each is drawn
-  const TICKS = 6;
+  const APART = 28; // pixels between two labels of the scale, at least
   const made = new Map(); // by their boxes
 
   // The powers of ten around all values. A zero stands a decade below the smallest.
@@ -16,8 +16,8 @@ const charts = (() => {
     return { low: Math.floor(low) - (hasZero ? 1 : 0), high: Math.max(Math.ceil(high), Math.floor(low) + 1), hasZero };
   }
 
-  function powersOf({ low, high, hasZero }) {
-    const step = Math.max(1, Math.ceil((high - low) / TICKS));
+  function powersOf({ low, high, hasZero }, height) {
+    const step = Math.max(1, Math.ceil(((high - low) * APART) / (height - 64)));
     const powers = [];
     for (let power = high; power >= low; power -= step) powers.push(power);
     if (hasZero && powers.at(-1) !== low) powers.push(low);
@@ -64,8 +64,8 @@ const charts = (() => {
   // and what a click on a point does.
   function put(box, of, { height = 260, legend = true, scale = decades(of.series) } = {}) {
     made.get(box)?.destroy();
-    const [floor, top] = [10 ** scale.low, 10 ** scale.high];
-    const powers = powersOf(scale);
+    const [floor, top] = [10 ** scale.low, Math.min(10 ** scale.high, Number.MAX_VALUE)];
+    const powers = powersOf(scale, height);
     const held = (value) => (typeof value === "number" ? Math.min(Math.max(value, floor), top) : null);
     const count = of.labels.length;
     const style = { main: [], second: [5, 3], limit: [2, 3] };

@@ -36,7 +36,7 @@ const flow = (() => {
       if (runs.length && key && runs.at(-1).key === key) runs.at(-1).members.push(one);
       else runs.push({ key, members: [one] });
     }
-    return runs.map(({ key, members }) => (members.length === 1 ? members[0] : group(key, within(members))));
+    return runs.map(({ key, members }) => (members.length === 1 ? members[0] : group(key.replace(/^(?=\d+$)/, "layer "), within(members))));
   }
 
   function divided(children, most = CHILDREN) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.types import (
@@ -18,6 +19,7 @@ from rewriter.report.findings import counted
 from rewriter.report.flow import Place, places
 from rewriter.report.model import facts, sentence
 from rewriter.report.types import (
+    ErrorTiling,
     Finding,
     Report,
     ReportedLaunch,
@@ -47,12 +49,13 @@ def report(
     comparison: Comparison,
     sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources()),
     verdict: str = "",
+    tiling: ErrorTiling | None = None,
 ) -> Report:
     """The report of a comparison. `sides` know the wrappers that the two dumps' runs called.
 
-    `verdict` replaces that of the comparison.
+    `verdict` replaces that of the comparison; `tiling` is asked for the tensors of culprits.
     """
-    runs = tuple(_run(run, sides) for run in comparison.runs)
+    runs = tuple(_run(run, sides, tiling) for run in comparison.runs)
     findings = tuple(finding for run in runs for finding in run.findings)
     findings += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
     if comparison.unpaired:
@@ -89,7 +92,9 @@ def _both(
     return tuple(lines)
 
 
-def _run(run: RunComparison, sides: tuple[DumpSources, DumpSources]) -> ReportedRun:
+def _run(
+    run: RunComparison, sides: tuple[DumpSources, DumpSources], tiling: ErrorTiling | None
+) -> ReportedRun:
     name = run.a if run.a == run.b else f"{run.a} and {run.b}"
     kernels = sides[0].kernels(run.a), sides[1].kernels(run.b)
     launches = _placed(
@@ -101,7 +106,24 @@ def _run(run: RunComparison, sides: tuple[DumpSources, DumpSources]) -> Reported
     )
     called = dict.fromkeys((sides[0].artifact(run.a), sides[1].artifact(run.b)))
     artifact = " and ".join(filter(None, called))
+    if tiling is not None and run.a in sides[0].runs and run.b in sides[1].runs:
+        paths = sides[0].runs[run.a].path, sides[1].runs[run.b].path
+        launches = tuple(_tiled(launch, paths, tiling) for launch in launches)
     return ReportedRun(name, artifact, "", launches, tuple(_findings(name, launches)))
+
+
+def _tiled(launch: ReportedLaunch, paths: tuple[Path, Path], tiling: ErrorTiling) -> ReportedLaunch:
+    """With heat maps of the errors of what a culprit wrote, where tensors were compared."""
+    how = launch.difference
+    if how is None or how.blame != "culprit":
+        return launch
+    found = {}
+    for tensor in how.results:
+        if tensor.basis == "tensors" and tensor.tensors is not None and tensor.tolerance:
+            (a, b), tolerance = zip(paths, tensor.tensors, strict=True), tensor.tolerance
+            found[id(tensor.a)] = tiling(a, b, tolerance.atol, tolerance.rtol)
+    values = (replace(value, tiles=found.get(id(value.row))) for value in launch.values)
+    return replace(launch, values=tuple(values))
 
 
 def _placed(launches: list[ReportedLaunch], run: RunDump | None) -> tuple[ReportedLaunch, ...]:

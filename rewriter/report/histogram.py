@@ -56,41 +56,70 @@ def histogram(run: Path, row: TensorRow) -> Bins | str | None:
 def tiles(run: Path, row: TensorRow) -> Tiles | None:
     """The tiles of a tensor that the dump of a run has in a file; `None` of one that is empty, too
     large, or not the one that was recorded, or whose file is gone or damaged."""
-    tensor = load_row(run, row) if row.size <= _TILED else None
-    if tensor is None or not tensor.numel():
+    tensor = _whole(run, row, _TILED)
+    return None if tensor is None else _tiled(tensor)
+
+
+def error_tiles(
+    a: tuple[Path, TensorRow], b: tuple[Path, TensorRow], atol: float, rtol: float
+) -> Tiles | None:
+    """The same of |a - b|, where an element is wrong beyond atol + rtol * |b|."""
+    tensors = (_whole(*a, _TILED // 4), _whole(*b, _TILED // 4))
+    if tensors[0] is None or tensors[1] is None or tensors[0].shape != tensors[1].shape:
         return None
 
     import torch
 
+    wide = torch.complex128 if any(one.is_complex() for one in tensors if one is not None) else None
+    one, other = (tensor.to(wide or torch.float64) for tensor in tensors if tensor is not None)
+    error = (one - other).abs()
+    same = (one == other) | (one.isnan() & other.isnan())
+    return _tiled(error.where(~same, 0), ~same & ~(error <= atol + rtol * other.abs()))
+
+
+def _whole(run: Path, row: TensorRow, most: int) -> torch.Tensor | None:
+    tensor = load_row(run, row) if 0 < row.size <= most else None
+    return None if tensor is None else tensor.detach()
+
+
+def _tiled(tensor: torch.Tensor, wrong: torch.Tensor | None = None) -> Tiles:
+    """The tiles. Without `wrong`, NaN are wrong, and infinities."""
+    import torch
+
     shape = tensor.shape
-    grid = (tensor.abs() if tensor.is_complex() else tensor).reshape(-1, shape[-1] if shape else 1)
+    values = tensor.abs() if tensor.is_complex() else tensor
+    grid = values.reshape(-1, shape[-1] if shape else 1)
     rows, columns = (min(size, TILES) for size in grid.shape)
     to = torch.arange(grid.shape[1]) * columns // grid.shape[1]
     means: list[float | None] = []
-    wrong: list[int] = []
-    first: dict[str, int] = {}  # by what it is, the position of an element
+    tiles: list[int] = []
+    first: dict[
+        str, tuple[int, int]
+    ] = {}  # the position of an element, and its tile, by what it is
     start = 0
-    for number, part in enumerate(grid.detach().tensor_split(rows)):
-        values = part.to(torch.float64)
-        finite = values.isfinite()
+    for number, part in enumerate(grid.tensor_split(rows)):
+        part = part.to(torch.float64)
+        finite = part.isfinite()
         sums, counts = torch.zeros(2, columns, dtype=torch.float64)
-        sums.index_add_(0, to, values.where(finite, 0).sum(0))
+        sums.index_add_(0, to, part.where(finite, 0).sum(0))
         counts.index_add_(0, to, finite.sum(0).to(torch.float64))
-        full = torch.bincount(to, minlength=columns) * len(part)
         means += [x if n else None for x, n in zip((sums / counts).tolist(), counts, strict=True)]
-        wrong += [number * columns + at for at in (counts < full).nonzero().flatten().tolist()]
-        for what, held in (("nan", values.isnan()), ("inf", values.isinf())):
-            if what not in first and held.any():
-                first[what] = start + int(held.flatten().to(torch.uint8).argmax())
+        held, bad = {"nan": part.isnan(), "inf": part.isinf()}, ~finite
+        if wrong is not None:
+            bad = wrong.reshape(-1)[start : start + part.numel()].reshape(part.shape)
+            held = {"wrong": bad}
+        tiles += [number * columns + at for at in sorted(set(to[bad.any(0)].tolist()))]
+        for what, where in held.items():
+            if what not in first and where.any():
+                at = int(where.flatten().to(torch.uint8).argmax())
+                tile = number * columns + int(to[at % part.shape[1]])
+                first[what] = start + at, tile
         start += part.numel()
-    position = first.get("nan", first.get("inf"))
-    if position is None:
-        return Tiles(rows, columns, tuple(means), tuple(wrong))
-    index = tuple(int(at) for at in torch.unravel_index(torch.tensor(position), shape))
-    line, column = divmod(position, grid.shape[1])
-    ends = torch.tensor([len(part) for part in grid.tensor_split(rows)]).cumsum(0)
-    tile = int((ends <= line).sum()) * columns + int(to[column])
-    return Tiles(rows, columns, tuple(means), tuple(wrong), index, tile)
+    found = first.get("wrong", first.get("nan", first.get("inf")))
+    if found is None:
+        return Tiles(rows, columns, tuple(means), tuple(tiles))
+    index = tuple(int(at) for at in torch.unravel_index(torch.tensor(found[0]), shape))
+    return Tiles(rows, columns, tuple(means), tuple(tiles), index, found[1])
 
 
 def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -29,7 +29,7 @@ from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.dump.rows import known
-from rewriter.report import compared, findings, page_data, ranked, sources, trend_text
+from rewriter.report import compared, findings, histogram, page_data, ranked, sources, trend_text
 from rewriter.report.model import sentence
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
@@ -160,7 +160,8 @@ def page(report: Report, *, command: str = "") -> str:
 
 def comparison_page(comparison: Comparison, *, command: str = "") -> str:
     """The page of a comparison; sources of kernels come from the wrappers that the dumps hold."""
-    report = compared.report(comparison, _sides(comparison.a, comparison.b))
+    sides = _sides(comparison.a, comparison.b)
+    report = compared.report(comparison, sides, tiling=histogram.error_tiles)
     return page(report, command=command)
 
 

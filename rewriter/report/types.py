@@ -49,7 +49,8 @@ class Tiles:
     """A tensor as a grid of at most 64 by 64 tiles, its last axis along the columns: the mean of
     the finite elements of each tile, `None` where there are none, and which tiles hold others.
 
-    `first` is the index of the first element that is NaN, or else infinite; `tile` holds it.
+    `first` is the index of the first element that is NaN, or else infinite; `tile` holds it. Of a
+    comparison they are the tiles of |a - b|, and elements are wrong that are not within tolerance.
     """
 
     rows: int
@@ -322,3 +323,5 @@ Sources = Callable[[RunDump], Mapping[str, str]]
 # why there is none.
 Histogram = Callable[[Path, TensorRow], Bins | str | None]
 Tiling = Callable[[Path, TensorRow], Tiles | None]  # the same as a heat map
+# Gives the tiles of the error of a tensor, by its atol and rtol.
+ErrorTiling = Callable[[tuple[Path, TensorRow], tuple[Path, TensorRow], float, float], Tiles | None]

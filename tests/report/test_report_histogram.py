@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from msgspec import structs
 
+from report_dumps import row as value
+from report_dumps import write_dump
+from rewriter.comparison.dumps.compare import compare
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import Statistic, TensorRow
 from rewriter.report import histogram as module
-from rewriter.report.histogram import BINS, histogram, tiles
+from rewriter.report.histogram import BINS, error_tiles, histogram, tiles
+from rewriter.report.page import comparison_page
 from rewriter.report.types import Bins
 
 NAN, INF = math.nan, math.inf
@@ -186,3 +192,37 @@ def test_what_is_no_tensor_of_the_dump_has_no_tiles(tmp_path: Path) -> None:
     row = saved(tmp_path, torch.zeros(4))
     (tmp_path / "x.pt").write_bytes(b"no tensor")
     assert tiles(tmp_path, row) is None
+
+
+def test_tiles_of_an_error_know_the_first_element_beyond_the_tolerance(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.mkdir()
+    b.mkdir()
+    expected = torch.full((2, 3, 4), 2.0)
+    expected[0, 0] = torch.tensor([NAN, INF, -INF, 2.0])
+    got = expected.clone()
+    got[0, 1, 1], got[0, 2, 3], got[1, 0, 0] = 2.001, 2.5, NAN
+    rows = saved(a, got), saved(b, expected)
+    found = error_tiles((a, rows[0]), (b, rows[1]), 0.0, 1e-3)
+    assert found is not None
+    assert (found.rows, found.columns) == (6, 4)
+    assert found.first == (0, 2, 3)
+    assert found.tile == 2 * 4 + 3
+    assert found.wrong == (2 * 4 + 3, 3 * 4)
+    wanted = [0.0] * 24
+    wanted[5], wanted[11] = pytest.approx(0.001, rel=1e-3), 0.5
+    assert list(found.means) == [*wanted[:12], None, *wanted[13:]]
+    assert error_tiles((a, rows[0]), (b, saved(b, expected[0])), 0.0, 1e-3) is None
+
+
+def test_the_culprit_of_a_comparison_has_the_tiles_of_its_error(tmp_path: Path) -> None:
+    dumps = [tmp_path / "a.dump", tmp_path / "b.dump"]
+    for number, dump in enumerate(dumps):
+        values = torch.zeros(8, 32)
+        values[3, 4] = number
+        write_dump(dump, [value(0, "after", "buf0", file="x.pt", max=float(number))])
+        torch.save(values, dump / "rank0/run0/x.pt")
+    shared = re.findall(r'id="run-0">(.*?)</script>', comparison_page(compare(*dumps)))[0]
+    (launch,) = json.loads(shared)
+    (tiled,) = [reading for reading in launch[2] if len(reading) == 7]
+    assert tiled[6][3:] == [[3 * 32 + 4], [3, 4], 3 * 32 + 4]

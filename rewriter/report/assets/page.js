@@ -511,8 +511,10 @@
       context.stroke();
     }
     const begins = first ? `; the first wrong element is [${first.join(", ")}], in the ring` : "";
-    const said = `${value.name}, ${value.phase}: means of ${rows} by ${columns} tiles from ${number(Math.min(...known))} to ${number(Math.max(...known))}, `
-      + `${wrong.length.toLocaleString("en")} of them with NaN or Inf${begins}`;
+    const what = COMPARES ? "means of |a - b| in" : "means of";
+    const bad = COMPARES ? "elements that are not within tolerance" : "NaN or Inf";
+    const said = `${value.name}, ${value.phase}: ${what} ${rows} by ${columns} tiles from ${number(Math.min(...known))} to ${number(Math.max(...known))}, `
+      + `${wrong.length.toLocaleString("en")} of them with ${bad}${begins}`;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", said);
     const figure = make("figure");

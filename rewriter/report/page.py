@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
-_SCRIPTS = ("dom.js", "flow.js", "charts.js", "page.js")
+_SCRIPTS = ("dom.js", "data.js", "flow.js", "charts.js", "details.js", "page.js")
 # What a launch is marked with that a finding of this kind is about.
 _MARKED = {
     "nan": "first NaN",

@@ -248,7 +248,7 @@ def test_the_flow_is_walked_by_keys(open_page: Open, layers_page: str) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert page.locator("#chosen h3").inner_text() == "#0 triton_poi_fused_add_0"
-    page.click("#chosen .neighbours .show")  # what reads it
+    page.click("#chosen .neighbours .link")  # what reads it
     assert page.locator("#chosen h3").inner_text() == "#1 triton_poi_fused_add_1"
     page.click("#chosen >> text=Show in the table")
     assert page.locator(":focus").inner_text() == "#1"
@@ -554,6 +554,7 @@ def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:
         assert not page.locator(selector).first.is_visible()
     assert page.locator("#flow .node").first.is_visible()
     assert page.locator("#chart canvas").is_visible()
+    assert page.locator("#chosen .neighbours .link").first.is_visible()  # who wrote its input
     background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert background == "rgb(255, 255, 255)"
     assert page.pdf().startswith(b"%PDF")
@@ -578,7 +579,7 @@ def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Pat
         "x, after: means of 1 by 11 tiles from 0 to 9, 1 of them with NaN or Inf; "
         "the first wrong element is [10], in the ring"
     )
-    at = "(box) => [...box.getContext('2d').getImageData(box.width - 8, 99, 1, 1).data]"
+    at = "(box) => [...box.getContext('2d').getImageData(box.width - 16, 99, 1, 1).data]"
     assert heat.evaluate(at) == [168, 18, 62, 217]  # --bad, through which the paper shines
     assert str(largest) in page.locator("tr.row").first.inner_text()
     page.locator("tr.row button").first.click()

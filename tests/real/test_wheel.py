@@ -90,7 +90,7 @@ def test_the_metadata_names_the_licence_and_the_command(wheel: Path) -> None:
         about = archive.read(f"{info}/METADATA").decode()
         entry_points = archive.read(f"{info}/entry_points.txt").decode()
     assert "Name: inductor-rewriter\n" in about
-    assert "License-Expression: BSD-3-Clause\n" in about
+    assert "License-Expression: BSD-3-Clause AND MIT\n" in about
     assert "Requires-Python: >=3.10\n" in about
     assert "rewriter = rewriter.cli:script" in entry_points
 

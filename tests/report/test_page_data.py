@@ -16,11 +16,12 @@ from rewriter.report.compared import report as compared_report
 from rewriter.report.model import report as report_of
 from rewriter.report.page_data import FIELDS, TEXT, TEXTS, Tables
 
-SCRIPT = Path(page_data.__file__).parent / "assets" / "page.js"
+SCRIPTS = sorted((Path(page_data.__file__).parent / "assets").glob("*.js"))
 
 
 def test_the_script_reads_all_kinds_of_rows_by_their_fields() -> None:
-    named = re.findall(r'\brecord\("(\w+)"', SCRIPT.read_text(encoding="utf-8"))
+    scripts = "".join(script.read_text(encoding="utf-8") for script in SCRIPTS)
+    named = re.findall(r'\brecord\("(\w+)"', scripts)
     assert sorted(set(named)) == sorted(FIELDS)
 
 

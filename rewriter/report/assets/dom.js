@@ -6,6 +6,8 @@ function byId(id) {
   return document.getElementById(id);
 }
 
+const COMPARES = byId("timeline").dataset.compares === "1";
+
 function make(tag, text, kind) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;

@@ -3,12 +3,11 @@
   const ROWS = 100; // on one page of the table
   const FEW = 3; // calls or launches from which on they have a small chart
   const MULTIPLES = 12; // such charts
+  const PAPER = 680; // pixels of the width of a printed page
   const NEIGHBOURS = 12; // that are listed of a launch
-  const COMPARES = byId("timeline").dataset.compares === "1";
+  const { shared, launchesOf, writtenBy, worstOf, largestOf } = data;
 
   const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
-  const loaded = new Map(); // the launches of runs
-  let shared = null; // what all runs have in common
 
   const body = document.querySelector(".launches tbody");
   const heads = [...document.querySelectorAll(".launches thead th")];
@@ -21,62 +20,6 @@
     state.launches = launchesOf(number);
     state.rows = state.launches.flatMap(rowsOf);
     state.rows.forEach((row, order) => (row.order = order));
-  }
-
-  function launchesOf(number) {
-    shared ??= JSON.parse(byId("shared").textContent);
-    if (loaded.has(number)) return loaded.get(number);
-    const launches = JSON.parse(byId(`run-${number}`).textContent).map((row, position) => {
-      const { fact, iteration, readings, given, difference } = record("launch", row);
-      const launch = { position, iteration, ...record("fact", shared.facts[fact]) };
-      const { index, kernel } = launch;
-      launch.label = index === null ? kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
-      launch.readings = readings.map(reading);
-      launch.given = given.map((one) => record("input", one));
-      if (difference) launch.difference = differing(difference);
-      if (launch.difference && index !== null) launch.sides = sidesOf(launch);
-      launch.verdict = judged(launch, shared.marks[number][position]);
-      return launch;
-    });
-    loaded.set(number, launches);
-    return launches;
-  }
-
-  // An object of the data. It is a list of values: the page says which field stands where, as
-  // FIELDS of rewriter/report/page_data.py has them, and which are numbers of strings.
-  function record(kind, row) {
-    const made = {};
-    shared.fields[kind].forEach(([name, how], at) => {
-      const value = row[at];
-      if (how === "text") made[name] = shared.strings[value];
-      else if (how === "texts") made[name] = value.map((index) => shared.strings[index]);
-      else made[name] = value;
-    });
-    return made;
-  }
-
-  function reading(row) {
-    const { label, statistics, value, file, digest, bins, tiles } = record("reading", row);
-    const { numel, magnitude, ...named } = record("label", shared.labels[label]);
-    const measured = statistics ? { numel, magnitude, ...record("statistics", statistics) } : {};
-    if (statistics) {
-      measured.nan ||= 0;
-      measured.inf ||= 0;
-    }
-    return {
-      ...measured, ...named,
-      value: value || "", file: file || "", digest: digest || "", bins: bins ? record("bins", bins) : null, tiles: tiles ? record("tiles", tiles) : null,
-    };
-  }
-
-  function differing(row) {
-    const difference = record("difference", row);
-    difference.tensors = difference.tensors.map((one) => {
-      const tensor = record("tensor", one);
-      tensor.metrics = tensor.metrics ? record("metrics", tensor.metrics) : null;
-      return tensor;
-    });
-    return difference;
   }
 
   // One row for each tensor that a launch wrote; one for all inputs of the call.
@@ -105,59 +48,6 @@
     }
     const results = writtenBy(launch);
     return results.length ? results.map((r) => row(r)) : [row({})];
-  }
-
-  // What is to be seen of a launch: where something begins, is passed on, or is not known.
-  function judged(launch, mark) {
-    const written = writtenBy(launch);
-    const measured = written.filter((value) => value.numel !== undefined);
-    const sum = (key) => measured.reduce((total, value) => total + value[key], 0);
-    const [nan, inf] = [sum("nan"), sum("inf")];
-    const elements = nan ? `${nan.toLocaleString("en")} NaN` : inf ? `${inf.toLocaleString("en")} Inf` : "";
-    const how = launch.difference;
-    const error = how ? errorOf(how) : "";
-    if (mark) return { state: "begins", text: [mark, error || elements].filter(Boolean).join(": ") };
-    if (how) {
-      if (how.only) return { state: "passed", text: `only in ${how.only}` };
-      if (how.state === "unknown") return { state: "open", text: "not compared" };
-      return { state: how.state === "equal" ? "fine" : "passed", text: error || how.state };
-    }
-    if (nan) return { state: "passed", text: `${elements}, passed on` };
-    if (!measured.length) return written.length || launch.index !== null ? { state: "open", text: "not measured" } : { state: "fine", text: "" };
-    const largest = largestOf(launch);
-    return { state: "fine", text: [largest === null ? "" : `max |x| ${number(largest)}`, elements].filter(Boolean).join(", ") };
-  }
-
-  function writtenBy(launch) {
-    if (launch.index === null) return launch.readings;
-    return launch.readings.filter((value) => value.phase === "after" && value.role !== "in" && value.type.endsWith("]"));
-  }
-
-  function errorOf(difference) {
-    const worst = worstOf(difference);
-    if (!worst) return "";
-    return `error ${number(worst.error)}` + (worst.allowed === null ? "" : `, allowed ${number(worst.allowed)}`);
-  }
-
-  function worstOf(difference) {
-    const excess = (tensor) => (tensor.allowed ? tensor.error / tensor.allowed : tensor.error * 1e300);
-    const known = difference.tensors.filter((tensor) => tensor.written && tensor.error !== null);
-    return known.reduce((worst, one) => (worst && excess(worst) >= excess(one) ? worst : one), null);
-  }
-
-  // A launch of a comparison in both dumps; in one of them it may be missing.
-  function sidesOf(launch) {
-    const { only, other } = launch.difference;
-    const titles = { A: titleOf(launch), B: other.replace(/, line \d+$/, "") };
-    if (only === "B") Object.assign(titles, { A: "", B: titles.A });
-    return ["A", "B"].map((dump) => ({ title: titles[dump], size: titles[dump] ? largestOf(launch, dump) : null }));
-  }
-
-  function largestOf(launch, dump = "") {
-    const values = writtenBy(launch).filter((value) => !dump || value.dump === dump);
-    const ends = values.flatMap((value) => [value.min, value.max]);
-    const known = ends.filter((end) => typeof end === "number");
-    return known.length ? Math.max(...known.map(Math.abs)) : null;
   }
 
   function counted(values) {
@@ -262,12 +152,12 @@
       tr.nextElementSibling.remove();
       return;
     }
-    const details = make("tr", undefined, "details");
+    const below = make("tr", undefined, "details");
     const cell = make("td");
     cell.colSpan = heads.length;
     cell.append(...detailsOf(tr.source.launch));
-    details.append(cell);
-    tr.after(details);
+    below.append(cell);
+    tr.after(below);
   }
 
   function* detailsOf(launch, name = titleOf(launch)) {
@@ -298,12 +188,12 @@
     yield* neighboursOf(launch);
     const bars = make("div", undefined, "bars");
     for (const value of launch.readings) {
-      if (value.tiles) bars.append(heatMap(value));
-      if (value.bins) bars.append(histogram(value));
+      if (value.tiles) bars.append(details.heatMap(value));
+      if (value.bins) bars.append(details.histogram(value));
     }
     if (bars.childElementCount) yield bars;
-    if (launch.difference && launch.difference.tensors.length) yield scrolled(errors(launch), `Errors of ${name}, in detail`);
-    if (launch.readings.length) yield scrolled(values(launch), `Values of ${name}, in detail`);
+    if (launch.difference && launch.difference.tensors.length) yield details.scrolled(details.errors(launch), `Errors of ${name}, in detail`);
+    if (launch.readings.length) yield details.scrolled(details.values(launch), `Values of ${name}, in detail`);
     const source = sourceOf(launch);
     if (source) {
       const box = make("details");
@@ -324,7 +214,7 @@
       const list = make("ul", undefined, "neighbours");
       for (const [other, name] of found.slice(0, NEIGHBOURS)) {
         const item = make("li");
-        const button = make("button", titleOf(other), "show");
+        const button = make("button", titleOf(other), "link");
         button.type = "button";
         button.addEventListener("click", () => flow.choose(other.position));
         const sign = make("span", other.verdict.text, `state ${other.verdict.state}`);
@@ -386,140 +276,6 @@
 
   function sourceOf(launch) {
     return shared.sources[launch.source] || "";
-  }
-
-  function scrolled(content, label) {
-    const box = make("div", undefined, "scroll");
-    box.tabIndex = 0;
-    box.setAttribute("role", "region");
-    box.setAttribute("aria-label", label);
-    box.append(content);
-    return box;
-  }
-
-  function table(caption, columns, rows) {
-    const result = make("table");
-    const top = make("tr");
-    for (const [label, isNumber] of columns) {
-      const th = make("th", label, isNumber ? "number" : "");
-      th.scope = "col";
-      top.append(th);
-    }
-    const head = make("thead");
-    head.append(top);
-    const content = make("tbody");
-    for (const cells of rows) {
-      const tr = make("tr");
-      cells.forEach((cell, at) => {
-        const td = make("td", undefined, columns[at][1] ? "number" : "");
-        const isCode = ["Name", "Type", "File"].includes(columns[at][0]);
-        td.append(isolated(isCode && cell ? "code" : "span", cell));
-        if (["NaN", "Inf"].includes(columns[at][0]) && cell && cell !== "0") td.classList.add("bad");
-        tr.append(td);
-      });
-      content.append(tr);
-    }
-    result.append(make("caption", caption), head, content);
-    return result;
-  }
-
-  function values(launch) {
-    const some = (key) => launch.readings.some((value) => value[key]);
-    const columns = [
-      ["Dump", false, (v) => v.dump, some("dump")],
-      ["Phase", false, (v) => v.phase],
-      ["Role", false, (v) => v.role],
-      ["Name", false, (v) => v.expr || v.name],
-      ["Type", false, (v) => (v.value ? `${v.type} = ${v.value}` : v.type) + (v.magnitude ? " |x|" : "")],
-      ["Device", false, (v) => v.device],
-      ...["Min", "Max", "Mean", "Std"].map((name) => [name, true, (v) => (v.numel === undefined ? "" : number(v[name.toLowerCase()]))]),
-      ...["NaN", "Inf"].map((name) => [name, true, (v) => (v.numel === undefined ? "" : v[name.toLowerCase()].toLocaleString("en"))]),
-      ["File", false, (v) => v.file, some("file")],
-      ["digest", false, (v) => v.digest.slice(0, 16), some("digest")],
-    ].filter((column) => column[3] !== false);
-    const rows = launch.readings.map((value) => columns.map((column) => column[2](value)));
-    const ends = { inputs: "What the call was given", outputs: "What the call returned" };
-    return table(ends[launch.label] || "What it read and wrote", columns, rows);
-  }
-
-  function errors(launch) {
-    const extreme = (row) => {
-      if (!row) return "-";
-      const { error, a, b, index } = record("extreme", row);
-      return `${number(error)} at [${index.join(", ")}]: ${number(a)}, ${number(b)}`;
-    };
-    const columns = [["Name"], ["Phase"], ["State"], ["Compared by"], ["Max |a - b|: a, b"], ["Max relative: a, b"], ["RMS", true], ["SNR (dB)", true], ["Cosine", true], ["ULP", true], ["Mismatched", true], ["atol needed", true], ["rtol needed", true], ["Note"]];
-    const rows = launch.difference.tensors.map((tensor) => {
-      const m = tensor.metrics;
-      const start = [tensor.name, tensor.phase, tensor.state, tensor.basis];
-      if (!m) {
-        const equal = tensor.basis === "tensors" ? "0, bit for bit" : "-";
-        const error = tensor.error === null ? "-" : number(tensor.error);
-        return [...start, tensor.estimated ? `about ${error}` : tensor.error ? error : equal, ...Array(8).fill(""), tensor.note];
-      }
-      const alone = [["NaN in A alone", m.nan_a], ["NaN in B alone", m.nan_b], ["infinities that differ", m.inf]];
-      const note = [tensor.note, ...alone.filter(([, count]) => count).map(([what, count]) => `${what}: ${count}`)];
-      const figures = ["rms", "snr", "cosine", "ulp", "mismatched", "atol_needed", "rtol_needed"].map((key) => number(m[key]));
-      return [...start, extreme(m.max_abs), extreme(m.max_rel), ...figures, note.filter(Boolean).join("; ")];
-    });
-    return table("How the values differ", columns, rows);
-  }
-
-  function histogram(value) {
-    const { low, high, counts, left_out: leftOut } = value.bins;
-    const most = Math.max(...counts);
-    const figure = make("figure");
-    const said = `${value.name}, ${value.phase}: ${counts.length} bins from ${number(low)} to ${number(high)}, at most ${most.toLocaleString("en")} in one`;
-    const svg = draw("svg", { viewBox: "0 0 260 88", class: "histogram", role: "img", "aria-label": said });
-    const width = 260 / counts.length;
-    counts.forEach((count, at) => {
-      if (!count) return;
-      const height = Math.max(1, (66 * count) / most);
-      svg.append(draw("rect", { x: at * width, y: 68 - height, width: Math.max(0.5, width - 0.8), height }));
-    });
-    svg.append(draw("line", { x1: 0, x2: 260, y1: 68.5, y2: 68.5 }));
-    svg.append(draw("text", { x: 0, y: 82 }, number(low)), draw("text", { x: 260, y: 82, "text-anchor": "end" }, number(high)));
-    const caption = make("figcaption");
-    caption.append(make("code", value.name), ` ${value.phase}` + (leftOut ? `, ${leftOut.toLocaleString("en")} not finite` : ""));
-    figure.append(caption, svg);
-    return figure;
-  }
-
-  // Means of tiles: the stronger the colour, the larger; negative ones have the other colour.
-  function heatMap(value) {
-    const { rows, columns, means, wrong, first, tile } = value.tiles;
-    const [wide, high] = [columns, rows].map((count) => Math.max(4, Math.floor(256 / count)));
-    const canvas = make("canvas", undefined, "heat");
-    Object.assign(canvas, { width: columns * wide, height: Math.min(rows * high, 256) });
-    const tall = canvas.height / rows;
-    const context = canvas.getContext("2d");
-    const known = means.filter((mean) => typeof mean === "number");
-    const most = Math.max(...known.map(Math.abs), Number.MIN_VALUE);
-    const fill = (at, colour, alpha) => {
-      context.fillStyle = colourOf(colour);
-      context.globalAlpha = alpha;
-      context.fillRect((at % columns) * wide, Math.floor(at / columns) * tall, wide, tall);
-    };
-    means.forEach((mean, at) => typeof mean === "number" && fill(at, mean < 0 ? "second" : "main", Math.abs(mean) / most));
-    for (const at of wrong) fill(at, "bad", 0.85);
-    context.globalAlpha = 1;
-    if (first) {
-      context.strokeStyle = colourOf("ink");
-      context.lineWidth = 2;
-      context.beginPath();
-      context.arc((tile % columns + 0.5) * wide, (Math.floor(tile / columns) + 0.5) * tall, Math.max(wide, tall) / 2 + 3, 0, 7);
-      context.stroke();
-    }
-    const begins = first ? `; the first wrong element is [${first.join(", ")}], in the ring` : "";
-    const what = COMPARES ? "means of |a - b| in" : "means of";
-    const bad = COMPARES ? "elements that are not within tolerance" : "NaN or Inf";
-    const said = `${value.name}, ${value.phase}: ${what} ${rows} by ${columns} tiles from ${number(Math.min(...known))} to ${number(Math.max(...known))}, `
-      + `${wrong.length.toLocaleString("en")} of them with ${bad}${begins}`;
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", said);
-    const figure = make("figure");
-    figure.append(canvas, isolated("figcaption", said));
-    return figure;
   }
 
   // Charts.
@@ -688,21 +444,23 @@
     button.hidden = false;
   }
   document.querySelectorAll(".command").forEach(copied);
-  flow.listen();
+  if (byId("flow")) flow.listen();
   const opened = new Set();
   addEventListener("beforeprint", () => {
+    for (const sheet of document.querySelectorAll(".sheet")) sheet.style.zoom = Math.min(1, PAPER / sheet.offsetWidth);
     for (const source of document.querySelectorAll(".culprit-launch details:not([open])")) {
       opened.add(source);
       source.open = true;
     }
   });
   addEventListener("afterprint", () => {
+    for (const sheet of document.querySelectorAll(".sheet")) sheet.style.zoom = "";
     for (const source of opened) source.open = false;
     opened.clear();
   });
   for (const element of document.querySelectorAll(".controls")) element.hidden = false;
   document.querySelector("#caption .first").remove();
-  chooseRun(Number(byId("timeline").dataset.first));
+  if (byId("flow")) chooseRun(Number(byId("timeline").dataset.first));
   if (byId("chart")) chartCalls();
   document.documentElement.dataset.ready = "1";
 })();

@@ -230,6 +230,29 @@ return (cumsum,)
     assert read.found[1].target == "buf2"
 
 
+def test_memory_that_is_taken_over_and_updated_has_to_be_written_first(tmp_path: Path) -> None:
+    """Its old values do not matter to the next launch, and what that leaves to the one after it."""
+    body = f"""
+{_OUT}cpp_fused_0(arg0_1, buf0)
+buf1 = torch.ops.aten.cumsum.default(buf0, 0)
+buf2 = buf0; del buf0  # reuse
+cpp_fused_0(arg0_1, buf2)
+aten.scatter_reduce_.two(buf2, 0, buf1, arg0_1, reduce='prod', include_self=True)
+return (buf1, buf2, )
+"""
+    graph = """
+relu: "f32[4, 6][6, 1]cpu" = torch.ops.aten.relu.default(arg0_1)
+cumsum: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cumsum.default(relu, 0)
+reduced: "f32[4, 6][6, 1]cpu" = torch.ops.aten.scatter_reduce.two(arg0_1, 0, cumsum, arg0_1, 'prod')
+return (cumsum, reduced)
+"""
+    _, read = planned(tmp_path, body, graph)
+    written = {x.launch.index: x.arguments[-1] for x in read.found}
+    reasons = {x.launch.index: x.reason for x in read.kept}
+    assert written[0] == "buf0"
+    assert written.get(2) == "buf2" or reasons[2] == "what buf2 holds is no node of the graph"
+
+
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_outputs_are_kept_by_the_last_line(end: str, tmp_path: Path) -> None:
     wrapper, read = planned(tmp_path, _CALL, _RELU)

@@ -40,21 +40,22 @@ class Flow:
         where these are known. `dead` are the variables of memory whose old values the next launch
         does not need. What `others` name may be read at any time."""
         self.graph, self.layouts, self.calls = graph, layouts, values.calls
-        self._updated = (
-            others.updated
-        )  # by statements: what launches left there is not what is read
+        self._updated = others.updated  # by statements: what launches left there is not read
         self._held = {x: node for x, node in values.held.items() if x[0] not in self._updated}
         self._launches = {x.index: x for x in launches}
         self._before: dict[int, dict[str, int]] = {}  # by launch, who wrote a buffer before it
         self._made: dict[Value, Argument] = {}
         self._readers: dict[Value, list[int]] = {}
         last: dict[str, int] = {}
+        begun: set[str] = set()  # variables that a launch was given
         for launch in launches:
             tensors = [x for x in launch.args if x.type == "tensor"]
             self._before[launch.index] = {x.buffer: last.get(x.buffer, -1) for x in tensors}
             for one in tensors:
-                if one.role != "out" and one.hazard != "updated" and one.expr not in dead:
+                is_dead = one.expr in dead and one.expr not in begun
+                if one.role != "out" and one.hazard != "updated" and not is_dead:
                     self._readers.setdefault(self.received(launch, one), []).append(launch.index)
+            begun |= {x.expr for x in tensors}
             for one in tensors:
                 if one.role != "in":
                     last[one.buffer] = launch.index

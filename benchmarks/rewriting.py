@@ -64,8 +64,8 @@ _COMPILE = """
 import subprocess, sys, tempfile
 from pathlib import Path
 import rewriter
-from rewriter.rebuild import build, recipe, unpack
-from rewriter.rebuild.machine import Machine
+from rewriter.instrumentation.rebuild import build, recipe, unpack
+from rewriter.instrumentation.rebuild.machine import Machine
 package = rewriter.open(sys.argv[1]).package
 with tempfile.TemporaryDirectory() as folder:
     (model,) = package.models

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from rewriter.comparison.artifacts.compare import diff
     from rewriter.comparison.dumps.compare import compare
     from rewriter.core.errors import RewriterError
+    from rewriter.execution.loaded.probing import probing
     from rewriter.execution.runner import run
     from rewriter.instrumentation.instrument import instrument
+    from rewriter.instrumentation.rebuild.patch import patch, restore
     from rewriter.instrumentation.select import select
     from rewriter.instrumentation.strip import strip
-    from rewriter.loaded.probing import probing
-    from rewriter.rebuild.patch import patch, restore
     from rewriter.report.view import page, table
 
 __all__ = [
@@ -55,9 +55,9 @@ _HOMES = {
     "instrument": "instrumentation.instrument",
     "open": "artifact.opening",
     "page": "report.view",
-    "patch": "rebuild.patch",
-    "probing": "loaded.probing",
-    "restore": "rebuild.patch",
+    "patch": "instrumentation.rebuild.patch",
+    "probing": "execution.loaded.probing",
+    "restore": "instrumentation.rebuild.patch",
     "run": "execution.runner",
     "select": "instrumentation.select",
     "strip": "instrumentation.strip",

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.verification import received
+from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.dump import dataflow
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.verification import received
-from rewriter.verification.bounded import UncheckedError
 
 if TYPE_CHECKING:
     import torch

@@ -23,11 +23,14 @@ from rewriter.core.labels import short
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis.expected import agree, compare_outputs, load_expected
+from rewriter.diagnosis.verification.functional import schemas
+from rewriter.diagnosis.verification.replacing.insert import Replaced, replaced
+from rewriter.diagnosis.verification.replacing.search import smallest
+from rewriter.diagnosis.verification.replacing.substitutes import Kept, Substitute, substitutes
 from rewriter.dump.reading import RunDump, is_recorded, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import plain_hash
-from rewriter.execution.standard_input import StandardInput
-from rewriter.hook.run import (
+from rewriter.execution.hook.run import (
     HookedRun,
     ReplacedRun,
     Request,
@@ -35,15 +38,12 @@ from rewriter.hook.run import (
     run,
     run_replaced,
 )
+from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Launch
 from rewriter.model_names.attribution import is_fused
 from rewriter.model_names.known import Compilations
-from rewriter.verification.functional import schemas
-from rewriter.verification.replacing.insert import Replaced, replaced
-from rewriter.verification.replacing.search import smallest
-from rewriter.verification.replacing.substitutes import Kept, Substitute, substitutes
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,9 @@ from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
 from rewriter.dump.names import NO_NAMES, Names
-from rewriter.hook.cache import location, restore
-from rewriter.hook.cache.select import Chosen, choose
-from rewriter.hook.cache.slots import Cache, Slot, scan
+from rewriter.execution.hook.cache import location, restore
+from rewriter.execution.hook.cache.select import Chosen, choose
+from rewriter.execution.hook.cache.slots import Cache, Slot, scan
 from rewriter.model_names.known import Compilations
 from rewriter.model_names.names import parts_of
 

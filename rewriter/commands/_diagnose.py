@@ -39,13 +39,13 @@ from rewriter.diagnosis import heap, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.verification.text import more_checked
 from rewriter.dump.reading import is_dump, label, open_dump
 from rewriter.execution import program
-from rewriter.hook.startup.sitecustomize import EAGER as EAGER_CALLS
+from rewriter.execution.hook.startup.sitecustomize import EAGER as EAGER_CALLS
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import VARIABLE
-from rewriter.verification.text import more_checked
 
 _MOST = 3  # runs, unless values do not fit into one
 _COMPARED = 3  # calls of each compiled function that are compared with plain Python
@@ -142,7 +142,7 @@ def _checks_imported_meanwhile() -> Iterator[None]:
 
     def load() -> None:
         with suppress(ImportError):  # said where it is needed
-            import_module("rewriter.verification.verify")
+            import_module("rewriter.diagnosis.verification.verify")
 
     thread = threading.Thread(target=load, name="imports")
     thread.start()

@@ -23,17 +23,17 @@ from rewriter.diagnosis.operators import examine_operators
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import NonFiniteVerdict
+from rewriter.diagnosis.verification.types import Verification
 from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, examine_races
 from rewriter.dump import dataflow, eager_calls
 from rewriter.dump.reading import open_dump
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.types import Selection
-from rewriter.verification.types import Verification
 
 if TYPE_CHECKING:
     import torch
 
-    from rewriter.verification.end_to_end import CallCheck
+    from rewriter.diagnosis.verification.end_to_end import CallCheck
 
 # `--against eager`: compare calls of compiled functions with plain Python, and those of wrappers
 # with their graphs, evaluated by torch's operators.
@@ -138,7 +138,7 @@ def _calls(
     """Compare calls with their graphs as a whole, if no launch explains what is wrong."""
     if arguments.against != EAGER and verification.finding is not None:
         return ()
-    from rewriter.verification.end_to_end import CallCheck, check_outputs
+    from rewriter.diagnosis.verification.end_to_end import CallCheck, check_outputs
 
     if len(dumps) > 1:
         why = "its values did not fit into one run"
@@ -253,7 +253,7 @@ def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str,
 
 
 def _verify(arguments: Arguments, dumps: Sequence[Path]) -> Verification | None:
-    from rewriter.verification.verify import verify
+    from rewriter.diagnosis.verification.verify import verify
 
     dumps = [dump for dump in dumps if any(run.saves for run in open_dump(dump).runs)]
     if not dumps:

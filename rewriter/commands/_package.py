@@ -21,9 +21,9 @@ from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.transaction import Transaction
 from rewriter.instrumentation.probe_check import ProbeCheck
+from rewriter.instrumentation.rebuild import built, patch, script
+from rewriter.instrumentation.rebuild.patch import Built, Probed
 from rewriter.instrumentation.types import Selection, Stripped
-from rewriter.rebuild import built, patch, script
-from rewriter.rebuild.patch import Built, Probed
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rewriter.commands._click import Choice, Section
 from rewriter.commands._options import ModelOption, OutputOptions, refuse_idle
-from rewriter.rebuild.types import ROUTES, Route
+from rewriter.instrumentation.rebuild.types import ROUTES, Route
 
 _PACKAGES = Section("packages (.pt2)")
 

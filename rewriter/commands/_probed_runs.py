@@ -25,10 +25,10 @@ from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
+from rewriter.execution.hook.run import run
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput
-from rewriter.hook.run import run
 from rewriter.instrumentation.types import Selection
 
 _TUNED = "tuned.json"

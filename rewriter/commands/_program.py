@@ -17,7 +17,7 @@ from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.dump.directory import dump_directory
-from rewriter.hook.run import Request, run
+from rewriter.execution.hook.run import Request, run
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
 
@@ -80,7 +80,7 @@ def print_environment(arguments: ProbedRunOptions, words: Sequence[str]) -> int:
         shlex.join(words): words,
     }
     refuse_idle(given, "--print-env starts nothing", "Set the printed variables in its place.")
-    from rewriter.hook import serve
+    from rewriter.execution.hook import serve
 
     selection = probes_of(arguments)
     found = serve.variables(

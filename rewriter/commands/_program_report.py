@@ -25,8 +25,8 @@ from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.execution.conclusion import Conclusion, write_conclusion
+from rewriter.execution.hook.run import HookedRun, Request
 from rewriter.execution.standard_error import EARLY, how_ended
-from rewriter.hook.run import HookedRun, Request
 from rewriter.instrumentation.matching import NO_MATCH
 
 _SHOWN = 30  # launches in a table of times

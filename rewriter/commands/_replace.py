@@ -15,12 +15,12 @@ from rewriter.commands.replace import Arguments
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
+from rewriter.diagnosis.verification.replacing.insert import replaced
+from rewriter.diagnosis.verification.replacing.substitutes import Substitute, substitutes
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import RunRequest, seconds_beside
 from rewriter.instrumentation.editable import require_plain
 from rewriter.model_names.known import Compilations
-from rewriter.verification.replacing.insert import replaced
-from rewriter.verification.replacing.substitutes import Substitute, substitutes
 
 
 def act(arguments: Arguments) -> int:

@@ -22,11 +22,11 @@ from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.execution import program
+from rewriter.execution.hook.run import Request
 from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError
 from rewriter.execution.standard_input import StandardInput
-from rewriter.hook.run import Request
 from rewriter.instrumentation.select import select
 
 _GPUS = [Path("/dev", name) for name in ("nvidiactl", "kfd", "dxg")]  # NVIDIA, AMD, both in WSL

@@ -21,18 +21,18 @@ from rewriter.core.terminal import level_style, message, say, table
 from rewriter.core.text import counted
 from rewriter.diagnosis import ruling
 from rewriter.diagnosis.verdict import CrashVerdict
+from rewriter.diagnosis.verification import text
+from rewriter.diagnosis.verification.types import Verification
 from rewriter.dump.reading import is_dump, is_recorded
 from rewriter.execution import program
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, run_wrapper
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
-from rewriter.verification import text
-from rewriter.verification.types import Verification
 
 if TYPE_CHECKING:
-    from rewriter.verification.given_graphs import GivenGraphs
-    from rewriter.verification.references import Reference
+    from rewriter.diagnosis.verification.given_graphs import GivenGraphs
+    from rewriter.diagnosis.verification.references import Reference
 
 _ROWS = 40  # launches up to which all of them are in the table
 
@@ -115,7 +115,7 @@ def _given(arguments: Arguments) -> _Given:
     graphs = given_graphs(arguments.graph)
     if not arguments.references:
         return _Given(graphs, ())
-    from rewriter.verification.references import Reference
+    from rewriter.diagnosis.verification.references import Reference
 
     register_operators(arguments.imports)
     return _Given(graphs, [Reference.read(reference) for reference in arguments.references])
@@ -129,7 +129,7 @@ def _judge(
     probed: ProgramRun | None = None,
 ) -> int:
     """`probed` is the run of a program, whose report has been printed."""
-    from rewriter.verification.verify import verify
+    from rewriter.diagnosis.verification.verify import verify
 
     register_operators(arguments.imports)
     with counting() as bar:
@@ -171,7 +171,7 @@ def _show_absorbed(probed: ProgramRun, verification: Verification) -> None:
 
 
 def given_graphs(path: str | None) -> GivenGraphs | None:
-    from rewriter.verification.given_graphs import GivenGraphs
+    from rewriter.diagnosis.verification.given_graphs import GivenGraphs
 
     return GivenGraphs(Path(path)) if path else None
 

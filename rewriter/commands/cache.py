@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rewriter.commands._click import Group, Section, argument, command, later
 from rewriter.commands._options import JsonOption
-from rewriter.hook.cache.location import VARIABLE
+from rewriter.execution.hook.cache.location import VARIABLE
 
 _WRAPPERS = Section("wrappers of the cache")
 

@@ -1,7 +1,7 @@
 """The one reader of JSON, which anybody may have written, and the one writer. Both are strict.
 
 The runtime (`rewriter/runtime/cpp/`, `rewriter/runtime/plain.py`) and the start-up module
-(`rewriter/hook/startup/`) write by the same rules, but may not import this module.
+(`rewriter/execution/hook/startup/`) write by the same rules, but may not import this module.
 """
 
 from __future__ import annotations

@@ -22,13 +22,13 @@ from rewriter.core.text import counted, of_elements
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict_text import model_lines
+from rewriter.diagnosis.verification.text import values
+from rewriter.diagnosis.verification.types import Checked
 from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.runtime.text import short_dtype
-from rewriter.verification.text import values
-from rewriter.verification.types import Checked
 
 if TYPE_CHECKING:
     import torch
@@ -142,8 +142,8 @@ def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:
     """Compare element by element, with the looser tolerance of the two types."""
     import torch
 
-    from rewriter.verification.bounded import Bounded, wide
-    from rewriter.verification.judge import compare
+    from rewriter.diagnosis.verification.bounded import Bounded, wide
+    from rewriter.diagnosis.verification.judge import compare
 
     names = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in (got, want))
     allowed = default(*names)

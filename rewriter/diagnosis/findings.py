@@ -14,10 +14,10 @@ from rewriter.core.documents import Count
 from rewriter.core.labels import short
 from rewriter.core.printed import printed
 from rewriter.core.text import counted, percent
+from rewriter.diagnosis.verification.types import LaunchCheck
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import RunDump, label
-from rewriter.verification.types import LaunchCheck
 
 # What is wrong with a launch:
 # `crash`, `hang`: the process ended there, or was stopped at its time limit.

@@ -29,8 +29,8 @@ def _findings(run: RunDump, step: RunStep) -> Iterator[Finding]:
     row = run.launch_row(step.launch)
     if not row.schema:
         return
-    from rewriter.verification.bounded import UncheckedError
-    from rewriter.verification.operators.operands import is_written, schema_of
+    from rewriter.diagnosis.verification.bounded import UncheckedError
+    from rewriter.diagnosis.verification.operators.operands import is_written, schema_of
 
     try:
         known = schema_of(row.schema).arguments

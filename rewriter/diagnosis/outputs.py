@@ -10,14 +10,14 @@ from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import CrashVerdict
+from rewriter.diagnosis.verification.end_to_end import CallCheck
+from rewriter.diagnosis.verification.graph_types import tensor_type
+from rewriter.diagnosis.verification.text import values
+from rewriter.diagnosis.verification.types import Checked, node_of
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.model_names.graph import parse
-from rewriter.verification.end_to_end import CallCheck
-from rewriter.verification.graph_types import tensor_type
-from rewriter.verification.text import values
-from rewriter.verification.types import Checked, node_of
 
 _LISTED = 4
 _ALLOCATED = re.compile(r"^\s*(\w+) = empty_strided_\w+\(.*torch\.(\w+)\)$", re.MULTILINE)

@@ -14,7 +14,7 @@ from rewriter.dump.eager_calls import EagerCall
 from rewriter.dump.reading import Dump
 
 if TYPE_CHECKING:
-    from rewriter.verification.end_to_end import CallCheck
+    from rewriter.diagnosis.verification.end_to_end import CallCheck
 
 Step = Literal["tracing", "inductor", "unknown"]
 _LISTED = 4

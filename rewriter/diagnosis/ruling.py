@@ -18,10 +18,10 @@ from rewriter.diagnosis.findings import (
 )
 from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import describe
+from rewriter.diagnosis.verification import text as verification_text
+from rewriter.diagnosis.verification.types import LaunchCheck, Verification
 from rewriter.dump.reading import Dump
 from rewriter.execution.standard_error import EARLY, how_ended
-from rewriter.verification import text as verification_text
-from rewriter.verification.types import LaunchCheck, Verification
 
 _SIZE = ": size ["  # of an input that has another one than its wrapper was compiled for
 _SUSPECTED = 3  # unchecked launches that are named if outputs are wrong

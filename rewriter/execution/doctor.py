@@ -20,9 +20,9 @@ from rewriter.artifact.types import Wrapper
 from rewriter.core.scan import spans
 from rewriter.core.text import counted
 from rewriter.instrumentation.probes import PLAIN
+from rewriter.instrumentation.rebuild import build_cache, machine
+from rewriter.instrumentation.rebuild.types import Check
 from rewriter.locate.python.imports import imported_from_torch
-from rewriter.rebuild import build_cache, machine
-from rewriter.rebuild.types import Check
 from rewriter.runtime import cache_directory, extension, recorder_library
 from rewriter.runtime.build import Unavailable
 
@@ -38,7 +38,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
     artifact = open_artifact(path) if path is not None else None
     checks = list(_machine())
     if isinstance(artifact, Package):
-        from rewriter.rebuild.examine import examine
+        from rewriter.instrumentation.rebuild.examine import examine
 
         checks += examine(artifact)
     elif artifact is not None and "torch" in sys.modules:

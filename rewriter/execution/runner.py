@@ -283,7 +283,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
             f"{artifact.path} holds sources, which are not built yet",
             hint="Build the package: the script in the directory does that.",
         )
-    from rewriter.rebuild import patch, script
+    from rewriter.instrumentation.rebuild import patch, script
 
     if package.is_folder:
         file = scratch / "package.pt2"

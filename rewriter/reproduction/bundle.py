@@ -19,6 +19,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import first_line
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Diagnosis, Finding
+from rewriter.diagnosis.verification.functional import schemas
+from rewriter.diagnosis.verification.replacing.insert import replaced
+from rewriter.diagnosis.verification.replacing.substitutes import substitutes
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.reproduction import reproduce
@@ -27,9 +30,6 @@ from rewriter.reproduction.cutting import cut_out
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.script import SCRIPT
 from rewriter.reproduction.types import Tensor
-from rewriter.verification.functional import schemas
-from rewriter.verification.replacing.insert import replaced
-from rewriter.verification.replacing.substitutes import substitutes
 
 _REPRO, _BEFORE, _AFTER = "repro", "wrapper.py", "wrapper.replaced.py"
 _GRAPH, _VERSIONS, _REPORT, _DOCUMENT = "graph.txt", "versions.txt", "report.md", "diagnosis.json"

@@ -22,10 +22,10 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Package
 from rewriter.cli import main
+from rewriter.instrumentation.rebuild import build, patch
+from rewriter.instrumentation.rebuild.check import Loading
+from rewriter.instrumentation.rebuild.machine import Machine, Torch
 from rewriter.instrumentation.select import select
-from rewriter.rebuild import build, patch
-from rewriter.rebuild.check import Loading
-from rewriter.rebuild.machine import Machine, Torch
 from sampling import sampled
 
 pytestmark = pytest.mark.properties

@@ -210,7 +210,7 @@ def test_help_imports_no_command_but_its_own() -> None:
         assert not modules & {
             "rewriter.artifact.opening",
             "rewriter.execution.runner",
-            "rewriter.rebuild.build",
+            "rewriter.instrumentation.rebuild.build",
         }
 
 

@@ -11,7 +11,7 @@ from rewriter.commands import _probed_runs, _program_report
 from rewriter.commands._options import RunOptions
 from rewriter.commands._probed_runs import ProgramSubject
 from rewriter.core.exit_status import ExitStatus
-from rewriter.hook.run import HookedRun
+from rewriter.execution.hook.run import HookedRun
 from rewriter.instrumentation.select import select
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rewriter.commands import _program_report
 from rewriter.core.errors import RewriterError
-from rewriter.hook.run import Request, Unprobed
+from rewriter.execution.hook.run import Request, Unprobed
 from rewriter.instrumentation.select import select
 
 

@@ -18,8 +18,8 @@ from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Package
 from rewriter.cli import main
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
+from rewriter.instrumentation.rebuild import patch
 from rewriter.instrumentation.select import select
-from rewriter.rebuild import patch
 from sampling import one_in
 from test_diff import SCHEMA
 

@@ -23,10 +23,10 @@ MODEL = "m/data/aotinductor/model/"
 # They write for themselves, or read what this program wrote to itself.
 _OWN = (
     "runtime/",
-    "hook/startup/",
+    "execution/hook/startup/",
     "core/json_text.py",
     "artifact/package/pack.py",
-    "rebuild/build_cache.py",
+    "instrumentation/rebuild/build_cache.py",
     "locate/operators.py",
     "reproduction/under/host/",
 )

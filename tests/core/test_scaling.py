@@ -23,6 +23,7 @@ from rewriter.comparison.artifacts import accounting
 from rewriter.comparison.artifacts.buffer_facts import read_buffer_facts
 from rewriter.core import json_text, markers, pickle_values
 from rewriter.core.source import Source
+from rewriter.instrumentation.rebuild import recipe
 from rewriter.locate import kernels, languages, provenance
 from rewriter.locate.cpp import embedded, tokens
 from rewriter.locate.cpp.grammar import load
@@ -33,7 +34,6 @@ from rewriter.locate.types import Argument, EntryPoint, InsertionPoint, Launch
 from rewriter.model_names.attribution import attribute
 from rewriter.model_names.entries.reading import innermost
 from rewriter.model_names.graph import parse, subgraphs
-from rewriter.rebuild import recipe
 from rewriter.report.page import isolated
 
 pytestmark = pytest.mark.properties

@@ -15,7 +15,7 @@ from rewriter.diagnosis import values_needed
 from rewriter.diagnosis.nonfinite import NonFinite, search
 from rewriter.diagnosis.ruling import of_nonfinite, rule
 from rewriter.diagnosis.verdict_text import describe
-from rewriter.verification.types import LaunchCheck, Outcome, Verification
+from rewriter.diagnosis.verification.types import LaunchCheck, Outcome, Verification
 
 value, launch = dumps.value, dumps.launch
 X, NAN = value("arg0_1", mean=3.0), {"nan": 5}

@@ -16,8 +16,8 @@ from rewriter.diagnosis import outputs
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined, of_end, rule
 from rewriter.diagnosis.verdict import CrashVerdict, VerdictArgument
-from rewriter.verification.end_to_end import CallCheck
-from rewriter.verification.types import Checked, Comparison
+from rewriter.diagnosis.verification.end_to_end import CallCheck
+from rewriter.diagnosis.verification.types import Checked, Comparison
 
 RIGHT = Checked("buf1", "add = aten.add(x)", Comparison(0, 32))
 UNKNOWN = Checked("buf2", "round = aten.round(x)", Comparison(0, 32, unsure=32))

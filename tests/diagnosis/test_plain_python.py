@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from rewriter.diagnosis import plain_python
+from rewriter.diagnosis.verification.end_to_end import CallCheck
+from rewriter.diagnosis.verification.types import Checked
 from rewriter.dump.eager_calls import EagerCall
 from rewriter.dump.reading import Dump
-from rewriter.verification.end_to_end import CallCheck
-from rewriter.verification.types import Checked
 
 FORWARD = EagerCall("M", "model.py", 8, 0, "call", started=0, ended=2)
 BACKWARD = EagerCall(

@@ -25,9 +25,8 @@ from rewriter.diagnosis.verdict import (
     Producer,
     StoppedState,
 )
-from rewriter.dump.names import SourceLine
-from rewriter.verification.text import AGAINST
-from rewriter.verification.types import (
+from rewriter.diagnosis.verification.text import AGAINST
+from rewriter.diagnosis.verification.types import (
     Checked,
     Comparison,
     LaunchCheck,
@@ -35,6 +34,7 @@ from rewriter.verification.types import (
     Route,
     Verification,
 )
+from rewriter.dump.names import SourceLine
 
 LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import rewriter
-from rewriter.loaded.find import loaded_entries
+from rewriter.execution.loaded.find import loaded_entries
 
 pytestmark = pytest.mark.gpu
 

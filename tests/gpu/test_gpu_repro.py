@@ -14,10 +14,10 @@ import torch
 from capture import compile_case, package_case
 from models import MODELS
 from rewriter.cli import main
+from rewriter.diagnosis.verification.verify import verify
 from rewriter.dump.reading import open_dump
 from rewriter.reproduction.independent.checks import check_independently
 from rewriter.reproduction.reproduce import reproduce
-from rewriter.verification.verify import verify
 
 pytestmark = pytest.mark.gpu
 FIXTURES = Path(__file__).parents[2] / "fixtures"

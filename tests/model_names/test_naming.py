@@ -22,7 +22,7 @@ from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import names as dumped
 from rewriter.dump.reading import open_dump
-from rewriter.hook import naming
+from rewriter.execution.hook import naming
 from rewriter.model_names import trace
 from rewriter.model_names.attribution import attribute, values_of
 from rewriter.model_names.graph import parse

@@ -136,7 +136,7 @@ def test_what_fails_in_the_place_of_a_launch_is_said(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from rewriter.verification.replacing import substitutes
+    from rewriter.diagnosis.verification.replacing import substitutes
 
     monkeypatch.setattr(substitutes, "_as_node", lambda text, layout, sizes: f"{text}[:1]")
     plant(wrapper, "another operator")

@@ -19,7 +19,7 @@ import pytest
 from caches import ROOT, bytes_of
 from compilations import Compilations
 from rewriter.dump import reading
-from rewriter.hook.cache.slots import scan
+from rewriter.execution.hook.cache.slots import scan
 from rewriter.model_names import saved_layers
 
 pytestmark = pytest.mark.usefixtures("warm_python")

@@ -24,9 +24,9 @@ from failures import KINDS, Ended, Failure, Kind
 from rewriter.cli import main
 from rewriter.core.errors import BAD_INPUT, FAILED, OK
 from rewriter.dump.directory import dump_directory
-from rewriter.hook.cache.slots import TEMPORARY
-from rewriter.rebuild import patch
-from rewriter.rebuild.patch import Built
+from rewriter.execution.hook.cache.slots import TEMPORARY
+from rewriter.instrumentation.rebuild import patch
+from rewriter.instrumentation.rebuild.patch import Built
 from test_diff_packages import patched
 
 PACKAGE = ARTIFACTS / "cuda-torch2.11" / "mlp" / "package" / "model.pt2"

@@ -20,10 +20,10 @@ from rewriter import cli
 from rewriter.artifact.package.model import open_package
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation import instrument
+from rewriter.instrumentation.rebuild import patch, script, unpack
+from rewriter.instrumentation.rebuild.check import ExpectedModel, Loading
+from rewriter.instrumentation.rebuild.types import Checked
 from rewriter.instrumentation.types import Instrumented
-from rewriter.rebuild import patch, script, unpack
-from rewriter.rebuild.check import ExpectedModel, Loading
-from rewriter.rebuild.types import Checked
 
 if TYPE_CHECKING:
     from capture import Packaged

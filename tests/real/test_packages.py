@@ -38,7 +38,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import open_package
 from rewriter.cli import main
 from rewriter.core.types import Json
-from rewriter.rebuild import patch
+from rewriter.instrumentation.rebuild import patch
 from rewriter.runtime import bundle
 from test_cpp_compiled import ALL as ALL_OF_CPP
 from test_cpp_compiled import (

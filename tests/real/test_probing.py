@@ -21,9 +21,9 @@ from capture import Compiled
 from harness import call_module, load
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import EventRow, TensorRow
-from rewriter.loaded import find, probing
-from rewriter.loaded.find import loaded_entries
-from rewriter.loaded.functions import functions_of
+from rewriter.execution.loaded import find, probing
+from rewriter.execution.loaded.find import loaded_entries
+from rewriter.execution.loaded.functions import functions_of
 from rewriter.runtime import extension
 
 

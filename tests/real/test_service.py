@@ -278,8 +278,8 @@ def train(steps, block=None):
 "import sys; assert not any(x.split('.')[0] == 'rewriter' for x in sys.modules)",
 '''
 import rewriter
-from rewriter.loaded.find import loaded_entries
-from rewriter.loaded.functions import functions_of
+from rewriter.execution.loaded.find import loaded_entries
+from rewriter.execution.loaded.functions import functions_of
 dumps = []
 def codes():
     return [

@@ -146,7 +146,7 @@ def test_many_launches_have_few_rows_and_an_interrupt_says_what_is_known(
 ) -> None:
     from rewriter.commands import _output
     from rewriter.commands import _verify as _verify_command
-    from rewriter.verification import threads
+    from rewriter.diagnosis.verification import threads
 
     _plant(wrapper, "a sum instead of a mean")
     monkeypatch.setattr(threads, "_SMALL", -1)  # launch by launch

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.rebuild import build as package_build
-from rewriter.rebuild.patch import recorder_object
-from rewriter.rebuild.recipe import Flags
+from rewriter.instrumentation.rebuild import build as package_build
+from rewriter.instrumentation.rebuild.patch import recorder_object
+from rewriter.instrumentation.rebuild.recipe import Flags
 from rewriter.runtime import build, bundle, recorder_library
 from rewriter.runtime.build import Unavailable
 

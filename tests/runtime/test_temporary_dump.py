@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from rewriter.loaded.temporary import TemporaryDump
+from rewriter.execution.loaded.temporary import TemporaryDump
 
 PROGRAM = """
 import os
-from rewriter.loaded.temporary import TemporaryDump
+from rewriter.execution.loaded.temporary import TemporaryDump
 held, dropped = TemporaryDump(), TemporaryDump()
 for one in (held, dropped):
     (one.path / "rank0/run0").mkdir(parents=True)

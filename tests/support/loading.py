@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rewriter.hook import STARTUP
+from rewriter.execution.hook import STARTUP
 
 _TASKS = """
 def _reload_python_module(key, path):

@@ -12,8 +12,8 @@ from capture import Graph
 from harness import load
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit
-from rewriter.verification.replacing.insert import replaced
-from rewriter.verification.replacing.substitutes import Substitutes, substitutes
+from rewriter.diagnosis.verification.replacing.insert import replaced
+from rewriter.diagnosis.verification.replacing.substitutes import Substitutes, substitutes
 
 _FAR = {torch.bfloat16: 3e-2, torch.float16: 5e-3}
 

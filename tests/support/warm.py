@@ -70,8 +70,8 @@ _OF_COMMANDS = (
     *(f"{room}/**/*.py" for room in ("core", "locate", "dump", "artifact", "instrumentation")),
     *(
         "execution/*.py",
-        "hook/cache/*.py",
-        "hook/*.py",
+        "execution/hook/cache/*.py",
+        "execution/hook/*.py",
         "commands/[a-z]*.py",
         "commands/_documents/*.py",
     ),

@@ -10,9 +10,9 @@ from msgspec import Meta
 from rewriter.core.documents import Count, Document, Entry
 from rewriter.core.printed import printed
 from rewriter.dump.names import NO_NAMES, Names
-from rewriter.hook.cache.restore import Restored
-from rewriter.hook.cache.select import Chosen
-from rewriter.hook.cache.slots import Cache, Slot
+from rewriter.execution.hook.cache.restore import Restored
+from rewriter.execution.hook.cache.select import Chosen
+from rewriter.execution.hook.cache.slots import Cache, Slot
 
 WrapperFile = Annotated[str, Meta(description="The wrapper's path in the cache")]
 Seconds = Annotated[float, Meta(description="Since 1970")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rewriter.core.documents import Document
-from rewriter.rebuild.types import Check
+from rewriter.instrumentation.rebuild.types import Check
 
 
 class DoctorDocument(Document, frozen=True, kw_only=True, tag="rewriter.doctor"):

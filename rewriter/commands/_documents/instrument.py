@@ -15,9 +15,9 @@ from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, Out
 from rewriter.commands._documents.list import UnrecognisedEntry
 from rewriter.core.documents import Count, Document, Entry, entry
 from rewriter.core.types import Json
+from rewriter.instrumentation.rebuild.patch import Built, Probed
+from rewriter.instrumentation.rebuild.types import Checked, Route
 from rewriter.instrumentation.types import Instrumented, Selection
-from rewriter.rebuild.patch import Built, Probed
-from rewriter.rebuild.types import Checked, Route
 
 
 class SkippedEntry(Entry, frozen=True, kw_only=True):

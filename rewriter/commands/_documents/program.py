@@ -5,7 +5,7 @@ from __future__ import annotations
 from rewriter.commands._program_report import ProgramRun
 from rewriter.core.documents import Count, Document, Entry
 from rewriter.core.printed import printed
-from rewriter.hook.server import Loaded
+from rewriter.execution.hook.server import Loaded
 
 
 @printed("wrapper=loaded.path loaded.wrapper.graph launches calls")

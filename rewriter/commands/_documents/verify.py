@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rewriter.core.documents import Count, Document
 from rewriter.core.printed import printed
-from rewriter.verification.types import Verification
+from rewriter.diagnosis.verification.types import Verification
 
 
 @printed(
@@ -20,7 +20,7 @@ class VerifyDocument(Document, frozen=True, kw_only=True, tag="rewriter.verify")
 
     @property
     def verdict(self) -> str | None:
-        from rewriter.verification.text import headline
+        from rewriter.diagnosis.verification.text import headline
 
         finding = self.verification.finding
         return None if finding is None else headline(finding)

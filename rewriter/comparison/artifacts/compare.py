@@ -19,8 +19,8 @@ from rewriter.comparison.artifacts.types import (
     WrapperDifference,
 )
 from rewriter.core.errors import RewriterError
+from rewriter.instrumentation.rebuild import built
 from rewriter.locate.languages import language
-from rewriter.rebuild import built
 
 
 def diff(

@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 
 from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.verification.bounded import NARROW, Bounded, precision, roundings_of, wide
+from rewriter.diagnosis.verification.judge import compare
+from rewriter.diagnosis.verification.types import Checked, LaunchCheck, Verification
 from rewriter.dump.reading import open_dump
 from rewriter.reproduction.independent import host
 from rewriter.reproduction.reproduce import Reproduction, reproduce
-from rewriter.verification.bounded import NARROW, Bounded, precision, roundings_of, wide
-from rewriter.verification.judge import compare
-from rewriter.verification.types import Checked, LaunchCheck, Verification
 
 _FEW = 64  # roundings that any kernel is allowed
 # Which result is compared with `first`: the property that is checked, and the claim in words.

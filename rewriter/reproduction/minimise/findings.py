@@ -86,7 +86,8 @@ def _bad(tensor: torch.Tensor) -> int:
 
 
 class Differs:
-    """A result is another than what the launch claims to compute, by `rewriter.verification`.
+    """A result is another than what the launch claims to compute, by
+    `rewriter.diagnosis.verification`.
 
     It is asked of a copy of the dump, up to the launch, in which its values are others.
     """
@@ -138,7 +139,7 @@ class Differs:
         torch.save(tensor.detach().cpu().clone(), file)
 
     def _verdict(self) -> str:
-        from rewriter.verification.verify import verify
+        from rewriter.diagnosis.verification.verify import verify
 
         try:
             checks = verify(self._dump).checks

@@ -2,8 +2,8 @@
 
 Torch's loader is C++ and needs no Python code of torch, whose import takes five times as long as
 loading. So only the bindings `torch._C` are imported, if that is possible, and the CUDA context is
-created, before the request comes. The parent (`rewriter/rebuild/check.py`) writes one line of JSON
-and reads one:
+created, before the request comes. The parent
+(`rewriter/instrumentation/rebuild/check.py`) writes one line of JSON and reads one:
 
     {"package": path, "models": {name: {"device": device, "library": path or ""}}, "imports": […]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}

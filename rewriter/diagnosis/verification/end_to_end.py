@@ -1,0 +1,362 @@
+"""Compares the outputs of a call with the whole graph, evaluated from the inputs of the call.
+
+Even if each launch computes what it claims, outputs can be wrong: a launch is missing, or gets
+another value than it should. So the graph is evaluated as a whole, in float64 with rounding bounds,
+and compared with what the call returned. If they differ, this module looks for the first launch
+whose results are not the nodes that they claim to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from rewriter.artifact.given_copies import given_copy
+from rewriter.diagnosis.verification import functional, received, threads
+from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
+from rewriter.diagnosis.verification.evaluate import Evaluator
+from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
+from rewriter.diagnosis.verification.graph_types import graph_sizes, tensor_type
+from rewriter.diagnosis.verification.judge import compare_node, value_of
+from rewriter.diagnosis.verification.left import CallResults, Left
+from rewriter.diagnosis.verification.types import Checked, Comparison, LaunchCheck, node_of
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import FlowNode, NoResult
+from rewriter.dump.reading import RunDump, RunStep, open_dump
+from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.model_names.graph import FxGraph
+
+_MOST = 1 << 27  # elements of all nodes of a graph
+
+
+@dataclass(frozen=True)
+class CallCheck:
+    """The outputs of one call, and inputs that it updates, each with the node that it should be: as
+    a whole it is wrong if no launch writes a part of it. `reason` says why some or all were not
+    checked, `missing` how many. `first` is the first launch whose result is not the node that it
+    claims to be, and `of` that result."""
+
+    run: str
+    artifact: str
+    outputs: tuple[Checked, ...] = ()
+    reason: str = ""
+    first: LaunchCheck | None = None
+    of: Checked | None = None
+    missing: int = 0
+
+    @classmethod
+    def without(cls, run: RunDump, reason: str) -> CallCheck:
+        """Of a call of which no output was checked."""
+        last = dataflow.outputs(dataflow.trace(run))
+        returned = () if last is None else last.returned
+        missing = sum(isinstance(one, TensorRow) or not one.is_known for one in returned)
+        return cls(run.name, run.artifact, reason=reason, missing=missing)
+
+    @property
+    def wrong(self) -> tuple[Checked, ...]:
+        return tuple(output for output in self.outputs if not output.agrees)
+
+
+# The launch, and what of it, or of what it is given, is wrong.
+_Culprit = tuple[LaunchCheck, Checked]
+_Known = Mapping[tuple[int, int], LaunchCheck]  # by launch and iteration
+
+
+def check_outputs(
+    dump: Path, checks: Sequence[LaunchCheck] = (), given: GivenGraphs | None = None
+) -> tuple[CallCheck, ...]:
+    """Check what each call of a dump returned. `checks` are the results of checking the launches,
+    `given` the graphs of wrappers for which the dump has none."""
+    runs = open_dump(dump).runs
+    return tuple(threads.for_each(runs, lambda run: _check(run, checks, given)))
+
+
+def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
+    graph = functional.read(run, graph_text(run, wrapper_of(run), given))
+    if graph is None:
+        return CallCheck.without(run, "its graph is not known")
+    sizes = graph_sizes(graph, run.inputs)
+    if graph.updates:
+        return CallCheck.without(run, "its graph updates values in place")
+    kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
+    if sum(kind.numel or 0 for kind in kinds if kind is not None) > _MOST:
+        return CallCheck.without(run, "its graph is too large to be evaluated whole")
+    try:
+        known: dict[str, Bounded] = {
+            row.arg: exact(received.load(run, row))
+            for row in dataflow.tensors(run.inputs)
+            if row.arg in graph.types
+        }
+        known |= _attributes(run, graph) | _own_results(run, graph, checks)
+    except UncheckedError as error:
+        return CallCheck.without(run, str(error))
+    evaluator = Evaluator(graph, known, sizes)
+    nodes = dataflow.trace(run)
+    last = dataflow.outputs(nodes)
+    if last is None or len(last.returned) != len(graph.outputs):
+        return CallCheck.without(run, "what it returned was not recorded")
+    results = CallResults(run, nodes, last)
+    found = _outputs(results, last, graph, evaluator)
+    if not found.wrong:
+        return found
+    of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
+    first = _lost(results, graph, found.wrong, of_call)
+    first = first or _first(run, graph, evaluator, of_call)
+    first = first or _left_alone(results, found.wrong, of_call)
+    fed = _fed_unwritten(results, of_call)
+    if fed is not None and (first is None or fed[0].launch <= first[0].launch):
+        first = fed
+    return found if first is None else replace(found, first=first[0], of=first[1])
+
+
+def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
+    """The weights of a package, as the first launch that reads each of them received it."""
+    found: dict[str, Bounded] = {}
+    written: set[str] = set()
+    for step in run.steps:
+        rows = run.rows(step)
+        for name, row in received.given(rows).items():
+            kind = tensor_type(graph.nodes[name].type, {}) if name in graph.attributes else None
+            if kind is None or name in found or name in written or kind.numel != row.size:
+                continue
+            tensor = received.load(run, row)
+            found[name] = exact(received.layouts(tensor, row, kind.contiguous(), viewed=True)[0])
+        written |= received.written(rows).keys()
+    return found
+
+
+def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) -> dict[str, Bounded]:
+    """The results of operators that are not registered here, as they were recorded."""
+    found = {}
+    steps = {step.which: step for step in run.steps}
+    for check in checks:
+        step = steps.get((check.launch, check.iteration))
+        if check.run != run.name or check.route != "arguments" or step is None:
+            continue
+        written = received.written(run.rows(step))
+        for result in check.results:
+            node = node_of(result.claim)
+            is_own = result.comparison.is_unknown and graph.statement(node) == result.claim
+            if is_own and result.arg in written and node in graph.nodes:
+                found[node] = exact(received.load(run, written[result.arg]))
+    return found
+
+
+def _outputs(
+    results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator
+) -> CallCheck:
+    """Check what the call returns, and what it leaves in inputs that the graph updates."""
+    run, found, reasons, missing = results.run, list[Checked](), list[str](), 0
+    for what, node in [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]:
+        try:
+            left: Left | None = None
+            if isinstance(what, TensorRow) and node in graph.nodes:
+                left = results.returned(what, evaluator.type_of(node))
+            elif isinstance(what, str):
+                left = results.of_input(what)
+            if left is not None:
+                found.append(_left(left, node, evaluator))
+                missing += found[-1].comparison.is_unknown and not evaluator.is_undefined(node)
+            elif isinstance(what, NoResult) and node in graph.nodes:
+                found += _never_written(run, what, node, evaluator)
+        except UncheckedError as error:
+            reasons.append(str(error))
+    why, missing = next(iter(reasons), ""), missing + len(reasons)
+    return CallCheck(run.name, run.artifact, tuple(found), why, missing=missing)
+
+
+def _left(left: Left, node: str, evaluator: Evaluator) -> Checked:
+    """Compare a tensor that a call leaves with the node that it should be."""
+    row, kind, problem = left.row, evaluator.type_of(node), ""
+    if kind is not None and received.dtype_of(row) not in (None, kind.dtype):
+        problem = f"it is {row.dtype}, not {str(kind.dtype).removeprefix('torch.')}"
+    elif (wanted := left.unwritten) is not None:
+        if evaluator.is_undefined(node):
+            bound = value_of(node, evaluator).bound()
+            wanted = wanted & torch.isfinite(bound).reshape(wanted.shape)
+        problem = _unwritten(wanted) if bool(wanted.any()) else ""
+    if problem:
+        return _wrong(row.arg, evaluator.statement(node), problem)
+    comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
+    return Checked(row.arg, evaluator.statement(node), comparison)
+
+
+def _wrong(name: str, claim: str, problem: str) -> Checked:
+    """What is wrong as a whole."""
+    return Checked(name, claim, Comparison(1, 1, why=problem))
+
+
+def _never_written(
+    run: RunDump, what: NoResult, node: str, evaluator: Evaluator
+) -> Iterator[Checked]:
+    """An output that by the text of the wrapper nothing writes, though the graph gives a value."""
+    if what.is_known or not bool(torch.isfinite(value_of(node, evaluator).bound()).any()):
+        return
+    wrapper = wrapper_of(run)
+    entries = () if wrapper is None else wrapper.located.entries
+    returned = (zip(x.outputs, x.hazards, strict=False) for x in entries)
+    if not any((what.name, "unwritten") in pairs for pairs in returned):
+        raise UncheckedError(what.text)
+    yield _wrong(what.name, evaluator.statement(node), "nothing is written by a launch")
+
+
+def _unwritten(marked: torch.Tensor) -> str:
+    """Which elements no launch writes, in words."""
+    places = marked.reshape(-1).nonzero().reshape(-1)
+    first, final = int(places[0]), int(places[-1])
+    some = "elements" if final - first + 1 == places.numel() else "some of the elements"
+    return f"{some} {first} to {final} of {marked.numel():,} are written by no launch"
+
+
+def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison | None:
+    """Compare a recorded tensor with a node, in whichever layout they agree; `None` if the node
+    cannot be computed."""
+    with suppress(UncheckedError, RuntimeError):
+        return compare_node(received.load(run, row), row, node, evaluator, viewed=True)
+    return None
+
+
+def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) -> _Culprit | None:
+    """The first launch whose result is not the node that its check took it for."""
+    steps = {step.which: step for step in run.steps}
+    launched = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in run.steps})
+    for at, check in known.items():
+        step = steps.get(at)
+        if step is None or check.route not in ("graph", "fragment"):
+            continue
+        if check.route == "fragment" and launched[check.kernel] > 1:
+            continue  # the node names in the fragment are those of the kernel's first launch
+        written = received.written(run.rows(step))
+        for checked in check.results:
+            node = node_of(checked.claim)
+            row = written.get(checked.arg)
+            if row is None or node not in graph.nodes:
+                continue
+            comparison = _compared(run, row, node, evaluator)
+            if comparison is None or comparison.agrees:
+                continue
+            own = {node_of(statement) for statement in check.computes}
+            wrong = _received(run, graph, evaluator, step, node, own)
+            if wrong is not None and (maker := known.get(wrong[0])) is not None:
+                return maker, wrong[1]
+            return check, replace(checked, comparison=comparison)
+    return None
+
+
+def _left_alone(results: CallResults, wrong: Sequence[Checked], known: _Known) -> _Culprit | None:
+    """The launch that wrote a wrong result last, if that could not be checked, and all that it read
+    was checked: its computation or its inputs differ."""
+    for output in wrong:
+        node = results.writers.get(output.arg)
+        if output.problem or node is None or node.step.launch is None:
+            continue
+        check = known.get((node.step.launch, node.step.iteration))
+        steps = [results.run.steps[x.step] for x in node.origins]
+        made = [known.get((x.launch, x.iteration)) for x in steps if x.launch is not None]
+        is_fed = all(check is not None and check.outcome == "agrees" for check in made)
+        if check is None or not is_fed or check.outcome == "differs":
+            continue
+        facts = results.run.launch_row(check.launch)
+        if output.arg not in {dataflow.buffer_of(facts, result.arg) for result in check.results}:
+            return check, output
+    return None
+
+
+def _lost(
+    results: CallResults, graph: FxGraph, wrong: Sequence[Checked], known: _Known
+) -> _Culprit | None:
+    """The launch that has to write a wrong result, and does not."""
+    for output in wrong:
+        found = _given_a_copy(results.run, output, known)
+        if found := found or _misplaced(results, graph, output, known):
+            return found
+    return None
+
+
+def _elsewhere(
+    run: RunDump, output: Checked, known: _Known
+) -> Iterator[tuple[LaunchCheck, tuple[str, ...]]]:
+    """The launches that do not write a result, each with what it writes."""
+    for check in known.values():
+        step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
+        written = () if step is None else tuple(received.written(run.rows(step)))
+        if output.arg not in {dataflow.buffer_of(facts, name) for name in written}:
+            yield check, written
+
+
+def _given_a_copy(run: RunDump, output: Checked, known: _Known) -> _Culprit | None:
+    """The launch that is given a copy of a result to write to."""
+    wrapper = wrapper_of(run)
+    copy = None if wrapper is None else given_copy(wrapper, output.arg)
+    if copy is None or (check := known.get((copy[0].index, 0))) is None:
+        return None
+    return check, _wrong(output.arg, "", f"it only writes a copy, {copy[1].expr}")
+
+
+def _misplaced(
+    results: CallResults, graph: FxGraph, output: Checked, known: _Known
+) -> _Culprit | None:
+    """The launch that computes what the graph copies into an input, and writes it elsewhere, or a
+    part of a result which nothing reads where it writes that."""
+    elsewhere = list(_elsewhere(results.run, output, known))
+    copied = f" = aten.copy_.default({output.arg}, "
+    for check, _ in elsewhere:
+        if any(copied in compute for compute in check.computes):
+            return check, output
+    whole = graph.nodes.get(node_of(output.claim)) if output.problem else None
+    parts = {graph.base(name) for name in whole.reads} if whole is not None else set()
+    read = {x.step for node in results.nodes for x in node.origins}
+    for check, written in elsewhere:
+        part = next((x for x in map(node_of, check.computes) if x in parts), "")
+        if part and written and check.step not in read:
+            is_in = f"{part}, which belongs there, is in {', '.join(written)}, and nothing"
+            problem = f"{output.problem}: {is_in} reads that"
+            return check, _wrong(output.arg, output.claim, problem)
+    return None
+
+
+def _fed_unwritten(results: CallResults, known: _Known) -> _Culprit | None:
+    """The first launch that is given a buffer of which no launch wrote a part. It need not read
+    that part, so this is only asked of a call that leaves something wrong."""
+    for node in results.nodes:
+        launch = node.step.launch
+        check = None if launch is None else known.get((launch, node.step.iteration))
+        if check is None:
+            continue
+        for name, unwritten in results.unwritten_inputs(node, check.launch):
+            return check, _wrong(name, "", _unwritten(unwritten))
+    return None
+
+
+def _received(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str, own: set[str]
+) -> tuple[tuple[int, int], Checked] | None:
+    """An input of a launch that is not the node it should be, to compute `node`; with the launch
+    and iteration that wrote it. `own` are nodes that the launch computes itself."""
+    flow = dataflow.Flow(run)
+    given = received.given(run.rows(step))
+    read = graph.ancestors(node, lambda name: graph.base(name) in own)
+    missing = {graph.base(x) for x in read} & graph.nodes.keys() - own
+    wrong: list[tuple[TensorRow, str, Comparison]] = []
+    for row in given.values():
+        found = ((name, _compared(run, row, name, evaluator)) for name in sorted(missing))
+        compared = [(name, comparison) for name, comparison in found if comparison is not None]
+        agreeing = [name for name, comparison in compared if comparison.agrees]
+        missing -= set(agreeing)
+        if not agreeing and compared:
+            wrong.append((row, *compared[0]))
+    for row, name, comparison in wrong:
+        sources = flow.nodes[step.position].given.get(row.arg, ())
+        if name not in missing or len(sources) != 1:
+            continue
+        maker = flow.nodes[sources[0].step].step
+        if maker.launch is not None:
+            received_here = Checked(row.arg, graph.statement(name), comparison)
+            return (maker.launch, maker.iteration), received_here
+    return None

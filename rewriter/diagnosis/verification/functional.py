@@ -1,0 +1,223 @@
+"""A graph in which each name has one value: what its operators write gets names of its own.
+
+After `fill = own.fill.default(x, y)`, which writes `y`, the graph reads `y` and means what is in it
+by then. Here this is `y_after_fill`: an item of `fill`, whose value is what it wrote, and then what
+it returned. If `y` is a view, its base and the other views of it change, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.evaluate import MEAN, THROUGH, operator_named
+from rewriter.diagnosis.verification.operators import operands
+from rewriter.diagnosis.verification.operators.operands import is_written
+from rewriter.dump.reading import RunDump
+from rewriter.locate.operators import NAMESPACES, mutating_operators
+from rewriter.model_names import graph as naming
+from rewriter.model_names.graph import FxGraph, FxNode, parse_inlined
+
+_COPIED = re.compile(r"aten\.copy_\.default\(\w+, (\w+)\)$")
+# Operators that write nothing if they are not known to.
+_OF_TORCH = ("higher_order.", *(f"{space}." for space in NAMESPACES))
+_SHAPE = re.compile(r"\w+\[[^\]]*\]")
+_MEAN = re.compile(r"aten\.mean\.(default|dim)\(")
+_HALF = re.compile(r"b?f16\[")
+
+
+def read(run: RunDump, text: str) -> FxGraph | None:
+    """Read a graph of a recorded wrapper; `None` if it is not one. Of an operator whose schema is
+    neither recorded nor registered here, all that it is given may be written."""
+    return functional(text, schemas(run))
+
+
+def functional(text: str, known: Mapping[str, str]) -> FxGraph | None:
+    """The same of the text of a graph, with the known schemas of operators by
+    `namespace.op.overload`."""
+    graph = parse_inlined(text)
+    return None if graph is None else _Functional(graph, known).graph()
+
+
+def subgraphs(run: RunDump, text: str) -> dict[str, FxGraph]:
+    """The same of its subgraphs, by name."""
+    return functional_subgraphs(text, schemas(run))
+
+
+def functional_subgraphs(text: str, known: Mapping[str, str]) -> dict[str, FxGraph]:
+    """The same, with the known schemas of operators."""
+    found = naming.subgraphs(text)
+    return {name: _Functional(graph, known).graph() for name, graph in found.items()}
+
+
+def schemas(run: RunDump) -> dict[str, str]:
+    """The recorded schemas of operators, by `namespace.op.overload`."""
+    rows = run.table.values()
+    return {x.kernel.removeprefix("torch.ops."): x.schema for x in rows if x.schema}
+
+
+def schema_of(run: RunDump, path: str) -> Any:
+    """The recorded schema of `namespace.op.overload`; `None` if it was not recorded."""
+    return (text := schemas(run).get(path)) and operands.schema_of(text)
+
+
+class _Functional:
+    def __init__(self, graph: FxGraph, known: Mapping[str, str]) -> None:
+        self._graph, self._schemas = graph, known
+        self._nodes: dict[str, FxNode] = {}
+        self._now: dict[str, str] = {}  # the node with the present value of a name
+        self._same: dict[str, str] = {}  # results of in-place operators: the names that they wrote
+        self._results: dict[str, int] = {}  # how many values a call wrote, which come first
+        self._views: dict[str, list[str]] = {}  # by base
+        self._last: dict[str, int] = {}  # the last node that reads a name
+        for number, node in enumerate(graph.nodes.values()):
+            self._last |= dict.fromkeys(node.reads, number)
+        self._last |= dict.fromkeys(graph.outputs, len(graph.nodes))
+
+    def graph(self) -> FxGraph:
+        """Raises nothing: what cannot be read stays as it is."""
+        for number, node in enumerate(self._graph.nodes.values()):
+            schema = self._schema(node.call.partition("(")[0])
+            targets = [] if schema is None else list(written_by(node.call, schema))
+            is_own = node.name in self._graph.updates and not node.call.startswith(_OF_TORCH)
+            if schema is None and is_own:  # it is called for what it writes, whatever that is
+                targets = [x for x in node.reads if _SHAPE.match(self._type(x))]
+            node = self._renamed(node)
+            if (base := self._base(node.name)) != node.name:
+                self._views.setdefault(base, []).append(node.name)
+            if node.item is not None and (written := self._results.get(node.reads[0])):
+                node = replace(node, item=node.item + written)
+            if targets and all(targets):
+                self._write(node, targets, number)
+            else:
+                self._nodes |= {one.name: one for one in _with_sum(node)}
+        given = (*self._graph.inputs, *sorted(self._graph.attributes))
+        finals = {x: self._now[x] for x in given if x in self._now}
+        outputs = tuple(map(self._named, self._graph.outputs))
+        return replace(self._graph, nodes=self._nodes, outputs=outputs, finals=finals)
+
+    def _named(self, name: str) -> str:
+        name = self._same.get(name, name)
+        return self._now.get(name, name)
+
+    def _renamed(self, node: FxNode) -> FxNode:
+        return node.reading({x: self._named(x) for x in node.reads})
+
+    def _schema(self, path: str) -> Any:
+        return mutating_schema(path, self._schemas)
+
+    def _write(self, node: FxNode, targets: list[str], number: int) -> None:
+        """Add a call that writes `targets`, and the values that these have afterwards."""
+        if node.call.startswith("aten.") and node.operator.endswith("_") and len(targets) == 1:
+            # It is evaluated as the operator without `_`, which returns what this one writes.
+            kind = self._type(targets[0])
+            copied = _COPIED.match(node.call)
+            shape = _SHAPE.match(kind)
+            if copied and shape and self._type(copied[1]).startswith(shape[0]):
+                node = FxNode(node.name, "alias", (copied[1],), node.place)
+            self._nodes[node.name] = replace(node, type=kind)
+            self._same[node.name] = targets[0]
+            self._changed(targets[0], node.name, node, number)
+            return
+        name, is_read = node.name, self._last.get(node.name, -1) > number
+        if is_read and node.type:  # it returns one tensor
+            name = f"{node.name}_call"
+            item = FxNode(node.name, "getitem", (name,), node.place, len(targets), type=node.type)
+            self._nodes[name] = replace(node, name=name, type="")
+            self._nodes[node.name] = item
+        else:
+            self._nodes[name] = node
+            self._results[name] = len(targets)
+        for place, target in enumerate(targets):
+            after = f"{target}_after_{node.name}"
+            kind = self._type(target)
+            self._nodes[after] = FxNode(after, "getitem", (name,), node.place, place, type=kind)
+            self._changed(target, after, node, number)
+
+    def _changed(self, target: str, after: str, node: FxNode, number: int) -> None:
+        """A name has another value, in the node `after`; so have its base and the views of it."""
+        target = self._same.get(target, target)
+        base = self._base(target)
+        whole = after
+        if base != target:
+            whole, kind = f"{base}_after_{node.name}", self._type(base)
+            reads = (self._named(base), after, target)
+            call = f"{THROUGH}({', '.join(reads)})"
+            self._nodes[whole] = FxNode(whole, THROUGH, reads, node.place, None, call, kind)
+        self._now |= {base: whole, target: after}
+        for view in self._views.get(base, ()):
+            if view == target or self._last.get(view, -1) <= number:
+                continue
+            again = self._renamed(self._graph.nodes[view])
+            again = replace(again, name=f"{view}_after_{node.name}")
+            self._nodes[again.name] = again
+            self._now[view] = again.name
+
+    def _base(self, name: str) -> str:
+        base = self._graph.base(name)
+        return self._same.get(base, base)
+
+    def _type(self, name: str) -> str:
+        known = self._nodes.get(name) or self._graph.nodes.get(name)
+        return known.type if known is not None else self._graph.types.get(name, "")
+
+
+def _with_sum(node: FxNode) -> tuple[FxNode, ...]:
+    """A node; a mean as its sum, of at least float32, and the mean of that: where other kernels
+    read a mean, Inductor lets one kernel sum up, and these divide."""
+    mean = _MEAN.match(node.call)
+    if mean is None or not node.type or len(node.reads) != 1:
+        return (node,)
+    overload = "dim_IntList" if mean[1] == "dim" else "default"
+    call = f"aten.sum.{overload}({node.call[mean.end() :]}"
+    kind = _HALF.sub("f32[", node.type)
+    total = FxNode(f"{node.name}_sum", "sum", node.reads, node.place, None, call, kind)
+    return total, replace(node, operator=MEAN, reads=(total.name,))
+
+
+def mutating_schema(path: str, known: Mapping[str, str]) -> Any:
+    """The schema of an operator that writes its arguments; `None` of others."""
+    try:
+        text = known.get(path)
+        schema = operands.schema_of(text) if text else _registered(path)
+    except (UncheckedError, RuntimeError):
+        return None
+    return schema if schema is not None and schema.is_mutable else None
+
+
+@cache
+def _registered(path: str) -> Any:
+    """The schema of an operator as it stands in the text of a graph."""
+    space, _, name = path.partition(".")
+    if space != "aten":
+        return operator_named(path.split("."))._schema if name else None
+    name = name.partition(".")[0]
+    if not name.endswith("_") and path not in mutating_operators():
+        return None  # most need not be looked up
+    return operator_named(path.split("."), in_place=True)._schema
+
+
+def written_by(call: str, schema: Any) -> Iterator[str]:
+    """The arguments that a call writes, in the order of the schema; empty for what is no name."""
+    try:
+        parsed = ast.parse(call, mode="eval").body
+    except (SyntaxError, RecursionError):
+        yield ""
+        return
+    assert isinstance(parsed, ast.Call)
+    by_name = {x.arg: x.value for x in parsed.keywords}
+    for place, argument in enumerate(schema.arguments):
+        if not is_written(argument):
+            continue
+        value = parsed.args[place] if place < len(parsed.args) else by_name.get(argument.name)
+        members = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
+        for member in members:
+            if member is not None and not (
+                isinstance(member, ast.Constant) and member.value is None
+            ):
+                yield member.id if isinstance(member, ast.Name) else ""

@@ -1,0 +1,184 @@
+"""What a call leaves: the tensors that it returns, and the inputs that it updates.
+
+Several launches may write parts of one tensor, through views: it is put together from these. What
+none of them writes is uninitialised memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from msgspec import structs
+
+from rewriter.diagnosis.verification import received
+from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.graph_types import TensorType
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import FlowNode
+from rewriter.dump.documents import LaunchRow
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow, renamed
+from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
+
+# Sizes, strides, and where it begins, in elements.
+_VIEW = re.compile(
+    r"^\s*(?:auto )?(\w+) = (?:reinterpret_tensor\(\w+, \([^()]*\), \([^()]*\), (\d+)\)"
+    r"|wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\(\w+, \d+, \w+, \w+, (\d+)L?\))",
+    re.MULTILINE,
+)
+_OFFSET = re.compile(r"reinterpret_tensor\(\w+, .*, (\d+)\)$")
+
+
+@dataclass(frozen=True)
+class Left:
+    """A tensor that a call leaves. `row` has its name, and its type where it was recorded whole;
+    `unwritten` marks the elements that no launch wrote, `None` if there are none."""
+
+    row: TensorRow
+    tensor: torch.Tensor
+    unwritten: torch.Tensor | None = None
+
+
+class CallResults:
+    """The results of one recorded call. `last` is the node of what it returns."""
+
+    def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
+        self.run, self.nodes, self._last = run, nodes, last
+        self._inputs = {row.arg: row for row in dataflow.tensors(run.inputs)}
+        self._wrapper = wrapper_of(run)
+        self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
+        self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}
+        for node in nodes:
+            if node.step.launch is None or node.place.scope != last.place.scope:
+                continue
+            facts = run.launch_row(node.step.launch)
+            for name, row in received.written(run.rows(node.step)).items():
+                root = dataflow.buffer_of(facts, name)
+                self._parts.setdefault(root, []).append((row, facts))
+                self.writers[root] = node
+
+    def of_input(self, name: str) -> Left | None:
+        """What an input holds in the end; `None` if it was not recorded."""
+        given = self._inputs.get(name)
+        if given is None:
+            return None
+        parts = self._parts.get(name, [])
+        whole = [row for row, _ in parts if row.size == given.size]
+        if not parts or (whole and parts[-1][0] is whole[-1]):
+            row = renamed(whole[-1], name) if parts else given
+            return Left(row, received.load(self.run, row))
+        return self._assembled(given, parts, received.load(self.run, given))
+
+    def returned(self, row: TensorRow, kind: TensorType | None) -> Left:
+        """A returned tensor, of which a row is the result of its last writer."""
+        name = dataflow.output_variable(row.arg)
+        parts = self._parts.get(name, [])
+        row = renamed(row, name)
+        whole = Left(row, received.load(self.run, row))
+        if kind is None or kind.numel in (None, row.size) or not parts:
+            return whole
+        shape = tuple(x or 0 for x in kind.shape)
+        stride = self._stride(name, shape)
+        is_seen = bool(stride)  # by a launch that was given all of it
+        stride = stride or tuple(x or 0 for x in kind.stride)
+        is_larger = row.size > (kind.numel or 0)
+        if is_larger and _covers(parts[-1][0], parts):
+            return whole  # of a larger buffer, which its last writer wrote as a whole
+        if len(parts) == 1 and (is_larger or 0 in (stride or (0,))):
+            return whole  # or expanded
+        if None in kind.shape or not stride or (not is_seen and None in kind.stride):
+            raise UncheckedError(f"how {name} lies in memory is not known")
+        if not is_seen and any(_lies_otherwise(part, shape, stride) for part, _ in parts):
+            raise UncheckedError(f"how {name} lies in memory is not known")
+        row = structs.replace(row, shape=shape, stride=stride, file="")
+        return self._assembled(row, parts, None)
+
+    def _stride(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """How a buffer lies in memory by what launches were given, where that is not as the graph
+        says: a convolution may want it channels-last. Empty if no launch was given all of it."""
+        for node in self.nodes:
+            for row in received.given(self.run.rows(node.step)).values():
+                if row.arg == name and row.shape == shape and row.stride:
+                    return tuple(row.stride)
+        return ()
+
+    def unwritten_inputs(self, node: FlowNode, launch: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """The inputs of a launch that are buffers of the call, of which no launch wrote a part, and
+        where that is."""
+        facts = self.run.launch_row(launch)
+        for name, row in received.given(self.run.rows(node.step)).items():
+            parts = self._parts.get(dataflow.buffer_of(facts, name), [])
+            is_whole = any(part.size >= row.size for part, _ in parts)
+            if not parts or is_whole or name in self._inputs:
+                continue
+            try:
+                left = self._assembled(structs.replace(row, file=""), parts, None)
+            except UncheckedError:
+                continue  # how its parts lie in it is not known
+            if left.unwritten is not None:
+                yield name, left.unwritten
+
+    def _assembled(
+        self,
+        whole: TensorRow,
+        parts: Sequence[tuple[TensorRow, LaunchRow]],
+        before: torch.Tensor | None,
+    ) -> Left:
+        """Put a tensor together from what launches wrote into its memory, in their order."""
+        if not are_writes_recorded(self.run, (whole.arg,)):
+            raise UncheckedError(f"what else writes {whole.arg} was not recorded")
+        shape, stride = whole.shape, tuple(whole.stride or ())
+        dtype = received.load(self.run, parts[0][0]).dtype
+        tensor = torch.empty_strided(shape, stride, dtype=dtype).zero_()
+        unwritten = torch.empty_strided(shape, stride, dtype=torch.bool).fill_(before is None)
+        if before is not None:
+            tensor.copy_(before)
+        for row, facts in parts:
+            part = received.load(self.run, row)
+            start = self._offset(row, facts, whole)
+            where = (row.shape, tuple(row.stride or part.stride()), start)
+            try:
+                torch.as_strided(tensor, *where).copy_(part)
+                torch.as_strided(unwritten, *where).fill_(False)
+            except RuntimeError as error:
+                raise UncheckedError(f"{row.arg} is no part of {whole.arg}") from error
+        return Left(whole, tensor, unwritten if bool(unwritten.any()) else None)
+
+    def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
+        """Where a part begins in the memory of its buffer, in elements."""
+        expression = next((x[-1] for x in facts.after or () if x[1] == row.arg), row.arg)
+        if match := _OFFSET.search(expression):
+            return int(match[1])
+        if expression == whole.arg:
+            return 0
+        if (found := self._views.get(dataflow.variable(row.arg))) is None:
+            raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
+        return found
+
+    @cached_property
+    def _views(self) -> dict[str, int]:
+        """The variables that are views, and where they begin in their buffers."""
+        text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
+        return {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
+
+
+def _covers(last: TensorRow, parts: Sequence[tuple[TensorRow, LaunchRow]]) -> bool:
+    """Whether what was written last leaves no gap, and is no less than what was written before:
+    all of the memory, to another buffer that had it."""
+    if len(last.stride or ()) != len(last.shape):
+        return False
+    extent = 1 + sum((x - 1) * y for x, y in zip(last.shape, last.stride or (), strict=True))
+    return extent == last.size >= max(part.size for part, _ in parts)
+
+
+def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether a slice of a tensor has other strides than that, so that these are not its own."""
+    if not part.stride or len(part.shape) != len(shape):
+        return False
+    axes = list(zip(part.shape, part.stride, shape, stride, strict=True))
+    is_slice = all(size <= whole for size, _, whole, _ in axes)
+    return is_slice and any(size > 1 and number != other for size, number, _, other in axes)

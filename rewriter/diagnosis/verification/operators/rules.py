@@ -1,0 +1,119 @@
+"""How far each operation may be off, given how far its operands are: which rule is for which ATen
+operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, flat, wide_type
+from rewriter.diagnosis.verification.operators.moves import (
+    EXTREMES,
+    MOVES,
+    arg_extreme,
+    constant,
+    extreme,
+    moved,
+    ordered,
+    unknown,
+)
+from rewriter.diagnosis.verification.operators.operands import Given, caller, result_type
+from rewriter.diagnosis.verification.operators.pointwise import converted, pointwise
+from rewriter.diagnosis.verification.operators.products import PRODUCTS, multiplied, operand_eps
+from rewriter.diagnosis.verification.operators.sampled import ATTENTION, attention, sampled
+from rewriter.diagnosis.verification.operators.sums import SUMS, summed, variance
+from rewriter.locate.declarations import unwritten_operators
+
+_WITH_DROPOUT = ("attention", "rnn", "lstm", "gru")  # these draw only where they are told to
+
+
+def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Any:
+    """What an operator computes of values, as a value or a tuple of them.
+
+    `dtype` is the type that the program gives to the result, `None` where it does not say. Raises
+    `UncheckedError` where nothing can be said of it.
+    """
+    name = operator.__name__.partition(".")[0].rstrip("_")
+    is_drawn = torch.Tag.nondeterministic_seeded in operator.tags
+    if "philox" in name or (is_drawn and not any(word in name for word in _WITH_DROPOUT)):
+        raise UncheckedError(f"{name} draws random numbers")
+    given = flat([args, kwargs])
+    kind = dtype or result_type(args, kwargs, given)
+    if name in _COMPOSED:
+        return _COMPOSED[name](args, kwargs, kind)
+    if name in ATTENTION:
+        call = attention(operator, args, kwargs)
+        return sampled(call, given, kind, eps=operand_eps(name, given))
+    call = caller(operator, args, kwargs)
+    if name in ("index_put", "scatter", "scatter_reduce"):
+        return _scattered(name, call, args, given, kind)
+    if name in MOVES:
+        return moved(call, given, kind)
+    if name in unwritten_operators():
+        return unknown(call, kind)
+    if not given or name.endswith("_like"):
+        return constant(call, kind, is_window=name.endswith("_window"))
+    if name in SUMS:
+        return summed(name, call, args, given, kind)
+    if name in PRODUCTS:
+        return multiplied(name, call, args, given, kind)
+    if name in ("var_mean", "var", "std"):
+        return variance(name, call, args, kwargs, given[0], kind)
+    if name in ("argmax", "argmin"):
+        return arg_extreme(name, call, args, given[0])
+    if name in ("sort", "topk"):
+        return ordered(name, call, args, kwargs, given[0])
+    if name in EXTREMES or name in ("any", "all"):
+        return extreme(call, given, kind)
+    if name in ("convert_element_type", "to", "_to_copy") or torch.Tag.pointwise in operator.tags:
+        return pointwise(name, operator, args, kwargs, kind)
+    return sampled(call, given, kind)
+
+
+def _scattered(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> Bounded:
+    accumulates = name == "index_put" and len(args) > 3 and bool(args[3])
+    if name == "scatter_reduce" and args[4] != "sum":
+        return sampled(call, given, kind)  # type: ignore[no-any-return]
+    if accumulates or name == "scatter_reduce":
+        return summed(name, call, args, given, kind)
+    return moved(call, given, kind)  # type: ignore[no-any-return]
+
+
+def _softmax_online(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
+    aten, (x, dim) = torch.ops.aten, args[:2]
+    top = apply(aten.amax.default, (x, [dim], True), {}, kind)
+    less = apply(aten.sub.Tensor, (x, top), {}, kind)
+    each = apply(aten.exp.default, (less,), {}, kind)
+    return top, apply(aten.sum.dim_IntList, (each, [dim], True), {}, kind)
+
+
+def _iota(args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
+    start, step, length = kwargs.get("start", 0), kwargs.get("step", 1), args[0]
+    dtype = kwargs.get("dtype", torch.int64)
+    return Bounded(torch.arange(length, dtype=dtype) * step + start, None, dtype)
+
+
+def _fma(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
+    product = apply(torch.ops.aten.mul.Tensor, tuple(args[:2]), {}, kind)
+    return apply(torch.ops.aten.add.Tensor, (product, args[2]), {}, kind)
+
+
+def _copied(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
+    to, source = args[0], args[1]
+    spread = apply(torch.ops.aten.expand.default, (source, list(to.value.shape)), {}, source.dtype)
+    return spread if source.dtype == to.dtype else converted(spread, to.dtype)
+
+
+_COMPOSED: dict[str, Callable[[Any, dict[str, Any], torch.dtype], Any]] = {
+    "prepare_softmax_online": _softmax_online,
+    "iota": _iota,
+    "fma": _fma,
+    "copy": _copied,
+    "full": lambda args, kwargs, kind: constant(
+        lambda _: torch.full(args[0], args[1], dtype=wide_type(kind)), kind
+    ),
+    "device_put": lambda args, kwargs, kind: args[0],
+    "inductor_force_stride_order": lambda args, kwargs, kind: args[0],
+}

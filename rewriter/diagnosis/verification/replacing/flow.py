@@ -1,0 +1,265 @@
+"""Which nodes of its graph each launch of a function receives, and which it has to write.
+
+Most follow from the flow of data (`model_names/attribution.py`). What only the order of calls
+tells, or nothing does, has to be the one node of that type which the launch can compute from what
+it receives, and from which the launches that read it can compute what they write.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from rewriter.diagnosis.verification.replacing.body import INSIDE, sizes_of, type_of
+from rewriter.diagnosis.verification.replacing.layouts import Layout, Mentions, layout_of, view_in
+from rewriter.diagnosis.verification.whole_graph import HEAVY
+from rewriter.locate.types import Argument, Launch
+from rewriter.model_names.attribution import Values, is_fused
+from rewriter.model_names.graph import ATTRIBUTE, FxGraph, FxNode
+
+Value = tuple[str, int]  # a buffer, and the launch that wrote it last, -1 before any did
+_MOST = 48  # nodes that a buffer may hold
+_FAR = 4000  # nodes between what a launch writes and what it receives
+
+
+class Flow:
+    """The values of one function of a wrapper."""
+
+    def __init__(
+        self,
+        graph: FxGraph,
+        launches: Sequence[Launch],
+        values: Values,
+        returned: Mapping[str, str],
+        layouts: Mapping[str, Layout],
+        dead: Collection[str],
+        others: Mentions,
+    ) -> None:
+        """`returned` are the buffers that are read when its launches are done, with their nodes
+        where these are known. `dead` are the variables of memory whose old values the next launch
+        does not need. What `others` name may be read at any time."""
+        self.graph, self.layouts, self.calls = graph, layouts, values.calls
+        self._updated = others.updated  # by statements: what launches left there is not read
+        self._held = {x: node for x, node in values.held.items() if x[0] not in self._updated}
+        self._launches = {x.index: x for x in launches}
+        self._before: dict[int, dict[str, int]] = {}  # by launch, who wrote a buffer before it
+        self._made: dict[Value, Argument] = {}
+        self._readers: dict[Value, list[int]] = {}
+        last: dict[str, int] = {}
+        begun: set[str] = set()  # variables that a launch was given
+        for launch in launches:
+            tensors = [x for x in launch.args if x.type == "tensor"]
+            self._before[launch.index] = {x.buffer: last.get(x.buffer, -1) for x in tensors}
+            for one in tensors:
+                is_dead = one.expr in dead and one.expr not in begun
+                if one.role != "out" and one.hazard != "updated" and not is_dead:
+                    self._readers.setdefault(self.received(launch, one), []).append(launch.index)
+            begun |= {x.expr for x in tensors}
+            for one in tensors:
+                if one.role != "in":
+                    last[one.buffer] = launch.index
+                    self._made.setdefault((one.buffer, launch.index), one)
+                    if self.is_part(one):  # what the call returns is not what the buffer holds
+                        self._held.pop((one.buffer, launch.index), None)
+        for value in self._made:
+            if value[0] in others.named:
+                self._readers.setdefault(value, [])
+        for buffer in last.keys() & returned.keys():
+            self._readers.setdefault((buffer, last[buffer]), [])
+            if (node := returned.get(buffer)) and buffer not in self._updated:
+                self._held.setdefault((buffer, last[buffer]), graph.base(node))
+        for launch in launches:
+            self._resolve(launch, values.likely)
+
+    def received(self, launch: Launch, argument: Argument) -> Value:
+        """The value that a launch finds in an argument."""
+        return argument.buffer, self._before[launch.index][argument.buffer]
+
+    def is_read(self, launch: Launch, argument: Argument) -> bool:
+        """Whether something reads what a launch writes; of a part, with what others write."""
+        if not self.is_part(argument):
+            return (argument.buffer, launch.index) in self._readers
+        return any(buffer == argument.buffer and by >= launch.index for buffer, by in self._readers)
+
+    def is_part(self, argument: Argument) -> bool:
+        layout = layout_of(argument.expr, self.layouts)
+        return layout is not None and layout.is_part
+
+    def node_before(self, launch: Launch, argument: Argument) -> str:
+        """The node in an argument before a launch; empty if it is not known."""
+        return self._held.get(self.received(launch, argument), "")
+
+    def made_as(self, launch: Launch, argument: Argument) -> Layout | None:
+        """How what a launch receives was laid out when it was written."""
+        made = self._made.get(self.received(launch, argument))
+        if made is None or self.is_part(made):
+            return self.layouts.get(argument.buffer)
+        known = layout_of(made.expr, self.layouts) or self.layouts.get(made.name)
+        if known is None:  # a call has made it, which may say how only under another name
+            own = self.layouts.get(argument.expr)
+            return own if own is not None and own.view is None else None
+        return known
+
+    def node_after(self, launch: Launch, argument: Argument) -> str:
+        """The node in an argument after a launch; empty if it is not known."""
+        if self.is_part(argument):
+            return self._part(launch, argument)
+        return self._held.get((argument.buffer, launch.index), "")
+
+    def _part(self, launch: Launch, argument: Argument) -> str:
+        """The node that is written into a part of a buffer: that of the call, or what is joined
+        there."""
+        if called := self.calls.get(launch.index, ""):
+            outs = [x for x in launch.args if x.type == "tensor" and x.role != "in"]
+            return called if len(outs) == 1 else ""
+        view = view_in(argument.expr, self.layouts)
+        later = sorted(by for buffer, by in self._held if buffer == argument.buffer)
+        whole = next((by for by in later if by >= launch.index), None)
+        node = self.graph.nodes.get(self._held.get((argument.buffer, whole or -1), ""))
+        if view is None or node is None or node.operator != "cat":
+            return ""
+        return self._joined(node, view.offset, view.size)
+
+    def _joined(self, node: FxNode, offset: str, sizes: tuple[str, ...]) -> str:
+        """The operand of `cat` whose elements begin at an offset of the result."""
+        whole, place = sizes_of(self.graph, node.name) or (), 0
+        if not (offset.isdecimal() and all(x.isdecimal() for x in (*whole, *sizes))):
+            return ""
+        (dim, *more) = [x for x in range(len(whole)) if whole[x] != sizes[x]] or [0]
+        if more or len(whole) != len(sizes):
+            return ""
+        stride = 1
+        for one in whole[dim + 1 :]:
+            stride *= int(one)
+        for name in node.reads:  # an operand that is joined twice has one name
+            own = sizes_of(self.graph, name)
+            if own is None or len(own) != len(whole):
+                return ""
+            if place == int(offset) and own == sizes:
+                return name if len(node.reads) == node.call.count(",") else ""
+            place += stride * int(own[dim])
+        return ""
+
+    def _resolve(self, launch: Launch, likely: Mapping[Value, str]) -> None:
+        """Find the nodes of what a launch writes where the flow of data does not tell them."""
+        for argument in launch.args:
+            value = argument.buffer, launch.index
+            is_open = argument.type == "tensor" and argument.role != "in" and value in self._readers
+            if not is_open or value in self._held or argument.buffer in self._updated:
+                continue
+            is_part = self.is_part(argument)
+            layout = self.layouts.get(argument.buffer) if is_part else None
+            layout = layout or layout_of(argument.expr, self.layouts)
+            layout = layout or self.layouts.get(argument.name)
+            names = self._joins if is_part else self._written_by(launch)
+            found = [*self._possible(names, layout)] if layout is not None else []
+            if likely.get(value) in found:
+                self._held[value] = likely[value]
+                continue
+            fit = [x for x in found if all(self._serves(x, value, y) for y in self._readers[value])]
+            if len({self._same[x] for x in fit}) == 1:
+                self._held[value] = fit[0]
+
+    def _written_by(self, launch: Launch) -> list[str]:
+        """The nodes that a launch may write."""
+        if called := self.calls.get(launch.index, ""):
+            return [called, *self.graph.items(called).values()]
+        return self._computed(self._given(launch), launch.kernel) if is_fused(launch) else []
+
+    def _possible(self, names: Sequence[str], layout: Layout) -> list[str]:
+        """Those of some nodes that lie like this, and no other buffer holds."""
+        taken = set(self._held.values())
+        found = []
+        for name in names:
+            kind, sizes = type_of(self.graph, name), sizes_of(self.graph, name)
+            if kind is None or sizes is None or name in taken or self.graph.nodes[name].is_view:
+                continue
+            if layout.dtype in ("", str(kind.dtype)) and layout.fits(sizes):
+                found.append(name)
+        return found if len(found) <= _MOST else []
+
+    def _given(self, launch: Launch) -> set[str]:
+        found = {x for x, text in self.graph.types.items() if text.startswith("Sym(")}
+        for one in launch.args:
+            if one.type == "tensor" and one.role != "out":
+                found.add(self.node_before(launch, one))
+        return found - {""}
+
+    def _computed(self, given: set[str], kernel: str) -> list[str]:
+        """What a fused kernel can compute from some nodes, in the order of the graph."""
+        found, waiting = set(given), deque((*given, *self._constants))
+        while waiting and len(found) < _FAR:
+            name = waiting.popleft()
+            for node in (*self._users.get(name, ()), *filter(None, [self.graph.nodes.get(name)])):
+                is_open = node.name not in found and self._is_fusible(node, kernel)
+                if is_open and all(x in found for x in node.reads):
+                    found.add(node.name)
+                    waiting.append(node.name)
+        return [x for x in self.graph.nodes if x in found and x not in given]
+
+    def _serves(self, name: str, value: Value, reader: int) -> bool:
+        """Whether a launch that reads a value can compute what it writes, if that is this node."""
+        launch = self._launches[reader]
+        given = {*self._given(launch), name}
+        wanted = [
+            self._held.get((x.buffer, reader), "")
+            for x in launch.args
+            if x.type == "tensor" and x.role != "in"
+        ]
+        wanted += [self.calls.get(reader, "")]
+        return all(
+            self._is_computable(x, given, launch.kernel, x == wanted[-1]) for x in wanted if x
+        )
+
+    def _is_computable(self, name: str, given: set[str], kernel: str, is_call: bool) -> bool:
+        seen, waiting = set[str](), [name]
+        while waiting:
+            one = waiting.pop()
+            if one in given or one in seen:
+                continue
+            seen.add(one)
+            node = self.graph.nodes.get(one)
+            is_called = is_call and one == name
+            if node is None or len(seen) > _FAR:
+                return False
+            if not (is_called or self._is_fusible(node, kernel)):
+                return False
+            waiting += node.reads
+        return True
+
+    @staticmethod
+    def _is_fusible(node: FxNode, kernel: str) -> bool:
+        if node.operator == ATTRIBUTE or node.call.startswith(INSIDE):
+            return False
+        return node.operator not in HEAVY or node.operator in kernel
+
+    @cached_property
+    def _users(self) -> dict[str, list[FxNode]]:
+        users: dict[str, list[FxNode]] = {}
+        for node in self.graph.nodes.values():
+            for name in node.reads:
+                users.setdefault(name, []).append(node)
+        return users
+
+    @cached_property
+    def _joins(self) -> list[str]:
+        return [x.name for x in self.graph.nodes.values() if x.operator == "cat"]
+
+    @cached_property
+    def _constants(self) -> list[str]:
+        return [x.name for x in self.graph.nodes.values() if not x.reads]
+
+    @cached_property
+    def _same(self) -> dict[str, str]:
+        """For each node the first one that computes the same."""
+        first: dict[tuple[str, int | None], str] = {}
+        same: dict[str, str] = {x: x for x in self.graph.inputs}
+        for node in self.graph.nodes.values():
+            call = node.reading(same).call if node.call else f"{same.get(node.reads[0], '')}"
+            same[node.name] = first.setdefault((call, node.item), node.name)
+        return same
+
+    def arguments(self, launch: Launch) -> Iterator[Argument]:
+        """The tensors of a launch."""
+        return (x for x in launch.args if x.type == "tensor")

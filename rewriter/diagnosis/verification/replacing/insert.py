@@ -1,0 +1,107 @@
+"""Puts what torch's operators compute in the place of launches, by inserted lines.
+
+A line in front of a launch calls the function, and ends in a backslash: the statement below it is
+what is done if the function returns `None`, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rewriter.artifact.types import Wrapper
+from rewriter.core import edit, markers
+from rewriter.core.edit import Insertion
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.diagnosis.verification.replacing.substitutes import Substitute
+from rewriter.instrumentation import options_line
+from rewriter.instrumentation.options_line import OptionsRecord
+from rewriter.instrumentation.types import Selection
+from rewriter.version import __version__
+
+_IMPORT = "from rewriter.runtime.attempt import {} as {}"
+_ENTRY = "call"  # of a wrapper, as torch's loader takes it
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A wrapper with launches replaced."""
+
+    source: bytes
+    insertions: tuple[Insertion, ...]
+
+
+def replaced(
+    wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = "", keeps: bool = False
+) -> Replaced:
+    """Replace launches of a plain Python wrapper.
+
+    With `attempts`, a name for the wrapper, a launch whose function fails runs as it is, and a file
+    beside the socket of `rewriter bisect` says why. If it `keeps` outputs, too, files there have
+    what its first calls return.
+    """
+    source = wrapper.plain
+    mark = markers.Mark(markers.draw_tag(source.data), "#")
+    name = "_rw_reference"
+    while name.encode() in source.data:
+        name += "_"
+    at = wrapper.located.header
+    sha256 = hashlib.sha256(source.data).hexdigest()
+    launches = tuple(range(x.launch.index, x.launch.index + 1) for x in chosen)
+    selection = Selection(probes=(markers.REFERENCE,), launches=launches)
+    record = OptionsRecord(artifact=wrapper.path.name, key=wrapper.original_key)
+    head = [
+        f"# {markers.header_line(__version__, (markers.REFERENCE,), sha256)}",
+        f"# {options_line.line(record, selection)}",
+        *([_IMPORT.format("attempt", f"{name}_attempt")] if attempts else ()),
+        *(line for one in chosen for line in _function(name, one)),
+    ]
+    newline = source.newline_at(at)
+    insertions = [Insertion(at, b"".join(mark.line(x, newline) for x in head), "reference")]
+    for one in chosen:
+        point = one.launch.insertion_point
+        called = f"{name}_{one.launch.index}("
+        if attempts:
+            about = f"{attempts}#{one.launch.index}"
+            called = f"{name}_attempt({about!r}, {called.removesuffix('(')}, "
+        call = f"{called}{', '.join(one.arguments)})"
+        call = f"({one.target} := {call})" if one.target else call
+        text = mark.joined(
+            f"{point.indent.decode()}if {call} is None", source.newline_at(point.start)
+        )
+        insertions.append(Insertion(point.start, text, f"#{one.launch.index}"))
+    if keeps:
+        imported = _IMPORT.format("keeping", f"{name}_keeping")
+        line = f"{imported}; {_ENTRY} = {name}_keeping({attempts!r}, {_ENTRY})"
+        is_open = not source.data.endswith((b"\n", b"\r"))
+        text = mark.line(line, newline, at_end=is_open)
+        insertions.append(Insertion(len(source.data), text, "outputs"))
+    made = Replaced(edit.apply(source.data, insertions), tuple(insertions))
+    _verify(wrapper, made.source)
+    return made
+
+
+def _function(name: str, one: Substitute) -> list[str]:
+    """The function of a launch, whose lines are marked one by one."""
+    head = f"def {name}_{one.launch.index}({', '.join(one.parameters)}):"
+    return ["@torch.no_grad()", head, *(f"    {line}" for line in one.lines)]
+
+
+def _verify(wrapper: Wrapper, made: bytes) -> None:
+    """Raises `RewriterError` if the original does not come back, or the text is no Python."""
+    restored = edit.strip(made)
+    problem = "stripping it would not restore the original"
+    if restored.exact and restored.source == wrapper.plain.data:
+        try:
+            ast.parse(made)
+            return
+        except (SyntaxError, RecursionError) as error:
+            problem = f"it does not parse: {error}"
+    raise RewriterError(
+        "verification-failed",
+        f"{wrapper.path}, with launches replaced: {problem}",
+        hint="Nothing was written. Please report this with the wrapper.",
+        code=FAILED,
+    )

@@ -1,0 +1,275 @@
+"""What torch's operators have to compute in the place of each launch of a Python wrapper.
+
+Which node of its graph a buffer holds follows from the flow of data (`model_names/attribution.py`),
+without values: the values of a launch that is wrong say nothing. What a launch writes and something
+reads has to be such a node, computed from nodes that the launch receives. It also has to lie as the
+graph says; a launch for which any of this is not known has no substitute, and a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rewriter.artifact.types import Wrapper
+from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.functional import functional, functional_subgraphs
+from rewriter.diagnosis.verification.replacing.body import Body, NoBodyError, sizes_of, type_of
+from rewriter.diagnosis.verification.replacing.flow import Flow
+from rewriter.diagnosis.verification.replacing.layouts import (
+    Layout,
+    layout_of,
+    layouts,
+    mentions,
+    parsed,
+    text_of,
+    view_in,
+)
+from rewriter.locate.types import Launch
+from rewriter.locate.vocabulary import kind_of
+from rewriter.model_names.attribution import values_inside, values_of
+from rewriter.model_names.graph import FxGraph
+
+_ITEM = re.compile(r"\[(\d+)\]$")
+_RETURN = re.compile(r"^ +return \(([\w, ]*)\)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """A launch as a function of torch's operators. It is called with `arguments`, expressions of
+    the wrapper, in the order of its `parameters`; what it returns is bound to `target`, if there
+    is one, as what the launch returns."""
+
+    launch: Launch
+    parameters: tuple[str, ...]
+    arguments: tuple[str, ...]
+    lines: tuple[str, ...]
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A launch that is never replaced, and why."""
+
+    launch: Launch
+    reason: str
+
+
+@dataclass(frozen=True)
+class Substitutes:
+    """All launches of a wrapper, each either with a substitute or with a reason."""
+
+    found: tuple[Substitute, ...]
+    kept: tuple[Kept, ...]
+
+
+def substitutes(
+    wrapper: Wrapper, graph: str, schemas: Mapping[str, str], *, precise: bool = False
+) -> Substitutes:
+    """What torch's operators have to compute in the place of the launches of a wrapper, by the
+    text of its graph; `schemas` are those of operators that are not registered here."""
+    if wrapper.language != "python":
+        why = "it is launched from C++"
+        return Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
+    read = functional(graph, schemas) if graph else None
+    if read is None or not wrapper.located.entries:
+        why = "no graph of its wrapper is known"
+        return Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
+    found: list[Substitute] = []
+    kept: list[Kept] = []
+    scopes = _scopes(wrapper, read, graph, schemas)
+    for launch in wrapper.located.launches:
+        scope = scopes.get(launch.scope)
+        try:
+            if scope is None:
+                raise NoBodyError("the graph of its function is not known")
+            found.append(scope.substitute(launch, schemas, precise=precise))
+        except (NoBodyError, UncheckedError) as error:
+            kept.append(Kept(launch, str(error)))
+    return Substitutes(tuple(found), tuple(kept))
+
+
+def _scopes(
+    wrapper: Wrapper, graph: FxGraph, text: str, schemas: Mapping[str, str]
+) -> dict[str, _Scope]:
+    """The functions of a wrapper whose graph is known, by name: the entry, and subgraphs."""
+    launches, entry = wrapper.located.launches, wrapper.located.entries[0]
+    source = wrapper.plain.data
+    text_of_wrapper = source.decode("utf-8", "replace")
+    known = layouts(text_of_wrapper, wrapper.located.entries)
+    dead = {x.buffer for x in wrapper.located.memory if x.is_dead}
+    line_of = wrapper.plain.line_of
+    points = [x.insertion_point for x in launches]
+    lines = {y for x in points for y in range(line_of(x.start), line_of(x.end - 1) + 1)}
+    others = mentions(text_of_wrapper.split("\n"), lines)
+    own = [x for x in launches if x.scope == entry.name]
+    returned = dict(zip(entry.outputs, graph.outputs, strict=False))
+    returned.pop("", None)  # an output that is no buffer
+    returned |= graph.finals
+    flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead, others)
+    found = {entry.name: _Scope(source, flow)}
+    for name, inner in functional_subgraphs(text, schemas).items():
+        for scope in {x.scope for x in launches if x.scope.endswith(name)} - found.keys():
+            inside = [x for x in launches if x.scope == scope]
+            outputs = _returned_by(text_of_wrapper, scope, inside)
+            if outputs:
+                values = values_inside(inside, scope, inner, outputs)
+                returned = dict(zip(outputs, inner.outputs, strict=False))
+                flow = Flow(inner, inside, values, returned, known, dead, others)
+                found[scope] = _Scope(source, flow)
+    return found
+
+
+def _returned_by(source: str, scope: str, launches: Sequence[Launch]) -> tuple[str, ...]:
+    """The buffers that a function of the wrapper returns; empty if that is not known."""
+    body = source.partition(f"def {scope}(")[2]
+    match = _RETURN.search(body)
+    owners = {x.expr: x.buffer for launch in launches for x in launch.args if x.type == "tensor"}
+    names = [x.strip() for x in match[1].split(",") if x.strip()] if match else []
+    return tuple(owners.get(x, x) for x in names)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """One function of a wrapper."""
+
+    source: bytes
+    flow: Flow
+
+    def substitute(
+        self, launch: Launch, schemas: Mapping[str, str], *, precise: bool
+    ) -> Substitute:
+        """Raises `NoBodyError`."""
+        point, graph = launch.insertion_point, self.flow.graph
+        if problem := point.obstacle or point.open_ended:
+            raise NoBodyError(f"no line can stand in its place: {problem}")
+        given = dict(self._given(launch))
+        target = self._target(launch)
+        outs = list(self._outs(launch, has_target=bool(target)))
+        wanted = [node for _, node in outs]
+        called = self.flow.calls.get(launch.index, "")
+        if target:
+            if not kind_of(launch.kind).operator or not called:
+                raise NoBodyError("which node of the graph it calls is not known")
+            wanted.append(called)
+        if not wanted:
+            raise NoBodyError("nothing that it writes is read")
+        body = Body(graph, given.keys(), schemas, precise)
+        lines = body.lines(wanted)
+        parameters = {name: given[name] for name in body.used}
+        updated = any(x.role == "inout" for x in self.flow.arguments(launch))
+        for number, (text, node) in enumerate(outs):
+            parameters[f"out{number}"] = text
+            if updated and graph.base(node) in given:  # a view of an argument changes with it
+                lines.append(f"{node} = {node}.clone()")
+        lines += [f"out{number}.copy_({node})" for number, (_, node) in enumerate(outs)]
+        if target:
+            returned, symbols = self._returned(launch, called)
+            parameters |= {name: name for name in symbols}
+            lines += returned
+        else:
+            lines.append("return True")
+        names, texts = tuple(parameters), tuple(parameters.values())
+        return Substitute(launch, names, texts, tuple(lines), target)
+
+    def _given(self, launch: Launch) -> Iterator[tuple[str, str]]:
+        """The nodes that a launch receives, each with the expression that has it."""
+        flow = self.flow
+        for name, text in flow.graph.types.items():
+            if text.startswith("Sym("):
+                yield name, name
+        for argument in flow.arguments(launch):
+            node = flow.node_before(launch, argument) if argument.role != "out" else ""
+            sizes = sizes_of(flow.graph, node) if node else None
+            view = view_in(argument.expr, {})
+            variable = view.of if view is not None else argument.expr
+            if sizes is None or not variable.isidentifier():
+                continue
+            made = flow.made_as(launch, argument)
+            text = _as_made(variable, flow.layouts.get(variable), made)
+            if text and (text := _as_node(text, made, sizes)):
+                yield node, text
+
+    def _outs(self, launch: Launch, *, has_target: bool) -> Iterator[tuple[str, str]]:
+        """What a launch has to write into its arguments: the expressions, and their nodes."""
+        flow = self.flow
+        for argument in flow.arguments(launch):
+            if argument.role == "in" or (has_target and argument.role == "out"):
+                continue  # the results of a call are bound
+            layout = layout_of(argument.expr, flow.layouts)
+            if layout is None:
+                raise NoBodyError(f"how {argument.name} lies in memory is not known")
+            if not flow.is_read(launch, argument):
+                continue
+            node = flow.node_after(launch, argument)
+            sizes = sizes_of(flow.graph, node) if node else None
+            kind = type_of(flow.graph, node) if node else None
+            if sizes is None or kind is None:
+                raise NoBodyError(f"what {argument.name} holds is no node of the graph")
+            if layout.dtype and layout.dtype != str(kind.dtype):
+                raise NoBodyError(f"{argument.name} is {layout.dtype}, and {node} {kind.dtype}")
+            if not (text := _as_node(argument.expr, layout, sizes)):
+                raise NoBodyError(f"{argument.name} lies otherwise than {node}")
+            yield text, node
+
+    def _target(self, launch: Launch) -> str:
+        """The variable that what a launch returns is bound to; empty if there is none."""
+        point = launch.insertion_point
+        text = self.source[point.start : point.end].decode("utf-8", "replace").strip()
+        try:
+            statements = ast.parse(text).body
+        except (SyntaxError, RecursionError) as error:
+            raise NoBodyError("its statement cannot be read") from error
+        if len(statements) != 1 or not isinstance(statements[0], (ast.Expr, ast.Assign)):
+            raise NoBodyError("its statement does more than call it")
+        one = statements[0]
+        if isinstance(one, ast.Expr):
+            return ""
+        if len(one.targets) != 1 or not isinstance(one.targets[0], ast.Name):
+            raise NoBodyError("its results have no single name")
+        return one.targets[0].id
+
+    def _returned(self, launch: Launch, node: str) -> tuple[list[str], list[str]]:
+        """The lines that return what a call returns, as it lies in the wrapper, and the sizes that
+        these need."""
+        flow, items = self.flow, self.flow.graph.items(node)
+        lines = [f"results = list({node})"] if items else []
+        symbols: dict[str, None] = {}
+        for argument in flow.arguments(launch):
+            match = _ITEM.search(argument.expr)
+            name = items.get(int(match[1]), "") if match else "" if items else node
+            layout, kind = flow.layouts.get(argument.buffer), type_of(flow.graph, name)
+            layout = layout or flow.layouts.get(argument.name)
+            if argument.role != "out" or kind is None:
+                continue
+            value = f"results[{match[1]}]" if match else node
+            if layout is None:
+                lines.append(f"{value} = {value}.to({kind.dtype})")
+                continue
+            made = f"torch.empty_strided({text_of(layout.size)}, {text_of(layout.stride)}, "
+            made += f"dtype={kind.dtype}, device={value}.device)"
+            lines.append(f"{value} = {made}.copy_({value})")
+            for one in (*layout.size, *layout.stride):
+                tree = parsed(one)
+                walked = ast.walk(tree) if tree is not None else ()
+                symbols |= {x.id: None for x in walked if isinstance(x, ast.Name)}
+        lines.append("return tuple(results)" if items else f"return {node}")
+        return lines, [*symbols]
+
+
+def _as_made(variable: str, layout: Layout | None, made: Layout | None) -> str:
+    """A variable with the layout in which its memory was written; empty if that is not known."""
+    if layout is None or made is None or made.is_part or layout.is_part:
+        return ""
+    if layout.lies_as(made):
+        return variable
+    return f"{variable}.as_strided({text_of(made.size)}, {text_of(made.stride)})"
+
+
+def _as_node(text: str, layout: Layout | None, sizes: tuple[str, ...]) -> str:
+    """The same with the sizes of a node; empty if the order of its elements is not known."""
+    if layout is None or not layout.fits(sizes):
+        return ""
+    return text if layout.size == sizes else f"{text}.view({text_of(sizes)})"

@@ -1,0 +1,427 @@
+"""Checks launches against the graph that their wrapper was compiled from.
+
+A wrapper does not say which node of the graph a buffer holds. For some buffers, the data flow does:
+inputs, outputs, calls of operators and what is between them (`model_names/attribution.py`). For
+the others, values decide: of the nodes that a launch can compute from what it received, those that
+agree with what it wrote. A buffer that matches no node is an intermediate value, such as half of a
+sum. A launch that reads it is then checked together with its producer, from what that received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from rewriter.diagnosis.verification import calls, functional, readings, received
+from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
+from rewriter.diagnosis.verification.evaluate import Evaluator
+from rewriter.diagnosis.verification.graph_types import TensorType, bias_of_convolution
+from rewriter.diagnosis.verification.judge import compare, compare_node, value_of
+from rewriter.diagnosis.verification.operators.operands import names
+from rewriter.diagnosis.verification.received import LaunchValues
+from rewriter.diagnosis.verification.types import Checked, Comparison, Route
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.locate.types import Argument, Launch, by_item
+from rewriter.model_names.attribution import called, is_fused
+from rewriter.model_names.graph import FxGraph, FxNode
+
+# Operators that Inductor calls from a library, unless a kernel's name contains them.
+HEAVY = names(
+    "mm bmm addmm baddbmm convolution convolution_backward _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_cudnn_attention _linear_pointwise _convolution_pointwise linear sort topk "
+    "_fft_c2c _embedding_bag triton_kernel_wrapper_functional auto_functionalized "
+)
+_SHARP = 0.25  # a bound, relative to the largest element, for a value to be told from others
+_MANY = 0.5  # the share of elements that has to be so
+_MOST = 48  # nodes that are tried for one buffer
+
+
+@dataclass
+class GraphOutcome:
+    """The check of one launch. `unknown` are buffers that it wrote and that match no node, `group`
+    are other launches whose inputs were used."""
+
+    results: list[Checked] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    group: tuple[int, ...] = ()
+    route: Route = "graph"
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A value that a launch wrote, and the nodes that it may be; empty if it matches none.
+
+    `made` is the launch. If no node matches, `sources` are the values that the launch could compute
+    from, and `group` the launches that received them. `view` is the view of the node that it is;
+    empty if several are possible.
+    """
+
+    nodes: tuple[str, ...]
+    view: str
+    row: TensorRow
+    made: int
+    sources: Mapping[str, Bounded]
+    group: tuple[int, ...] = ()
+
+
+@dataclass
+class WholeGraph:
+    """Follows one call through its launches, in the order in which they ran."""
+
+    _graph: FxGraph
+    _claims: Mapping[tuple[str, int], str]
+    _run: RunDump
+    _inputs: Mapping[str, TensorRow]
+    _sizes: Mapping[str, int]
+    _names: Mapping[str, str] = field(default_factory=dict)
+    _held: dict[str, _Held] = field(default_factory=dict, init=False)
+    _taken: set[str] = field(default_factory=set, init=False)
+    _made: dict[str, _Held] = field(default_factory=dict, init=False)  # by node, where checked
+
+    def __post_init__(self) -> None:
+        self._types = Evaluator(self._graph, {}, self._sizes)
+        # The nodes that call operators which are not registered here, with these.
+        paths = ((x.name, x.call.partition("(")[0]) for x in self._graph.nodes.values())
+        self._own = {x: path for x, path in paths if calls.is_unregistered(path)}
+
+    def check(self, values: LaunchValues) -> GraphOutcome:
+        """Check a launch, and remember which nodes its results are."""
+        launch = values.launch
+        if calls.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
+            return self._check_given(values)
+        known, group = self._known(launch, values.given)
+        is_call = not is_fused(launch)
+        outcome = GraphOutcome(group=group)
+        evaluator = Evaluator(self._graph, known, self._sizes)
+        forbidden = frozenset(x for x in HEAVY if x not in launch.kernel)
+        computable = evaluator.computable(frozenset() if is_call else forbidden)
+        found: dict[str, tuple[str, ...]] = {}
+        problem: UncheckedError | None = None
+        for name, argument in values.results.items():
+            row = values.written[name]
+            claim = self._claim(argument, launch)
+            candidates = self._candidates(launch, row, computable - known.keys(), is_call=is_call)
+            checked: Checked | None = None
+            try:
+                got = values.load(row)
+                is_claim = claim in computable and self._fits(claim, row)
+                judge = self._as_claimed if is_claim else self._by_values
+                nodes, checked = judge(evaluator, claim, candidates, got, row)
+                if checked is not None and nodes == (claim,) and launch.kind == "cpp":
+                    checked = self._sharper(checked, known, claim, got, row)
+            except UncheckedError as error:
+                problem, nodes = problem or error, (claim,) if claim else ()
+                drawn = self._graph.nodes.get(claim)
+                if drawn and drawn.operator == "inductor_seeds" and self._fits(claim, row):
+                    checked = Checked(row.arg, drawn.statement, calls.as_recorded(row.size))
+                    outcome.route = "arguments"
+            if not nodes and is_call:  # calls of one operator come in the order of the graph
+                held = self._held_by(argument)
+                before = held.nodes if held is not None else ()
+                nodes = before if argument.role == "inout" else tuple(candidates[:1])
+            # A library may convolve without the bias of the node, which a kernel adds later.
+            read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+            text = (self._graph.nodes[x].call for x in nodes if x in self._graph.nodes)
+            if is_call and len(read) == 2 and any(map(bias_of_convolution, text)):
+                nodes, checked = (), None
+            found[name] = nodes
+            if checked is not None:
+                outcome.results.append(checked)
+            else:
+                outcome.unknown.append(name)
+        for name, argument in values.results.items():
+            nodes, row = found[name], values.written[name]
+            self._taken.update(nodes)
+            view = self._view(nodes, row, evaluator) if nodes else ""
+            held = _Held(nodes, view, row, launch.index, {} if nodes else dict(known), group)
+            self._hold(argument, held, is_checked=name not in outcome.unknown)
+        if problem is not None and not outcome.results:
+            raise problem
+        return outcome
+
+    def _hold(self, argument: Argument, held: _Held, *, is_checked: bool) -> None:
+        self._held[_variable(argument)] = self._held[argument.buffer] = held
+        if is_checked and len(held.nodes) == 1:  # of several, it may be none to the last bit
+            self._made[held.nodes[0]] = held
+
+    def _check_given(self, values: LaunchValues) -> GraphOutcome:
+        """Check a call of an operator that is not registered here by its arguments: it is a call of
+        the first node whose arguments they are. Its results are what they were recorded as."""
+        launch = values.launch
+        path = launch.kernel.removeprefix("torch.ops.")
+        claims = {self._claim(x, launch) for x in values.results.values()}
+        waiting = self._own.keys() - self._taken  # their launches come later
+        called = [x for x in self._graph.nodes.values() if self._own.get(x.name) == path]
+        nodes = [
+            x for x in called if x.name in waiting and not waiting & self._graph.ancestors(x.name)
+        ]
+        nodes.sort(key=lambda x: not claims & {x.name, *self._graph.items(x.name).values()})
+        problem = None if nodes else UncheckedError(f"no node of the graph is a call of {path}")
+        found: list[tuple[FxNode, list[Checked]]] = []
+        for node in nodes:
+            try:
+                found.append((node, self._compare_given(node, values)))
+            except UncheckedError as error:
+                problem = problem or error
+                continue
+            if all(x.agrees for x in found[-1][1]):
+                found, problem = found[-1:], None
+                break
+        if problem is not None:  # the results are those of the likeliest node nevertheless
+            self._hold_results(values, nodes[0].name if nodes else "", is_checked=False)
+            raise problem
+        node, checked = min(found, key=lambda x: sum(not y.agrees for y in x[1]))
+        checked += self._hold_results(values, node.name, is_checked=True)
+        return GraphOutcome(checked, route="arguments")
+
+    def _hold_results(self, values: LaunchValues, node: str, *, is_checked: bool) -> list[Checked]:
+        """Note which nodes the results of a call are, which are taken as they were recorded."""
+        self._taken.add(node)
+        items = self._graph.items(node)
+        placed = by_item([*values.results.values()])
+        found = []
+        for place, argument in placed.items():
+            name = items.get(place, "") if items else node
+            row = values.written[argument.name]
+            held = _Held((name,) if name else (), name, row, values.launch.index, {})
+            self._hold(argument, held, is_checked=is_checked)
+            if name and self._fits(name, row):
+                recorded = calls.as_recorded(row.size)
+                found.append(Checked(row.arg, self._graph.statement(name), recorded))
+        return found
+
+    def _compare_given(self, node: FxNode, values: LaunchValues) -> list[Checked]:
+        """Compare the arguments of a launch with those of a node."""
+        schema = functional.schema_of(self._run, values.launch.kernel.removeprefix("torch.ops."))
+        if schema is None:
+            raise UncheckedError(f"the schema of {values.launch.kernel} was not recorded")
+        known = self._established(node, values)
+        found = calls.check(node, schema, values, known, self._sizes)
+        if all(x.agrees for x in found):
+            return found
+        # Another kernel may have computed the same once more, and rounded it otherwise.
+        own = frozenset(text for x in node.reads for text in (x, self._graph.base(x)))
+        try:
+            known = self._established(node, values, own)
+            again = calls.check(node, schema, values, known, self._sizes)
+        except UncheckedError:
+            return found
+        return again if all(x.agrees for x in again) else found
+
+    def _established(
+        self, node: FxNode, values: LaunchValues, but: frozenset[str] = frozenset()
+    ) -> Evaluator:
+        """The values of what a node reads, from inputs and results that were checked, other than
+        those of some nodes, wherever the launch has its own from."""
+        given = {*self._graph.inputs, *self._graph.attributes}
+        received_here, _ = self._known(values.launch, values.given)
+        known = {name: value for name, value in received_here.items() if name in given}
+        waiting, seen = [*node.reads], {*known}
+        while waiting:
+            if (name := waiting.pop()) in seen:
+                continue
+            seen.add(name)
+            if name not in but and (held := self._made.get(name)) is not None:
+                self._add(known, (name,), held.row, held.row, held.view, is_view=False)
+            elif name in self._inputs:
+                self._add(known, (name,), self._inputs[name], self._inputs[name], is_view=False)
+            if name not in known and name in self._graph.nodes:
+                waiting += self._graph.nodes[name].reads
+        return Evaluator(self._graph, known, self._sizes)
+
+    def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
+        """Which view of a node a result is; empty if that is not known."""
+        members = self._types.held_as(nodes[0], row)
+        if len(members) == 1:
+            return members[0]
+        try:
+            got = received.load(self._run, row)
+            agreeing = [x for x in members if compare(got, value_of(x, evaluator)).agrees]
+        except UncheckedError:
+            return ""
+        return agreeing[0] if agreeing else ""
+
+    def _known(
+        self, launch: Launch, given: Mapping[str, TensorRow]
+    ) -> tuple[dict[str, Bounded], tuple[int, ...]]:
+        """The nodes whose values a launch received, and other launches whose inputs they are."""
+        known: dict[str, Bounded] = {}
+        group: set[int] = set()
+        for argument in launch.args:
+            row = given.get(argument.name)
+            if argument.type != "tensor" or argument.role == "out" or row is None:
+                continue
+            variable, is_view = self._input(argument), not argument.expr.isidentifier()
+            held = self._held_by(argument)
+            if held is None and variable:
+                self._add(known, (variable,), row, self._inputs.get(variable), is_view=is_view)
+            elif held is None:
+                continue
+            elif held.nodes:
+                self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)
+            else:
+                known = {**held.sources, **known}
+                group |= {held.made, *held.group}
+        for name in self._graph.inputs:  # numbers among the inputs
+            if name in self._sizes:
+                known[name] = self._sizes[name]  # type: ignore[assignment]
+        return known, tuple(sorted(group - {launch.index}))
+
+    def _input(self, argument: Argument) -> str:
+        """The input of the graph that an argument is, or whose memory it reuses; empty if none."""
+        variable = _variable(argument)
+        names = (self._names.get(variable, variable), argument.buffer)
+        known = (x for x in names if x in self._graph.types or x in self._graph.attributes)
+        return next(known, "")
+
+    def _add(
+        self,
+        known: dict[str, Bounded],
+        nodes: tuple[str, ...],
+        row: TensorRow,
+        whole: TensorRow | None,
+        view: str | None = None,
+        *,
+        is_view: bool,
+    ) -> None:
+        """Note the values of nodes that a recorded tensor is, or is a part of `whole`."""
+        for node in nodes:
+            kind = self._types.type_of(node)
+            source = row
+            if kind is not None and kind.numel not in (None, row.size):
+                if whole is None or whole.size != kind.numel:
+                    continue
+                source = whole  # the launch reads a part of it
+            tensor = received.load(self._run, source)
+            # A variable may have memory that was written as something else: `buf8 =
+            # reinterpret_tensor(buf7, (5, 5), (1, 5), 0)  # reuse` is what `buf7` was, transposed.
+            is_whole = whole is not None and bool(whole.stride) and whole.size == row.size
+            relaid = whole is not None and (row.shape, row.stride) != (whole.shape, whole.stride)
+            viewed = source is row and (is_view or (is_whole and relaid))
+            if viewed and is_whole and whole is not None and whole.stride:
+                # Its memory, as the launch wrote it that made it.
+                made = TensorType(tensor.dtype, tuple(whole.shape), tuple(whole.stride))
+                tensor = received.layouts(tensor, source, made, viewed=True)[0]
+                source, viewed = whole, False
+            if not viewed and (members := self._types.held_as(node, source)):
+                if len(members) > 1 and view is not None:
+                    same = [x for x in members if x == view]
+                    members = same if same or node == nodes[0] else members[:1]
+                if not members:  # which of its views it is could not be told
+                    continue
+                if node == members[0]:
+                    known[node] = exact(tensor)
+                elif (base := self._types.base_of(members[0], exact(tensor))) is not None:
+                    known[self._graph.base(node)] = base
+                continue
+            if viewed and kind is not None and not kind.stride and kind.shape:
+                if node not in self._graph.attributes:
+                    continue  # the graph of a package does not say how its values lie
+                kind = kind.contiguous()
+            known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
+
+    def _claim(self, argument: Argument, launch: Launch) -> str:
+        """The node that a buffer should hold by the data flow; empty if that is not known, or is
+        no result of the operator that the launch calls."""
+        claim = self._claims.get((argument.buffer, launch.index), "")
+        if is_fused(launch):
+            return claim
+        node = self._source(self._graph.nodes.get(claim))
+        # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
+        start = "" if node is None else node.operator.rstrip("_")
+        return claim if node and any(x.startswith(start) for x in called(launch)) else ""
+
+    def _source(self, node: FxNode | None) -> FxNode | None:
+        """The call that a node is, or is a result of."""
+        return self._graph.nodes.get(node.reads[0]) if node and node.item is not None else node
+
+    def _fits(self, name: str, row: TensorRow) -> bool:
+        kind = self._types.type_of(name)
+        return kind is not None and kind.fits(row)
+
+    def _candidates(
+        self, launch: Launch, row: TensorRow, computable: set[str], *, is_call: bool
+    ) -> list[str]:
+        """The nodes that a buffer may hold, the likeliest first."""
+        operators = called(launch)
+        found = []
+        for node in self._graph.nodes.values():
+            if node.name not in computable or node.is_view:
+                continue
+            source = self._source(node)
+            if source is None or node.operator == "copy_":
+                continue
+            is_own = bool(operators & {source.operator, source.operator.rstrip("_")})
+            if is_call and (not is_own or node.name in self._taken):
+                continue
+            if self._fits(node.name, row):
+                found.append(node.name)
+        used = {name for node in self._graph.nodes.values() for name in node.reads}
+        # A kernel writes what others read: prefer the last node of a chain to those inside it.
+        found.sort(key=lambda name: name in used)
+        return found[:_MOST]
+
+    def _as_claimed(
+        self, evaluator: Evaluator, claim: str, candidates: list[str], got: torch.Tensor,
+        row: TensorRow,
+    ) -> tuple[tuple[str, ...], Checked]:  # fmt: skip
+        """The node that a result is, and its check: the claim, unless another node agrees."""
+        above = self._graph.ancestors(claim)
+        names = [claim, *(x for x in candidates if x != claim and x not in above)]
+        tried = ((name, compare_node(got, row, name, evaluator)) for name in names)
+        first = next(tried)
+        # Anything agrees with what is not initialised, such as `empty`.
+        others = (x for x in tried if x[1].agrees and _is_sharp(value_of(x[0], evaluator)))
+        name, comparison = first if first[1].agrees else next(others, first)
+        return (name,), Checked(row.arg, self._graph.statement(name), comparison)
+
+    def _sharper(
+        self, checked: Checked, known: Mapping[str, Bounded], node: str, got: torch.Tensor,
+        row: TensorRow,
+    ) -> Checked:  # fmt: skip
+        """The check of a result that agrees, by both readings of what it is computed from."""
+        value = readings.between(self._graph, known, self._sizes, node)
+        if value is None or not checked.agrees:
+            return checked
+        evaluator = Evaluator(self._graph, {**known, node: value}, self._sizes)
+        return replace(checked, comparison=compare_node(got, row, node, evaluator))
+
+    def _by_values(
+        self, evaluator: Evaluator, claim: str, candidates: list[str], got: torch.Tensor,
+        row: TensorRow,
+    ) -> tuple[tuple[str, ...], Checked | None]:  # fmt: skip
+        """The nodes that a result may be, and its check; `()` and `None` if it matches no node."""
+        agreeing: list[tuple[str, Comparison]] = []
+        for name in candidates:
+            try:
+                comparison = compare_node(got, row, name, evaluator)
+            except UncheckedError:
+                continue
+            if comparison.agrees and _is_sharp(value_of(name, evaluator)):
+                agreeing.append((name, comparison))
+        if not agreeing:
+            return ((claim,) if claim else ()), None
+        names = tuple(name for name, _ in agreeing)
+        return names, Checked(row.arg, self._graph.statement(names[0]), agreeing[0][1])
+
+    def _held_by(self, argument: Argument) -> _Held | None:
+        """What the launches so far left in an argument; `None` if none of them wrote it."""
+        return self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+
+
+def _variable(argument: Argument) -> str:
+    """The variable of the wrapper that an argument is, or is a view of."""
+    return argument.expr if argument.expr.isidentifier() else argument.buffer
+
+
+def _is_sharp(expected: Bounded) -> bool:
+    """Whether a value is known well enough to tell it from others: what rounding decides is not."""
+    if not expected.value.numel():
+        return True
+    value = expected.value if expected.value.is_complex() else expected.value.double()
+    bound, size = expected.bound(), value.abs().nan_to_num(0.0, 0.0, 0.0)
+    return bool((bound <= _SHARP * size.max() + 1e-30).double().mean() > _MANY)

@@ -1,0 +1,141 @@
+"""Builds a C++ wrapper with probes as a library, and loads it beside the one without.
+
+torch compiles and loads it like the first one, but in a cache of ours: the same probes need no
+compiler the next time. It loads the same files of GPU kernels; CPU kernels are in the wrapper's own
+file, and are compiled again with the same flags.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from os import fsencode
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from rewriter.artifact.types import Wrapper
+from rewriter.core import edit
+from rewriter.execution.hook import builds
+from rewriter.execution.hook.startup.sitecustomize import Hook
+from rewriter.execution.loaded.functions import like
+from rewriter.instrumentation.lines import HEADER
+from rewriter.instrumentation.types import Plan
+from rewriter.locate.cpp import embedded
+from rewriter.runtime import recorder_library
+
+_SOURCE, _ENTRY = "cpp_wrapper_src", "inductor_entry"
+_TABLE = "inductor_rewriter_table"
+_EXPORTS = f"""\
+extern "C" __attribute__((visibility("default"))) void* {_TABLE}() {{
+  return &inductor_rewriter::wrapper;
+}}
+"""
+# The directory that each library records to, by the library's path.
+_RECORDED: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library with probes: `entry` does what the wrapper's own entry does, and calls it.
+
+    `table` is the address of its table, and `recorder` what records its calls.
+    """
+
+    entry: FunctionType
+    path: str
+    table: int
+    recorder: ctypes.CDLL
+
+    def record(self, directory: Path, *, quiet: bool) -> CppRecording:
+        """Record calls that begin from now on."""
+        recording = CppRecording(self, str(directory))
+        if _RECORDED.get(self.path) != recording.directory:
+            is_recorded = self.record_into(recording.directory, quiet=quiet)
+            _RECORDED[self.path] = recording.directory if is_recorded else ""
+        return recording
+
+    def record_into(self, directory: str | None, *, quiet: bool) -> bool:
+        """Record into a directory, or nowhere. Returns whether it does."""
+        path = None if directory is None else fsencode(directory)
+        return bool(self.recorder.inductor_rewriter_record_into(self.table, path, int(quiet)))
+
+
+@dataclass(frozen=True)
+class CppRecording:
+    """Records the calls of a library for a block."""
+
+    probed: Library
+    directory: str
+
+    def end(self) -> None:
+        """Wait until all calls that ended are written."""
+        self.probed.recorder.inductor_rewriter_finish(self.probed.table)
+
+    def close(self) -> None:
+        """Stop recording, unless the library already records for another block."""
+        if _RECORDED.get(self.probed.path) == self.directory:
+            del _RECORDED[self.probed.path]
+            self.probed.record_into(None, quiet=True)
+
+
+def build(wrapper: Wrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:
+    """Compile and load the library with the probes of a plan. `entry_code` is the entry's own.
+    Raises the errors of torch, and `OSError` if there is no recorder."""
+    if (recorder := recorder_library.load()) is None:
+        raise OSError("there is no recorder for C++ wrappers")
+    text = embedded.extract(wrapper.plain)
+    exports = text.encode(_EXPORTS).encode()
+    insertions = [
+        replace(insertion, text=insertion.text + exports)
+        if insertion.origin == HEADER
+        else insertion
+        for insertion in plan.insertions
+    ]
+    source = edit.apply(wrapper.plain.data, insertions)
+    loaded = entry.__globals__
+    namespace = dict(loaded)
+    statements = [one for one in ast.parse(source).body if _binds(one, (_SOURCE, _ENTRY))]
+    with _apart():
+        exec(compile(ast.Module(statements, []), str(wrapper.path), "exec"), namespace)
+        made: Callable[..., Any] = namespace[_ENTRY]
+        # For a function written in C, Python has the module as `self`.
+        path: str = made.__self__.__file__  # type: ignore[attr-defined]
+        table = getattr(ctypes.CDLL(path), _TABLE)
+    cells = tuple(
+        CellType(made) if cell.cell_contents is loaded[_ENTRY] else cell
+        for cell in entry.__closure__ or ()
+    )
+    table.restype = ctypes.c_void_p
+    return Library(like(entry, entry_code, cells), path, table(), recorder)
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Have torch build in a cache of ours, or in a folder that goes once the library is loaded."""
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as own:
+        _hook().build_in(str(builds.kept() or own))
+        try:
+            yield
+        finally:
+            _hook().build_in("")
+
+
+@cache
+def _hook() -> Hook:
+    from torch._inductor import codecache
+
+    hook = Hook("")  # asks nobody
+    hook.compiler(codecache)
+    return hook
+
+
+def _binds(statement: ast.stmt, names: tuple[str, ...]) -> bool:
+    return isinstance(statement, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id in names for target in statement.targets
+    )

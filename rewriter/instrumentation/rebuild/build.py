@@ -1,0 +1,475 @@
+"""Runs compiler and linker for the recipes of a package, in a directory that goes away again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from threading import Event
+
+from rewriter.artifact.package.library import CONSTANTS, CONSTANTS_END, Library
+from rewriter.artifact.package.model import Model
+from rewriter.artifact.package.pack import sha256
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.processes import Process
+from rewriter.instrumentation.rebuild import build_cache
+from rewriter.instrumentation.rebuild.machine import Machine
+from rewriter.instrumentation.rebuild.recipe import Flags, Recipe
+from rewriter.runtime.build import FLAGS
+
+# The dynamic linker puts the library's own directory in its place. As part of the name, other than
+# as a search path, it keeps two packages apart whose libraries have one name.
+ORIGIN = "$ORIGIN"
+
+RESULT = "out.so"
+
+_GPU_KERNELS = "rewriter_gpu_kernels"
+
+# What the objects of a library have to agree in.
+OTHER = re.compile(r"-(?:stdlib|fsanitize|-target|target|m32|mx32|mcmodel)\b")
+_PRELUDE = "appended_weights.h"
+# Weights behind the original library are still there. The wrapper looks for them behind the library
+# that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
+_PRELUDE_TEXT = f"""\
+#include <dlfcn.h>
+#include <cstdint>
+extern "C" uint8_t {CONSTANTS}[];
+#define dladdr(address, info) dladdr({CONSTANTS}, info)
+"""
+_ALIGNMENT = 0x4000  # of weights behind a library, ibid.
+# What takes a compiler less time and changes nothing that it writes: no warnings, which nobody
+# would see; the assembler at the same time; no collection of memory below 1 GiB (it is in KiB, and
+# clang ignores it).
+_QUICKER = ("-w", "-pipe", "--param=ggc-min-heapsize=1048576")
+_ERROR = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)$", re.M
+)
+_MORE = 3  # errors that are shown
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The original library in a file of its own, and the hash of what was copied there."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to build for one model: its recipe, the source with probes, and the original library,
+    which has to be unpacked to be linked to.
+
+    `table` is compiled at the same time, and so is `recorder`, unless it is an object.
+    `gpu_kernels` are those of the recorder, compiled, by device (90).
+    """
+
+    recipe: Recipe
+    source: bytes
+    library: Library
+    table: str
+    recorder: str | Path
+    unpacked: Unpacked | None = None
+    gpu_kernels: tuple[tuple[int, Path], ...] = ()
+    file: str = ""  # what the wrapper is called; empty: as in the package
+
+    @property
+    def links(self) -> bool:
+        """Whether the result needs the original library."""
+        return self.recipe.route == "link"
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """One command. `source` is the file that its messages are about."""
+
+    about: str
+    command: tuple[str, ...]
+    folder: Path
+    source: Path | None = None
+    target: str = ""
+
+
+@dataclass
+class _Run:
+    """What runs now, so that all of it can be stopped."""
+
+    stopped: Event = field(default_factory=Event)
+    processes: set[Process] = field(default_factory=set)
+
+
+Report = Callable[[str], None]
+
+
+def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, Path]:
+    """Build the library of each job; returns their files in `scratch` by the same names.
+
+    Raises `RewriterError` with the line that does not compile. Everything that was started has
+    ended by then.
+    """
+    folders = {name: scratch / str(number) for number, name in enumerate(jobs)}
+    compiles: list[BuildStep] = []
+    links: list[BuildStep] = []
+    keys: dict[str, str] = {}
+    object_keys: dict[Path, str] = {}
+    headers: dict[Path, tuple[Path, ...]] = {}  # by source; of those of which they are known
+    for name, job in jobs.items():
+        folders[name].mkdir()
+        steps = compile_steps(job, folders[name])
+        linking = link_step(job, folders[name])
+        if build_cache.directory() is not None:
+            key = _key(job, [*steps, linking], folders[name])
+            if (kept := build_cache.find(key)) is not None:
+                (folders[name] / RESULT).write_bytes(kept.content)
+                (folders[name] / RESULT).chmod(0o755)
+                report(f"{linking.about}: built before, nothing to compile")
+                continue
+            keys[name] = key
+            object_keys |= _object_keys(steps, folders[name])
+        compiles += map(_as_compiled, steps)
+        links.append(linking)
+        if job.links:
+            (folders[name] / ORIGIN).mkdir()
+            assert job.unpacked is not None
+            os.symlink(job.unpacked.path.resolve(), folders[name] / beside(job.recipe.model))
+
+    def compiled(step: BuildStep, state: _Run) -> None:
+        if not _reuse(step, object_keys, headers, report):
+            _run(step, state, report)
+            _keep_object(step, object_keys, headers)
+
+    # What is compiled does not wait for what is found: some objects have hundreds of headers.
+    _run_all(compiles, compiled)
+    _run_all(links, lambda step, state: _run(step, state, report))
+    for name, job in jobs.items():
+        if not (folders[name] / RESULT).is_file():
+            raise RewriterError(
+                "link-failed",
+                f"the compiler said nothing and wrote no library of {job.recipe.model.name}",
+                hint="Nothing was written. Name another compiler in CXX.",
+                code=FAILED,
+            )
+        if name in keys:
+            _keep(keys[name], folders[name], headers)
+        if not job.links and job.recipe.model.weights == "behind the library":
+            _append_weights(job, folders[name] / RESULT)
+    return {name: folder / RESULT for name, folder in folders.items()}
+
+
+def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
+    """What a build is known by: everything but the headers that its compiler will read."""
+    read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
+    read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
+    read += [job.recorder] if isinstance(job.recorder, Path) else []
+    read += [path for _, path in job.gpu_kernels]
+    return _key_of(steps, folder, read, [job.unpacked.digest] if job.links and job.unpacked else [])
+
+
+def _key_of(
+    steps: Sequence[BuildStep], folder: Path, read: Sequence[Path], digests: Sequence[str] = ()
+) -> str:
+    here = Machine.detect()
+    return build_cache.key(
+        [[part.replace(str(folder), ".") for part in step.command] for step in steps],
+        [*(sha256(path) for path in read), *digests],
+        # Flags may ask for code for the processor at hand.
+        f"{here.torch and here.torch.version} {here.processor} {' '.join(sorted(here.features))}",
+    )
+
+
+def _as_compiled(step: BuildStep) -> BuildStep:
+    """A compilation that takes less time, and also tells which headers it read."""
+    if step.source is None or step.source.suffix == ".s":
+        return step
+    listing = ("-MD", "-MF", f"{step.source.name}.d")
+    return replace(step, command=(*step.command, *_QUICKER, *listing))
+
+
+def _keep(key: str, folder: Path, headers: Mapping[Path, tuple[Path, ...]]) -> None:
+    """Keep a library that was just linked, if the compiler told what it is made of."""
+    sources = list(folder.glob("*.cpp"))
+    if sources and all(source in headers for source in sources):
+        read = [path for source in sources for path in headers[source]]
+        build_cache.keep(key, folder / RESULT, read)
+
+
+def _object_keys(steps: Sequence[BuildStep], folder: Path) -> dict[Path, str]:
+    """What the object of each source is known by, as `_key`: whatever package it is for."""
+    keys = {}
+    for step in steps:
+        if step.source is not None and step.source.suffix == ".cpp":
+            prelude = [folder / _PRELUDE] if _PRELUDE in step.command else []
+            keys[step.source] = _key_of([step], folder, [step.source, *prelude])
+    return keys
+
+
+def _reuse(
+    step: BuildStep,
+    keys: Mapping[Path, str],
+    headers: dict[Path, tuple[Path, ...]],
+    report: Report,
+) -> bool:
+    """Take an object that was compiled before, if there is one."""
+    if step.source is None or step.source not in keys:
+        return False
+    if (kept := build_cache.find(keys[step.source])) is None:
+        return False
+    (step.folder / step.target).write_bytes(kept.content)
+    headers[step.source] = kept.headers
+    report(f"{step.about}: compiled before")
+    return True
+
+
+def _keep_object(
+    step: BuildStep, keys: Mapping[Path, str], headers: dict[Path, tuple[Path, ...]]
+) -> None:
+    """Keep an object that was just compiled, if the compiler told what it is made of."""
+    if step.source is None:
+        return
+    rules = step.source.with_name(f"{step.source.name}.d")
+    if not rules.is_file():
+        return
+    read = build_cache.headers_in(rules.read_text("utf-8", "replace"), step.folder)
+    headers[step.source] = tuple(read)
+    if step.source in keys:
+        build_cache.keep(keys[step.source], step.folder / step.target, read)
+
+
+def beside(model: Model) -> str:
+    """Where the original library lies when the new one is linked to it.
+
+    The linker writes into the result what it is called by, so it has to lie there like this.
+    """
+    return f"{ORIGIN}/{PurePosixPath(model.original_library).name}"
+
+
+def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
+    """Write the sources of a job into its directory; returns how they are compiled there."""
+    recipe = job.recipe
+    assert recipe.wrapper is not None
+    name = recipe.model.name
+    source = folder / (job.file or PurePosixPath(recipe.model.wrapper).name)
+    source.write_bytes(job.source)
+    flags = recipe.wrapper
+    extra: list[str] = []
+    if job.links and recipe.model.weights == "behind the library":
+        (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
+        extra += ["-include", _PRELUDE]
+    steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
+    file = folder / "rewriter_table.cpp"
+    file.write_text(job.table, encoding="utf-8")
+    about = f"the table of launches of {name}"
+    steps.append(_compile(about, _without_header(flags), file, "table.o"))
+    if isinstance(job.recorder, str):
+        file = folder / "rewriter_runtime.cpp"
+        file.write_text(job.recorder, encoding="utf-8")
+        steps.append(_compile(f"the probes of {name}", _of_recorder(flags), file, "runtime.o"))
+    if job.gpu_kernels:
+        file = folder / f"{_GPU_KERNELS}.s"
+        file.write_text(_gpu_kernels(job.gpu_kernels))
+        steps.append(_compile(f"the probes of {name}", flags, file, f"{_GPU_KERNELS}.o"))
+    for number, (member, kernel_flags) in enumerate(recipe.kernels):
+        kernel = folder / PurePosixPath(member).name
+        kernel.write_bytes(recipe.model.kernels[member])
+        about = f"the kernels of {name}"
+        steps.append(_compile(about, kernel_flags, kernel, f"kernel{number}.o"))
+    if not job.links:
+        constants = _write_constants(job, folder)
+        steps.append(_compile(f"the weights of {name}", flags, constants, "constants.o"))
+    return steps
+
+
+def _gpu_kernels(files: Sequence[tuple[int, Path]]) -> str:
+    """An assembly file with kernels and, by device, where they are: see `load_built` in
+    rewriter/runtime/cpp/engine/kernel_code.h."""
+    lines = [".section .rodata"]
+    for target, path in files:
+        lines += [".balign 64", f"sm_{target}:", f'.incbin "{path}"']
+    lines += ['.section .data.rel.ro,"aw"', ".balign 8"]
+    lines += [f"{word} inductor_rewriter_kernels" for word in (".globl", ".hidden")]
+    lines += ["inductor_rewriter_kernels:"]
+    lines += [f".quad {target}, sm_{target}" for target, _ in files]
+    return "\n".join([*lines, ".quad 0, 0", '.section .note.GNU-stack,"",@progbits', ""])
+
+
+def _compile(
+    about: str, flags: Flags, source: Path, target: str, extra: Sequence[str] = ()
+) -> BuildStep:
+    # Paths of the directory that goes away must not be in the result.
+    places = f"-ffile-prefix-map={source.parent}=."
+    arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
+    command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
+    return BuildStep(about, command, source.parent, source, target)
+
+
+def _of_recorder(flags: Flags) -> Flags:
+    """The flags of our own libraries, for the same processor, with those in which objects have to
+    agree. The recorder needs nothing of torch, and computes with all rules of floating point."""
+    kept = (x for x in flags.arguments if x.startswith("-m") or OTHER.match(x))
+    return replace(flags, arguments=(*FLAGS, *kept))
+
+
+def _without_header(flags: Flags) -> Flags:
+    """The flags less a precompiled header."""
+    build_cache = []
+    parts = iter(flags.arguments)
+    for part in parts:
+        if part == "-include":
+            next(parts)
+        else:
+            build_cache.append(part)
+    return replace(flags, arguments=tuple(build_cache))
+
+
+def link_step(job: Job, folder: Path) -> BuildStep:
+    """How the objects of a job become its library."""
+    recipe = job.recipe
+    flags = recipe.link or recipe.wrapper
+    assert flags is not None
+    recorder = str(job.recorder) if isinstance(job.recorder, Path) else "runtime.o"
+    objects = ["wrapper.o", "table.o", recorder]
+    objects += [f"{_GPU_KERNELS}.o"] if job.gpu_kernels else []
+    if job.links:
+        objects.append(beside(recipe.model))
+        compiled = recipe.wrapper.arguments if recipe.wrapper else ()
+        # The runtime has parallel loops of other kinds than the original library may need.
+        options = [part for part in dict.fromkeys(compiled) if part == "-fopenmp"]
+        options += [part for part in flags.arguments if part.startswith("-flto")]
+    else:
+        objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
+        options = list(flags.arguments)
+    command = (flags.compiler, "-shared", "-fPIC", "-o", RESULT, *objects, *options)
+    return BuildStep(f"the library of {recipe.model.name}", command, folder)
+
+
+def _write_constants(job: Job, folder: Path) -> Path:
+    """A source that puts the constants of a library where a new one has them."""
+    constants = job.library.constants
+    assert constants is not None
+    assert job.unpacked is not None
+    with job.unpacked.path.open("rb") as file:
+        file.seek(constants.offset)
+        (folder / "constants.bin").write_bytes(file.read(constants.size))
+    source = folder / "constants.s"
+    source.write_text(
+        f'.section {constants.section},"a{"w" if constants.writable else ""}",@progbits\n'
+        ".balign 64\n"
+        f".globl {CONSTANTS}\n"
+        f"{CONSTANTS}:\n"
+        '.incbin "constants.bin"\n'
+        f".globl {CONSTANTS_END}\n"
+        f"{CONSTANTS_END}:\n"
+        '.section .note.GNU-stack,"",@progbits\n'
+    )
+    return source
+
+
+def _append_weights(job: Job, target: Path) -> None:
+    """Put the weights that stand behind a library behind a new one, as the loader maps them."""
+    constants = job.library.constants
+    assert constants is not None
+    assert job.unpacked is not None
+    with job.unpacked.path.open("rb") as source, target.open("ab") as output:
+        source.seek(constants.offset)
+        size = int.from_bytes(source.read(8), "little")
+        output.write(b" " * (-output.tell() % _ALIGNMENT))
+        source.seek(job.unpacked.path.stat().st_size - size)
+        shutil.copyfileobj(source, output, 1 << 20)
+
+
+def _run_all(steps: Sequence[BuildStep], work: Callable[[BuildStep, _Run], None]) -> None:
+    """Do some work for each step side by side; the first failure stops the others and is raised."""
+    state = _Run()
+    workers = max(1, min(len(steps), os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(work, step, state) for step in steps]
+        try:
+            for future in as_completed(running):
+                future.result()
+        except BaseException:
+            state.stopped.set()
+            for process in tuple(state.processes):
+                process.kill()
+            raise
+
+
+def _run(step: BuildStep, state: _Run, report: Report) -> None:
+    if state.stopped.is_set():
+        return
+    code, errors = _execute(step, state)
+    if code and "-include" in step.command and "internal compiler error" in errors:
+        # g++ 12 crashes on some wrappers with a precompiled header, and not without.
+        report(f"the compiler crashed with the precompiled header; {step.about} again without")
+        plain = _without_header(Flags(step.command[0], step.command[1:])).arguments
+        code, errors = _execute(replace(step, command=(step.command[0], *plain)), state)
+    if state.stopped.is_set():
+        return
+    if code:
+        raise _failed(step, code, errors)
+    report(f"{'linked' if step.source is None else 'compiled'} {step.about}")
+
+
+def _execute(step: BuildStep, state: _Run) -> tuple[int, str]:
+    """Run a command; its exit code, and what it wrote to standard error."""
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(step.folder)}
+    try:
+        process = Process.start(
+            step.command,
+            environment,
+            folder=step.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        return 127, f"{step.command[0]}: {error.strerror}"
+    state.processes.add(process)
+    code, _, errors = process.communicate()
+    state.processes.discard(process)
+    return code, errors
+
+
+def _failed(step: BuildStep, code: int, output: str) -> RewriterError:
+    """The first errors of a compiler with the lines that they are about."""
+    if step.source is None:
+        lines = [line for line in output.splitlines() if line.strip()]
+        return RewriterError(
+            "link-failed",
+            f"{step.about} does not link (exit code {code}):\n    " + "\n    ".join(lines[-_MORE:]),
+            hint="Nothing was written. `rewriter doctor` compares the package with this machine.",
+            code=FAILED,
+        )
+    errors = list(_ERROR.finditer(output))
+    shown = [_shown(match, step, output) for match in errors[:_MORE]]
+    if not shown:
+        shown = [line for line in output.splitlines() if line.strip()][-_MORE:] or ["(no message)"]
+    more = f"\n    and {len(errors) - _MORE} more" if len(errors) > _MORE else ""
+    return RewriterError(
+        "compile-failed",
+        f"{step.about} does not compile (exit code {code}):\n    " + "\n    ".join(shown) + more,
+        hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
+        "`rewriter instrument FILE --no-rebuild` writes the sources and a build script.",
+        code=FAILED,
+    )
+
+
+def _shown(match: re.Match[str], step: BuildStep, output: str) -> str:
+    """An error with the line of the source that it is about, or that it comes from."""
+    assert step.source is not None
+    file, number = match["file"], int(match["line"])
+    text = f"{Path(file).name}:{number}: {match['what']}"
+    if Path(file).name != step.source.name:
+        # In a header: what of the source led there stands in front of it, if it is said at all.
+        before = output[: match.start()]
+        places = re.findall(rf"\b{re.escape(step.source.name)}:(\d+)", before)
+        if not places:
+            return text
+        number = int(places[-1])
+        text += f"\n    from {step.source.name}:{number}:"
+    lines = step.source.read_text("utf-8", "replace").splitlines()
+    return f"{text}\n        {lines[number - 1].strip()}" if number <= len(lines) else text

@@ -1,0 +1,588 @@
+"""Puts probes into a package and takes them out again: locate, plan, apply, build, pack, check."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from threading import Event
+
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package import library, pack
+from rewriter.artifact.package.container import Overlay
+from rewriter.artifact.package.library import Library
+from rewriter.artifact.package.model import Model, Package, open_package
+from rewriter.artifact.package.pack import Changes
+from rewriter.artifact.types import Artifact
+from rewriter.core import edit, files, limits, parallel
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.labels import labels
+from rewriter.core.types import Json
+from rewriter.instrumentation import compilation_units, probes
+from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.matching import chosen_text, with_launches
+from rewriter.instrumentation.rebuild import build, preflight, recipe, unpack
+from rewriter.instrumentation.rebuild.build import Report, Unpacked
+from rewriter.instrumentation.rebuild.check import ExpectedModel, Loading, link_check, load
+from rewriter.instrumentation.rebuild.machine import Machine
+from rewriter.instrumentation.rebuild.recipe import Flags, Recipe
+from rewriter.instrumentation.rebuild.types import Checked, Route
+from rewriter.instrumentation.rebuild.unpack import Reading
+from rewriter.instrumentation.select import select
+from rewriter.instrumentation.types import Instrumented, Plan, Selection
+from rewriter.instrumentation.verify import verify
+from rewriter.runtime import build as runtime_build
+from rewriter.version import __version__
+
+_LARGE = 64 << 20  # bytes of a library that take longer to unpack than to load
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One model of a package with the result of instrumenting its wrapper.
+
+    `everything` is the plan that it is compiled by, if that serves other selections, too.
+    """
+
+    model: Model
+    result: Instrumented
+    everything: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A patched package: how each model was built, and what checking the result said.
+
+    `check` is `loaded`, `linked` (it was not loaded, `note` says why) or `skipped`.
+    """
+
+    recipes: tuple[Recipe, ...]
+    check: Checked
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The build plan of one model. `original` is its library, if it has one, and `unpacked` a copy
+    of it to link against."""
+
+    probed: Probed
+    recipe: Recipe
+    original: Library | None
+    unpacked: Unpacked | None
+
+    @property
+    def name(self) -> str:
+        return self.probed.model.name
+
+
+def patch(
+    package: str | Path | Artifact,
+    output: str | Path,
+    selection: Selection | None = None,
+    *,
+    route: Route | None = None,
+    check: bool = True,
+    imports: Sequence[str] = (),
+    replace: bool = False,
+    overwrite: bool = False,
+    report: Report = lambda text: None,
+) -> Built:
+    """Put probes into a package: build it again with them, check it, and write it to `output`.
+
+    `rewriter.open(path, models=…)` chooses models, `rewriter.select()` makes the selection.
+    `imports` are modules that register custom operators, for the check. `report` is told what was
+    done.
+
+    Raises `RewriterError`, before anything is compiled, where this machine cannot build it.
+    """
+    with plain(_package(package), may_replace=replace) as original:
+        folder = original.is_folder
+        with (
+            files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary,
+            begin(original, check=check, imports=imports) as begun,
+        ):
+            probed = instrument(original, selection or select())
+            return rebuild(
+                original,
+                probed,
+                temporary,
+                begun,
+                route=route,
+                report=report,
+            )
+
+
+def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
+    """Write a package without its probes to `output`; whether it is exactly the original."""
+    opened, path = _package(package), Path(output)
+    with files.atomic_output(path, overwrite=overwrite, directory=opened.is_folder) as temporary:
+        return strip(opened, temporary)
+
+
+def instrument(package: Package, selection: Selection) -> tuple[Probed, ...]:
+    """Put probes into the wrappers of a package. Nothing is built, written or verified: `rebuild`
+    verifies, or `verify_all`.
+
+    The launches that a selection asks for may be in some of the models only; those without any
+    stay as they are.
+    """
+    both = list(zip(package.models, package.wrappers, strict=True))
+    among = labels([(wrapper.graph, model.name) for model, wrapper in both])
+    making = (
+        # A package of sources is compiled where it is loaded, maybe without us.
+        partial(
+            instrument_wrapper,
+            wrapper,
+            selection,
+            label=label,
+            standalone=model.library is None,
+            verified=False,
+        )
+        for (model, wrapper), label in zip(both, among, strict=True)
+    )
+    return tuple(
+        Probed(model, result, compilation_units.plan_everything(wrapper, selection))
+        for (model, wrapper), result in with_launches(both, making)
+    )
+
+
+def verify_all(package: Package, probed: Sequence[Probed], stopped: Event | None = None) -> None:
+    """Verify the wrappers of a package, until it is stopped. Raises `RewriterError`."""
+    wrappers = {wrapper.name: wrapper for wrapper in package.wrappers}
+    for patched in probed:
+        if stopped is None or not stopped.is_set():
+            verify(wrappers[patched.model.wrapper], patched.result.source)
+
+
+@contextmanager
+def plain(package: Package, *, may_replace: bool) -> Iterator[Package]:
+    """The package without probes: itself, or for the time being what it was patched from."""
+    probed = [wrapper for wrapper in package.wrappers if wrapper.probes is not None]
+    if package.manifest is None and not probed:
+        yield package
+        return
+    if not may_replace:
+        names = ", ".join((package.manifest or {}).get("probes", ())) or "probes"
+        raise RewriterError(
+            "already-instrumented",
+            f"{package.path} is instrumented already (with {names})",
+            hint="Pass --replace to exchange its probes, or `rewriter strip` it first.",
+        )
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        original = Path(scratch) / package.path.name
+        if not strip(package, original):
+            raise RewriterError(
+                "edited-since",
+                f"{package.path} was changed after it was instrumented: "
+                "without its probes it is not the package that it was made from",
+                hint="`rewriter strip` it, look at the result, and instrument that.",
+            )
+        yield open_package(original, tuple(model.name for model in package.models))
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What runs while wrappers are instrumented, since it takes as long: the package is read, and a
+    process that will load the result imports torch.
+
+    `scratch` goes away afterwards. `libraries` waits for those of models that can be built here, by
+    their names. `reading` is None for a directory; `loading` too, and where nothing is checked.
+    `version` is that of the package.
+    """
+
+    version: tuple[int, ...]
+    scratch: Path
+    machine: Machine
+    check: bool
+    runs_here: bool
+    imports: Sequence[str]
+    libraries: Callable[[], Mapping[str, Library | None]]
+    reading: Reading | None
+    loading: Loading | None
+
+
+@contextmanager
+def begin(
+    package: Package,
+    *,
+    check: bool = True,
+    runs_here: bool | None = None,
+    imports: Sequence[str] = (),
+) -> Iterator[Begun]:
+    """Begin to patch a package; what is still running when the body ends is stopped.
+
+    `check` loads the result, with operators that `imports` register; `runs_here` (by default, if it
+    is checked) refuses what this processor could not run. Nothing is refused here: only `rebuild`
+    knows which models get probes.
+    """
+    machine = Machine.detect()
+    version = _version(package.path)
+    runs_here = check if runs_here is None else runs_here
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder, ExitStack() as running:
+        scratch, loading = Path(folder), None
+        if check and not package.is_folder:
+            # Importing torch takes as long as all else does if nothing has to be compiled.
+            devices = {model.device for model in package.models}
+            loading = Loading.start_for(scratch, devices, imports)
+            running.callback(loading.stop)
+        buildable = partial(_buildable, package, machine, scratch, runs_here)
+        libraries = running.enter_context(parallel.beside(buildable))
+        reading = running.enter_context(unpack.reading(package))
+        yield Begun(
+            version, scratch, machine, check, runs_here, imports, libraries, reading, loading
+        )
+
+
+def _buildable(
+    package: Package, machine: Machine, scratch: Path, runs_here: bool, stopped: Event
+) -> dict[str, Library | None]:
+    """The libraries of the models that can be built here, by their names."""
+    libraries = {}
+    with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
+        for model in package.models:
+            if not stopped.is_set():
+                with ThreadPoolExecutor() as pool:
+                    pool.submit(preflight.ask_compiler, model, scratch)
+                    library = unpack.library_of(package, model)
+                _require_buildable(package, model, library, machine, scratch, runs_here)
+                libraries[model.name] = library
+    return libraries
+
+
+def _require_buildable(
+    package: Package,
+    model: Model,
+    library: Library | None,
+    machine: Machine,
+    scratch: Path,
+    runs_here: bool,
+) -> None:
+    checks = preflight.checks(model, library, machine, runs_here=runs_here, scratch=scratch)
+    preflight.require(checks, package, model)
+
+
+def rebuild(
+    package: Package,
+    probed: Sequence[Probed],
+    output: Path,
+    begun: Begun,
+    *,
+    route: Route | None = None,
+    report: Report = lambda text: None,
+) -> Built:
+    """Build the models with probes and write the package to `output`, which must not exist yet.
+    They are verified meanwhile.
+
+    Raises `RewriterError` before anything is compiled where this machine cannot build it. What
+    `output` holds after an error is of no use.
+    """
+    reading = begun.reading
+    with (
+        parallel.beside(partial(verify_all, package, probed)) as verified,
+        ThreadPoolExecutor() as pool,
+        ExitStack() as running,
+    ):
+        stopped, copied, exact = Event(), None, None
+        running.callback(stopped.set)
+        if reading is not None:
+            running.enter_context(reading.explains())
+            copied = pool.submit(unpack.copy, package.path, output, stopped)
+        plans = list(_plans(package, probed, begun, route))
+        kernels = _gpu_kernels(package)
+        jobs = {plan.name: _job(plan, kernels) for plan in plans if plan.original}
+        try:
+            built = build.build(jobs, begun.scratch, report)
+        except RewriterError:
+            verified()  # a wrapper that is wrong is why it does not compile
+            raise
+        verified()
+        if copied is not None:
+            copied.result()
+        _write(package, output, plans, built, begun.scratch, reading)
+        if reading is not None:
+            exact = pool.submit(_require_exact, package, output, begun.version, stopped)
+        checked, note = _check(package, output, plans, built, begun, report)
+        if exact is not None:
+            exact.result()
+        return Built(tuple(plan.recipe for plan in plans), checked, note)
+
+
+def _check(
+    package: Package,
+    output: Path,
+    plans: Sequence[_Plan],
+    built: Mapping[str, Path],
+    begun: Begun,
+    report: Report,
+) -> tuple[Checked, str]:
+    """Load the patched package, and say why not if it cannot be done."""
+    if not begun.check:
+        return "skipped", ""
+    if package.is_folder:
+        _link_check(plans, built, begun.machine)
+        return "linked", "a directory is not loaded"
+    models = {plan.name: _expected(plan, built, begun.scratch) for plan in plans}
+    devices = {plan.probed.model.device for plan in plans}
+    loading = begun.loading or Loading.start_for(begun.scratch, devices, begun.imports)
+    report("loading the package")
+    try:
+        checked, note = load(loading, output, package.path, models, begun.imports)
+    except RewriterError:
+        _link_check(plans, built, begun.machine)  # a symbol that is missing says more
+        raise
+    finally:
+        loading.stop()
+    if checked == "linked":  # the loader would have resolved all symbols
+        _link_check(plans, built, begun.machine)
+    return checked, note
+
+
+def _link_check(plans: Sequence[_Plan], built: Mapping[str, Path], machine: Machine) -> None:
+    for plan in plans:
+        if plan.original is not None:
+            link_check(library.read(built[plan.name], "the new library"), plan.original, machine)
+
+
+def _plans(
+    package: Package, probed: Sequence[Probed], begun: Begun, route: Route | None
+) -> Iterator[_Plan]:
+    """How each model is built, with its library unpacked. Refuses before anything is compiled."""
+    libraries, machine, scratch = begun.libraries(), begun.machine, begun.scratch
+    for number, patched in enumerate(probed):
+        if patched.model.name in libraries:
+            original = libraries[patched.model.name]
+        else:
+            original = unpack.library_of(package, patched.model)
+            _require_buildable(package, patched.model, original, machine, scratch, begun.runs_here)
+        chosen = recipe.choose(patched.model, original, machine, route)
+        unpacked = None
+        if original is not None:
+            to = scratch / f"original{number}.so"
+            unpacked = unpack.unpack(
+                package, patched.model, original, to, whole=chosen.route != "link"
+            )
+        yield _Plan(patched, chosen, original, unpacked)
+
+
+def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
+    assert plan.original is not None
+    made = replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
+    if plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
+        return replace(made, recorder=recorder, gpu_kernels=gpu_kernels)
+    return made
+
+
+def _gpu_kernels(package: Package) -> tuple[tuple[int, Path], ...]:
+    """The kernels of the recorder that came with the tool, for the device of a package's own."""
+    member = next((name for name in package.container.names if name.endswith(".cubin")), None)
+    if member is None:
+        return ()
+    with package.container.open(member) as file:
+        head = file.read(52).ljust(52, b"\0")
+    # The flags of its ELF header, whose second byte it is since the eighth version of the format.
+    target = head[49] if head[8] >= 8 else head[48]
+    for number in range(target, target // 10 * 10 - 1, -1):
+        if (path := runtime_build.BUILT / f"kernels-sm_{number}.cubin").is_file():
+            return ((number, path),)
+    return ()
+
+
+def recorder_object(flags: Flags) -> Path | None:
+    """The recorder that came with the tool, if it suits a wrapper that is compiled like this."""
+    if any(build.OTHER.match(flag) for flag in flags.arguments):
+        return None
+    found = list(runtime_build.built("recorder", ".o"))
+    # The last runs on every processor.
+    is_native = "-march=native" in flags.arguments
+    return found[0 if is_native else -1] if found else None
+
+
+def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
+    """What to compile for a model: its wrapper, and the table and the probes apart from it."""
+    units = compilation_units.split(probed.result, probed.everything)
+    return build.Job(
+        recipe=chosen,
+        source=units.wrapper,
+        library=original,
+        table=units.table,
+        recorder=units.runtime,
+    )
+
+
+def _expected(plan: _Plan, built: Mapping[str, Path], scratch: Path) -> ExpectedModel:
+    """What loading a model has to do. Of a large library, which the loader of packages would unpack
+    with all of its weights, the new one is loaded beside what was linked to."""
+    model, unpacked = plan.probed.model, plan.unpacked
+    if model.library is None:
+        return ExpectedModel(model.device, "")
+    name = PurePosixPath(model.library).name
+    is_large = unpacked is not None and unpacked.path.stat().st_size >= _LARGE
+    if unpacked is None or not is_large or model.operators or plan.recipe.route != "link":
+        return ExpectedModel(model.device, name)
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    os.link(built[plan.name], folder / name)
+    os.link(unpacked.path, folder / PurePosixPath(model.original_library).name)
+    return ExpectedModel(model.device, name, folder / name)
+
+
+def changes(
+    probed: Sequence[Probed], sources: Mapping[str, Path], libraries: Mapping[str, Path]
+) -> Changes:
+    """What happens to the members of a package; files are given by the names of the models."""
+    with_library = [patched.model for patched in probed if patched.model.library is not None]
+    return Changes(
+        replaced={patched.model.wrapper: sources[patched.model.name] for patched in probed},
+        renamed={str(model.library): model.original_library for model in with_library},
+        added=[
+            (str(model.library), libraries[model.name], model.original_library)
+            for model in with_library
+        ],
+    )
+
+
+def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
+    """What the manifest says of a package, beside how to restore it."""
+    selection = probed[0].result.selection
+    return {
+        "tool": f"inductor-rewriter {__version__}",
+        "probes": list(selection.probes),
+        "when": selection.when,
+        "output_format": selection.format,
+        "values": selection.values,
+        **probes.recorded(selection),
+        "chosen": chosen_text(selection),
+        "models": {
+            patched.model.name: {
+                "wrapper": patched.model.wrapper,
+                "library": patched.model.library,
+                "original_library": patched.model.original_library
+                if patched.model.library
+                else None,
+                "route": route,
+                "launches": [launch.index for launch in patched.result.plan.probed],
+            }
+            for patched, route in zip(probed, routes, strict=True)
+        },
+    }
+
+
+def _write(
+    package: Package,
+    output: Path,
+    plans: Sequence[_Plan],
+    libraries: Mapping[str, Path],
+    scratch: Path,
+    reading: Reading | None,
+) -> None:
+    """Write the patched package."""
+    probed = [plan.probed for plan in plans]
+    sources = {}
+    for number, patched in enumerate(probed):
+        sources[patched.model.name] = scratch / f"{number}.cpp"
+        sources[patched.model.name].write_bytes(patched.result.source)
+    made = changes(probed, sources, libraries)
+    fields = manifest(probed, [plan.recipe.route for plan in plans])
+    if reading is None:
+        pack.patch_folder(package.path, output, package.root, made, fields)
+    else:
+        pack.append(output, package.root, made, fields, reading.finish())
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Another one if the file is changed or replaced."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _require_exact(
+    package: Package, output: Path, version: tuple[int, ...], stopped: Event
+) -> None:
+    """Make sure that the original can be had back from a patched package."""
+    is_exact = pack.gives_back(output, package.root, package.path, stopped)
+    if _version(package.path) != version:
+        raise RewriterError(
+            "package-changed",
+            f"{package.path} was changed while it was patched",
+            hint="Nothing was written. Patch it again, when nothing else writes it.",
+        )
+    if not is_exact:
+        raise RewriterError(
+            "verification-failed",
+            f"{package.path}: stripping the patched package would not restore the original",
+            hint="Nothing was written. Please report this with the package.",
+            code=FAILED,
+        )
+
+
+def strip(package: Package, output: Path) -> bool:
+    """Write a package without its probes to `output`; whether it is exactly the original.
+
+    Where somebody changed or packed it again since, the members are what they were before, and
+    the changes stay.
+    """
+    if package.is_sources:
+        return _strip_sources(package, output)
+    if package.manifest is not None and not package.is_folder:
+        if pack.restore(package.path, package.root, output):
+            return True
+        output.unlink(missing_ok=True)
+    _strip_members(package, output)
+    original = (package.manifest or {}).get("original")
+    return package.is_folder and isinstance(original, dict) and pack.hashes(output) == original
+
+
+def _strip_sources(package: Package, output: Path) -> bool:
+    """The package beside the sources is the original, if the sources are those of that package."""
+    assert isinstance(package.container, Overlay)
+    assert package.manifest is not None
+    original = package.container.original
+    shutil.copyfile(original.path, output)
+    return bool(pack.sha256(output) == package.manifest["original"].get("sha256")) and all(
+        edit.strip(model.source).source == original.read(model.wrapper, limits.WRAPPER_BYTES)
+        for model in package.models
+    )
+
+
+def _strip_members(package: Package, output: Path) -> None:
+    """Undo by name what was done to each member."""
+    models = (package.manifest or {}).get("models", {})
+    undo = {
+        about["original_library"]: about["library"]
+        for about in models.values()
+        if about.get("original_library") in package.container.names
+    }
+    dropped = set(undo.values()) | {package.root + pack.MANIFEST, package.root + pack.DIRECTORY}
+    wrappers = {model.wrapper: edit.strip(model.source) for model in package.models}
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        members = []
+        for number, name in enumerate(package.container.names):
+            if name in dropped and name not in undo:
+                continue
+            file = Path(scratch) / str(number)
+            if name in wrappers:
+                file.write_bytes(wrappers[name].source)
+            else:
+                package.container.extract(name, file)
+            members.append((undo.get(name, name), file))
+        if package.is_folder:
+            pack.write_folder(output, members)
+        else:
+            pack.write(output, members)
+
+
+def _package(path: str | Path | Artifact) -> Package:
+    artifact = path if isinstance(path, Artifact) else open_artifact(path)
+    if not isinstance(artifact, Package):
+        raise RewriterError(
+            "not-a-package",
+            f"{artifact.path} is no package",
+            hint="rewriter.instrument and rewriter.strip are for wrappers in files of their own.",
+        )
+    return artifact

@@ -1,0 +1,381 @@
+"""What a call returned against its graph as a whole: a dump and a graph written by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import dumps  # noqa: E402
+from rewriter.diagnosis.verification import left  # noqa: E402
+from rewriter.diagnosis.verification.bounded import UncheckedError  # noqa: E402
+from rewriter.diagnosis.verification.calls import as_recorded  # noqa: E402
+from rewriter.diagnosis.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
+from rewriter.diagnosis.verification.graph_types import TensorType  # noqa: E402
+from rewriter.diagnosis.verification.types import Checked, LaunchCheck  # noqa: E402
+from rewriter.dump import dataflow, graphs  # noqa: E402
+from rewriter.dump.reading import open_dump  # noqa: E402
+from rewriter.dump.rows import renamed  # noqa: E402
+
+KIND = '"f32[4, 8][8, 1]cpu"'
+GRAPH = f"""
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: {KIND}):
+        mul: {KIND} = torch.ops.aten.mul.Tensor(arg0_1, 2)
+        add: {KIND} = torch.ops.aten.add.Tensor(mul, 1);  mul = None
+        return (add,)
+"""
+INC = "mine = torch.ops.mine.inc_.default(add)"
+
+
+def _check(tmp_path: Path, returned: torch.Tensor, graph: str = GRAPH) -> CallCheck:
+    value = dumps.value
+    x = torch.arange(32.0).reshape(4, 8)
+    facts = {"kind": "cpp", "scope": "call"}
+    given = value("arg0_1", file="x.pt")
+    left = {
+        "dtype": str(returned.dtype).removeprefix("torch."), "shape": list(returned.shape),
+        "stride": list(returned.stride()), "numel": returned.numel(), "file": "y.pt",
+    }  # fmt: skip
+    launches = [dumps.launch(0, "cpp_a", [given], [value("buf0", "out", **left)], **facts)]
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
+    run = dump / "rank0" / "run0"
+    torch.save(x, run / "x.pt")
+    torch.save(returned, run / "y.pt")
+    sha256 = "ab" * 32
+    more = {"sha256": sha256, "outputs": {"call": ["buf0"]}}
+    (run / "run.json").write_text(
+        json.dumps({**json.loads((run / "run.json").read_text()), **more})
+    )
+    graphs.write(dump, {sha256: graph})
+    (call,) = check_outputs(dump)
+    return call
+
+
+RIGHT = torch.arange(32.0).reshape(4, 8) * 2 + 1
+
+
+def test_what_the_graph_gives_agrees(tmp_path: Path) -> None:
+    call = _check(tmp_path, RIGHT)
+    assert (call.reason, call.wrong) == ("", ())
+    assert [one.arg for one in call.outputs] == ["buf0"]
+
+
+def test_what_it_does_not_give_is_wrong_at_its_element(tmp_path: Path) -> None:
+    returned = RIGHT.clone()
+    returned[2, 3] += 1e-3
+    (output,) = _check(tmp_path, returned).wrong
+    assert (output.comparison.wrong, output.comparison.at) == (1, (2, 3))
+    assert output.claim.startswith("add = ")
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        pytest.param("", "its graph is not known", id="none"),
+        pytest.param(
+            GRAPH.replace("aten.add.Tensor(mul, 1)", "aten.rand_like.default(mul)"), "random",
+            id="random",
+        ),
+        pytest.param(
+            GRAPH.replace("        return", f"        {INC}\n        return"),
+                "mine.inc_.default is not registered",
+            id="in-place",
+        ),
+        pytest.param(GRAPH.replace("(add,)", "(add, arg0_1)"), "was not recorded", id="outputs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_says_why(graph: str, reason: str, tmp_path: Path) -> None:
+    call = _check(tmp_path, RIGHT + 5, graph)
+    assert call.wrong == ()
+    assert reason in call.reason
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-3])
+def test_behind_an_operator_of_the_program_its_recorded_result_counts(
+    off: float, tmp_path: Path
+) -> None:
+    graph = GRAPH.replace("aten.mul.Tensor(arg0_1, 2)", "nobody.mix.default(arg0_1)")
+    value, facts = dumps.value, {"kind": "cpp", "scope": "call"}
+    given, mixed = value("arg0_1", file="x.pt"), value("buf0", "out", file="m.pt")
+    kernel = "torch.ops.nobody.mix.default"
+    launches = [
+        dumps.launch(0, kernel, [given], [mixed], kind="custom_op", scope="call"),
+        dumps.launch(1, "cpp_a", [{**mixed, "role": "in"}], [value("buf1", "out", file="y.pt")],
+                     **facts),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
+    run, sha256 = dump / "rank0" / "run0", "ab" * 32
+    x = torch.arange(32.0).reshape(4, 8)
+    for name, tensor in {"x": x, "m": x.sin(), "y": x.sin() + 1 + off}.items():
+        torch.save(tensor, run / f"{name}.pt")
+    row = json.loads((run / "run.json").read_text())
+    row |= {"sha256": sha256, "outputs": {"call": ["buf1"]}}
+    (run / "run.json").write_text(json.dumps(row))
+    graphs.write(dump, {sha256: graph})
+    recorded = Checked("buf0", "mul = nobody.mix.default(arg0_1)", as_recorded(32))
+    check = LaunchCheck(
+        run="rank0/run0", step=0, launch=0, iteration=0, kernel=kernel, kind="custom_op",
+        scope="call", line=12, source_nodes=(), origins=(), outcome="agrees", route="arguments",
+        results=(recorded,),
+    )  # fmt: skip
+    (call,) = check_outputs(dump)
+    assert "is not registered here" in call.reason
+    (call,) = check_outputs(dump, [check])
+    assert (call.reason, len(call.outputs), len(call.wrong)) == ("", 1, int(off > 0))
+
+
+def test_a_result_whose_size_depends_on_the_device_is_not_compared(tmp_path: Path) -> None:
+    """`_embedding_bag` keeps more for its backward on a CPU than on a GPU."""
+    sizes = "[4][1]cpu"
+    graph = f"""
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: {KIND}):
+        full: "i64{sizes}" = torch.ops.aten.full.default([4], 0, dtype = torch.int64)
+        bag = torch.ops.aten._embedding_bag.default(arg0_1, full, full);  full = None
+        getitem: "i64[0][1]cpu" = bag[3];  bag = None
+        return (getitem,)
+"""
+    call = _check(tmp_path, torch.empty(0, dtype=torch.int64), graph)
+    assert call.wrong == ()
+    assert "getitem has another shape" in call.reason
+
+
+WRAPPER = """# AOT ID: ['0_inference']
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_a = async_compile.cpp_pybinding(['const float*', 'float*', 'float*'], r'''
+extern "C"  void  cpp_fused_a(const float* in_ptr0, float* out_ptr0, float* out_ptr1)
+{}
+''')
+
+
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    buf1 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_a(arg0_1, buf0, GIVEN)
+    return (buf0, RETURNED)
+"""
+UPDATES = GRAPH.replace(
+    "return (add,)", "copy_ = torch.ops.aten.copy_.default(arg0_1, mul)\n        return (add,)"
+)
+
+
+def _of_wrapper(
+    tmp_path: Path, given: str, returned: str, graph: str, computes: tuple[str, ...] = ()
+) -> CallCheck:
+    """The check of a call whose launch writes `add` to buf0, and nothing else that was recorded."""
+    text = WRAPPER.replace("GIVEN", given).replace("RETURNED", returned)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    x, facts = dumps.value("arg0_1", file="x.pt"), {"kind": "cpp", "scope": "call"}
+    made = dumps.value("buf0", "out", file="y.pt")
+    found = [dumps.launch(0, "cpp_a", [x], [made], **facts)]
+    dump = dumps.write(tmp_path / "x.dump", found, inputs=[x])
+    (dump / "output_code.py").write_text(text)
+    run = dump / "rank0" / "run0"
+    torch.save(torch.arange(32.0).reshape(4, 8), run / "x.pt")
+    torch.save(RIGHT, run / "y.pt")
+    more = {"sha256": sha256, "outputs": {"call": ["buf0", *filter(None, [returned])]}}
+    row = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**row, **more}))
+    graphs.write(dump, {sha256: graph})
+    check = LaunchCheck(
+        run="rank0/run0", step=1, launch=0, iteration=0, kernel="cpp_a", kind="cpp", scope="call",
+        line=12, source_nodes=(), origins=(), outcome="agrees", route="graph", computes=computes,
+    )  # fmt: skip
+    (call,) = check_outputs(dump, [check])
+    return call
+
+
+TWO = GRAPH.replace("mul = None", "").replace("(add,)", "(add, mul)")
+
+
+def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
+    call = _of_wrapper(tmp_path, "buf1.clone()", "buf1", TWO)
+    assert [(one.arg, one.problem) for one in call.wrong] == [
+        ("buf1", "nothing is written by a launch")
+    ]
+    assert call.first is not None
+    assert call.of is not None
+    assert (call.first.launch, call.of.problem) == (0, "it only writes a copy, buf1.clone()")
+    # What a launch without a record may write, and what has no value, is not compared.
+    unknown = _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO)
+    said = "buf1, which no recorded launch wrote"
+    assert (unknown.wrong, unknown.missing, unknown.reason) == ((), 1, said)
+    empty = "torch.ops.aten.empty.memory_format([4, 8], dtype = torch.float32)"
+    free = TWO.replace("return (", f"free: {KIND} = {empty}\n        return (").replace(
+        "mul)", "free)"
+    )
+    undefined = _of_wrapper(tmp_path / "c", "buf1.clone()", "buf1", free)
+    assert (undefined.wrong, undefined.missing) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "computes", "launch", "problem"),
+    [
+        ("arg0_1.clone()", (), 0, "it only writes a copy, arg0_1.clone()"),
+        ("buf1", ("copy_ = aten.copy_.default(arg0_1, mul)",), 0, ""),
+        ("buf1", ("copy_ = aten.copy_.default(arg9_1, mul)",), None, ""),
+    ],
+)
+def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
+    given: str, computes: tuple[str, ...], launch: int | None, problem: str, tmp_path: Path
+) -> None:
+    call = _of_wrapper(tmp_path, given, "", UPDATES, computes)
+    assert [one.arg for one in call.wrong] == ["arg0_1"]
+    assert (None if call.first is None else call.first.launch) == launch
+    assert ("" if call.of is None else call.of.problem) == problem
+
+
+JOINED = f"""
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: {KIND}):
+        sin: {KIND} = torch.ops.aten.sin.default(arg0_1)
+        cos: {KIND} = torch.ops.aten.cos.default(arg0_1)
+        cat: "f32[8, 8][8, 1]cpu" = torch.ops.aten.cat.default([sin, cos])
+        return (cat,)
+"""
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "is_read", "launch"),
+    [(None, False, None), ("buf1", False, 0), ("buf2", False, 1), ("buf1", True, None)],
+)
+def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
+    elsewhere: str | None, is_read: bool, launch: int | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A launch that reads what the first one wrote has a use for it."""
+    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    x, facts = dumps.value("arg0_1", file="x.pt"), {"kind": "cpp", "scope": "call"}
+    parts = {"buf1": ("sin", 0), "buf2": ("cos", 32)}
+    launches = [
+        dumps.launch(
+            number, f"cpp_{name}", [x], [dumps.value(buffer, "out", file=f"{name}.pt")],
+            buffers={} if buffer == elsewhere else {buffer: "buf0"},
+            after=[["out", buffer, f"reinterpret_tensor(buf0, (4, 8), (8, 1), {start})"]], **facts,
+        )
+        for number, (buffer, (name, start)) in enumerate(parts.items())
+    ]  # fmt: skip
+    if is_read:
+        read = [dumps.value("buf1", file="sin.pt")]
+        launches.append(dumps.launch(2, "cpp_c", read, [dumps.value("buf3", "out")], **facts))
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
+    run, sha256, given = dump / "rank0/run0", "ab" * 32, torch.arange(32.0).reshape(4, 8)
+    for name, tensor in {"x": given, "sin": given.sin(), "cos": given.cos()}.items():
+        torch.save(tensor, run / f"{name}.pt")
+    row = json.loads((run / "run.json").read_text())
+    row |= {"sha256": sha256, "outputs": {"call": ["buf0"]}}
+    (run / "run.json").write_text(json.dumps(row))
+    graphs.write(dump, {sha256: JOINED})
+    checks = [
+        LaunchCheck(
+            run="rank0/run0", step=1 + number, launch=number, iteration=0, kernel=f"cpp_{name}",
+            kind="cpp", scope="call", line=12, source_nodes=(), origins=(), outcome="agrees",
+            route="graph", computes=(f"{name} = aten.{name}.default(arg0_1)",),
+        )
+        for number, name in enumerate(("sin", "cos"))
+    ]  # fmt: skip
+    (call,) = check_outputs(dump, checks)
+    assert bool(call.wrong) == bool(elsewhere)
+    assert (None if call.first is None else call.first.launch) == launch
+    if launch is not None:
+        assert call.of is not None
+        assert call.of.problem == (
+            f"elements {32 * launch} to {32 * launch + 31} of 64 are written by no launch: "
+            f"{('sin', 'cos')[launch]}, which belongs there, is in {elsewhere}, and nothing reads "
+            "that"
+        )
+
+
+def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) -> None:
+    """A concatenation before a convolution is channels-last, whatever its graph says."""
+    last, first = [24, 1, 12, 6], [24, 4, 2, 1]
+    facts = {"kind": "cpp", "scope": "call"}
+    part = {"shape": [2, 2, 2, 2], "stride": last, "numel": 16}
+    whole = dumps.value("buf0", shape=[2, 6, 2, 2], stride=last, numel=48)
+    written = [dumps.value(f"buf{number}", "out", **part) for number in (1, 2)]
+    buffers = {"buf1": "buf0", "buf2": "buf0"}
+    launches = [
+        dumps.launch(0, "cpp_a", [], written, buffers=buffers, **facts),
+        dumps.launch(1, "cpp_b", [whole], [dumps.value("buf3", "out")], **facts),
+    ]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    (run,) = open_dump(dump).runs
+    nodes = dataflow.trace(run)
+    results = left.CallResults(run, nodes, nodes[-1])
+    shape = (2, 6, 2, 2)
+    assert results._stride("buf0", shape) == tuple(last)
+    assert results._stride("buf3", shape) == ()
+    (row, _) = results._parts["buf0"][0]
+    assert left._lies_otherwise(row, shape, tuple(first))
+    assert not left._lies_otherwise(row, shape, tuple(last))
+
+
+def test_a_wrong_result_that_was_not_checked_names_the_launch_that_wrote_it(tmp_path: Path) -> None:
+    """Other results of the launch may have been checked, and be right."""
+    call = _of_wrapper(tmp_path, "buf1", "", GRAPH.replace("(mul, 1)", "(mul, 2)"))
+    assert [one.arg for one in call.wrong] == ["buf0"]
+    assert call.first is not None
+    assert call.first.launch == 0
+
+
+def test_a_part_that_no_launch_writes_is_found_whatever_its_graph_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package's graph has no strides, and may have weights that no launch was given."""
+    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    part = {"shape": [4, 5], "stride": [8, 1], "numel": 20, "file": "part.pt"}
+    label = ["out", "buf1", "reinterpret_tensor(buf0, (4, 5), (8, 1), 0)"]
+    facts = {"kind": "cpp", "scope": "call"}
+    launches = [
+        dumps.launch(0, "cpp_a", [], [dumps.value("buf1", "out", **part)], buffers={"buf1": "buf0"},
+                     after=[label], **facts),
+        dumps.launch(1, "cpp_b", [dumps.value("buf0", shape=[4, 8], stride=[8, 1], numel=32)],
+                     [dumps.value("buf3", "out")], **facts),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    torch.save(torch.ones(4, 5), dump / "rank0/run0/part.pt")
+    (run,) = open_dump(dump).runs
+    nodes = dataflow.trace(run)
+    results = left.CallResults(run, nodes, nodes[-1])
+    (row, _) = results._parts["buf0"][0]
+    named = renamed(row, "0: buf0")
+    found = results.returned(named, TensorType(torch.float32, (4, 8), ()))
+    assert found.unwritten is not None
+    assert found.unwritten.nonzero()[:, 1].unique().tolist() == [5, 6, 7]
+    # Of a larger buffer, or of one that the launch was given as it is, nothing is missing.
+    assert results.returned(named, TensorType(torch.float32, (4, 4), ())).unwritten is None
+    assert results.returned(named, TensorType(torch.float32, (4, 5), ())).unwritten is None
+
+
+@pytest.mark.parametrize("last", [[4, 8], [4, 5]])
+def test_a_slice_of_a_buffer_in_reused_memory_is_what_the_last_launch_wrote(
+    last: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an attention's input in vLLM: a slice of what one operator wrote over another's result."""
+    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    part = {"stride": [8, 1], "file": "part.pt"}
+    written = [
+        dumps.value(f"buf{number}", "out", shape=shape, numel=shape[0] * shape[1], **part)
+        for number, shape in enumerate(([4, 8], last))
+    ]
+    facts = {"kind": "custom_op", "scope": "call", "buffers": {"buf1": "buf0"}}
+    launches = [dumps.launch(n, "op", [], [value], **facts) for n, value in enumerate(written)]
+    dump = dumps.write(tmp_path / "x.dump", launches)
+    torch.save(torch.ones(*last), dump / "rank0/run0/part.pt")
+    (run,) = open_dump(dump).runs
+    nodes = dataflow.trace(run)
+    results = left.CallResults(run, nodes, nodes[-1])
+    row = renamed(results._parts["buf0"][-1][0], "0: buf0")
+    kind = TensorType(torch.float32, (4, 2, 2), (8, 2, 1))
+    if last == [4, 8]:
+        assert results.returned(row, kind).tensor.shape == (4, 8)
+    else:  # a part, which may lie beside the slice
+        with pytest.raises(UncheckedError, match=r"holds f32\[4, 5\], not f32\[4, 8\]"):
+            results.returned(row, kind)

@@ -1,0 +1,248 @@
+"""Fragments of real Triton kernels, evaluated by themselves: no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rewriter.artifact.opening import open_artifact  # noqa: E402
+from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact  # noqa: E402
+from rewriter.diagnosis.verification.evaluate import Evaluator  # noqa: E402
+from rewriter.diagnosis.verification.fragments import _with_items, check_fragment  # noqa: E402
+from rewriter.diagnosis.verification.graph_types import TensorType, tensor_type  # noqa: E402
+from rewriter.diagnosis.verification.received import LaunchValues  # noqa: E402
+from rewriter.dump.documents import RunFacts  # noqa: E402
+from rewriter.dump.reading import RunDump  # noqa: E402
+from rewriter.dump.rows import TensorRow  # noqa: E402
+from rewriter.locate.types import Argument, Launch  # noqa: E402
+from rewriter.model_names.fragment import fragments, parse_fragment  # noqa: E402
+from rewriter.model_names.graph import FxGraph, FxNode  # noqa: E402
+
+_ARTIFACTS = Path(__file__).parents[3] / "fixtures" / "artifacts" / "cuda-torch2.11"
+
+
+@dataclass
+class _Recorded:
+    """A launch whose arguments are what its fragment makes of random numbers."""
+
+    graph: FxGraph
+    launch: Launch
+    run: RunDump
+    given: dict[str, TensorRow]
+    written: dict[str, TensorRow]
+
+    def check(self) -> bool:
+        found = check_fragment(
+            self.graph, LaunchValues(self.run, self.launch, self.given, self.written)
+        )
+        return all(one.comparison.agrees for one in found)
+
+
+def _launches(model: str) -> Iterator[tuple[FxGraph, Launch]]:
+    for file in sorted((_ARTIFACTS / model / "python").glob("*.py")):
+        wrapper = open_artifact(file).only
+        by_kernel = fragments(wrapper.plain.data.decode())
+        for launch in wrapper.launches:
+            if launch.kernel in by_kernel:
+                yield by_kernel[launch.kernel], launch
+
+
+def _filled(kind: TensorType) -> torch.Tensor:
+    shape = [one or 4 for one in kind.shape]
+    if kind.dtype.is_floating_point:
+        return torch.rand(shape, dtype=torch.float32).to(kind.dtype) + 0.5
+    return torch.randint(0, 2, shape).to(kind.dtype)
+
+
+def _record(graph: FxGraph, launch: Launch, folder: Path) -> _Recorded | None:
+    """Put a launch and its values into a dump; `None` where its fragment does not say enough."""
+    run = RunDump(folder, 0, 0, RunFacts())
+    given: dict[str, TensorRow] = {}
+    written: dict[str, TensorRow] = {}
+    recorded = _Recorded(graph, launch, run, given, written)
+    sizes = {"s77": 4, "s27": 4, "u0": 4, "s0": 4}
+    full = _with_items(graph)
+    names = [x for x in full.types if x not in full.outputs]
+    tensors = {x.name: x for x in launch.args if x.type == "tensor"}
+    read = [x for x in tensors.values() if x.role != "out"]
+    if len(names) != len(read):
+        return None
+    order = _paired(names, read)
+    values: dict[str, Bounded] = {}
+    for name, argument in order:
+        kind = tensor_type(full.types[name], sizes)
+        if kind is None:
+            return None
+        tensor = _filled(kind)
+        values[name] = exact(tensor)
+        given[argument.name] = _row(run, argument, tensor, "before")
+    evaluator = Evaluator(full, values, sizes)
+    outputs = list(full.outputs)
+    for argument in tensors.values():
+        if argument.role == "in":
+            continue
+        name = outputs.pop(0) if argument.role == "inout" else outputs.pop()
+        try:
+            value = evaluator.value(name)
+        except UncheckedError:
+            return None
+        written[argument.name] = _row(run, argument, value.value.to(value.dtype), "after")
+    return recorded
+
+
+def _paired(names: list[str], read: list[Argument]) -> list[tuple[str, Argument]]:
+    """Arguments by the names that the fragment has for the first launch of the kernel."""
+    known = {x.buffer: x for x in read}
+    pairs = [(name, known.pop(name)) for name in names if name in known]
+    rest = [name for name in names if name not in {one for one, _ in pairs}]
+    return pairs + list(zip(rest, known.values(), strict=True))
+
+
+def _row(run: RunDump, argument: Argument, tensor: torch.Tensor, phase: str) -> TensorRow:
+    file = f"{phase}_{argument.name}.pt"
+    torch.save(tensor, run.path / file)
+    return TensorRow(
+        launch=0,
+        phase=phase,  # type: ignore[arg-type]
+        arg=argument.name,
+        role=argument.role,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        device="cuda:0",
+        file=file,
+    )
+
+
+@pytest.mark.parametrize("model", ["gpt", "mlp", "mlp_dyn"])
+def test_launches_agree_with_their_fragments_and_a_wrong_element_does_not(
+    model: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    checked = set()
+    for graph, launch in _launches(model):
+        if launch.kernel in checked:
+            continue
+        checked.add(launch.kernel)
+        folder = tmp_path / launch.kernel
+        folder.mkdir()
+        recorded = _record(graph, launch, folder)
+        assert recorded is not None, launch.kernel
+        assert recorded.check(), launch.kernel
+        row = list(recorded.written.values())[-1]
+        tensor = torch.load(folder / row.file)
+        tensor.reshape(-1)[0] += 0.01
+        torch.save(tensor, folder / row.file)
+        assert not recorded.check(), launch.kernel
+    assert len(checked) >= 2
+
+
+def test_a_fragment_is_read_as_a_graph() -> None:
+    graph = parse_fragment(
+        """#   %arg0_1 : Tensor "f32[8, s0][s0, 1]cuda:0" = PlaceHolder[target=arg0_1]
+#   %iota : Tensor "i64[8][1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.iota.default](args = (8,), kwargs = {start: 0, step: 1, dtype: torch.int64, device: cuda:0, requires_grad: False})
+#   %sort : [num_users=2] = call_function[target=torch.ops.aten.sort.default](args = (%arg0_1, 0), kwargs = {})
+#   return %getitem,%iota"""  # noqa: E501
+    )
+    assert graph.outputs == ("getitem", "iota")
+    assert graph.types == {"arg0_1": "f32[8, s0][s0, 1]cuda:0"}
+    assert graph.nodes["iota"].call == (
+        "prims.iota.default(8, start=0, step=1, dtype=torch.int64, device=device(type='cuda'), "
+        "requires_grad=False)"
+    )
+    assert graph.nodes["sort"].reads == ("arg0_1",)
+    assert _with_items(graph).nodes["getitem"].item == 0
+
+
+def _launched(
+    model: str,
+    kernel: str,
+    given: dict[str, torch.Tensor],
+    written: dict[str, torch.Tensor],
+    folder: Path,
+    **numbers: int,
+) -> list[bool]:
+    """Whether the results of a launch agree with its fragment, by the names of its arguments."""
+    graph, launch = next(x for x in _launches(model) if x[1].kernel.endswith(kernel))
+    run = RunDump(folder, 0, 0, RunFacts())
+    by_name = {x.name: x for x in launch.args}
+    before = {x: _row(run, by_name[x], tensor, "before") for x, tensor in given.items()}
+    after = {x: _row(run, by_name[x], tensor, "after") for x, tensor in written.items()}
+    found = check_fragment(graph, LaunchValues(run, launch, before, after, numbers))
+    return [one.comparison.agrees for one in found]
+
+
+def test_elements_that_are_added_are_added_to_what_was_there(tmp_path: Path) -> None:
+    """Of a kernel of atomic additions, the placeholder and the node have one name."""
+    index = torch.randint(0, 16, (4, 8))
+    added, zeros, base = torch.randn(4, 8), torch.zeros(16, 8), torch.randn(16, 8)
+    given = {"arg1_1": index, "arg2_1": added, "buf0": zeros, "buf4": base}
+    put = base.index_put((index[:, 0],), added, accumulate=True)
+    right = {"buf0": zeros.scatter_add(0, index, added), "buf4": put}
+    names = ("scatter", "index_put_scatter_add_select_zeros_2")
+    assert _launched(*names, given, right, tmp_path) == [True, True]
+    assert _launched(*names, given, {**right, "buf4": put + 1}, tmp_path) == [True, False]
+
+
+def test_an_input_that_is_changed_is_what_the_graph_copies_to_it(tmp_path: Path) -> None:
+    """It has no name of its own in what the fragment returns; left as it was, it is wrong."""
+    x, y = torch.randn(8), torch.randn(4, 8)
+    given, made = {"arg0_1": x, "arg1_1": y}, x + y.sum(0)
+    names = ("mutate", "add_copy__sum_0")
+    assert _launched(*names, given, {"buf0": made, "arg0_1": made}, tmp_path) == [True, True]
+    assert _launched(*names, given, {"buf0": made, "arg0_1": x}, tmp_path) == [False, True]
+
+
+def test_a_result_that_the_fragment_has_no_node_for_is_not_taken_for_another(
+    tmp_path: Path,
+) -> None:
+    """What flex attention computes before its backward template has the shape of a sum."""
+    x, grads, logs = torch.randn(2, 4, 256, 64), torch.randn(2, 4, 256, 64), torch.randn(2, 4, 256)
+    given = {"getitem": x, "tangents_1": grads, "getitem_1": logs}
+    wrote = {"buf1": grads * (1 - torch.tanh(x) ** 2), "buf4": torch.randn(2, 4, 256)}
+    kernel = "squeeze_sum_tanh_tanh_backward_unsqueeze_0"
+    with pytest.raises(UncheckedError, match="flex_attention_backward"):
+        _launched("flex_training", kernel, given, wrote, tmp_path)
+
+
+def test_pooling_has_two_results_of_which_one_is_read(tmp_path: Path) -> None:
+    x = torch.rand(2, 8, 8, 8).to(memory_format=torch.channels_last)
+    mean = torch.nn.functional.max_pool2d(x, 2).mean((2, 3))
+    names = ("conv", "max_pool2d_with_indices_mean_relu_5")
+    assert _launched(*names, {"buf6": x}, {"buf8": mean}, tmp_path) == [True]
+    assert _launched(*names, {"buf6": x}, {"buf8": mean * 1.01}, tmp_path) == [False]
+
+
+def test_a_number_out_of_a_tensor_is_an_argument(tmp_path: Path) -> None:
+    names = ("unbacked", "full_mul_2")
+    wrote = {"buf11": torch.full((4,), 7.0)}
+    with pytest.raises(UncheckedError):  # which of the two it is, is not known
+        _launched(*names, {}, wrote, tmp_path, u1=7, u0=3)
+    assert _launched(*names, {}, wrote, tmp_path, u1=7) == [True]
+    assert _launched(*names, {}, wrote, tmp_path, u1=6) == [False]
+
+
+def test_an_item_that_the_fragment_names_is_that_of_its_tuple() -> None:
+    graph = parse_fragment(
+        """#   %sort : [num_users=1] = call_function[target=torch.ops.aten.sort.default](args = (%x, 0), kwargs = {})
+#   %getitem_1 : Tensor "i64[8][1]cuda:0"[num_users=1] = call_function[target=operator.getitem](args = (%sort, 1), kwargs = {})
+#   return %getitem,%getitem_1"""  # noqa: E501
+    )
+    nodes = _with_items(graph).nodes
+    assert [(nodes[x].item, nodes[x].reads) for x in ("getitem", "getitem_1")] == [
+        (0, ("sort",)),
+        (1, ("sort",)),
+    ]
+
+
+def test_an_item_that_the_cpu_does_not_compute_is_not_known() -> None:
+    """Such as the seed of attention on a GPU."""
+    pair = FxNode("pair", "aminmax", ("x",), call="aten.aminmax.default(x)")
+    graph = FxGraph({}, {"pair": pair, "seed": FxNode("seed", "getitem", ("pair",), None, 2)}, ())
+    with pytest.raises(UncheckedError, match="seed is no result"):
+        Evaluator(graph, {"x": exact(torch.ones(3))}).value("seed")

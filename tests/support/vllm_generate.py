@@ -55,7 +55,11 @@ def write(folder: Path, nan: str) -> None:
 def generate(folder: str, options: dict[str, object]) -> None:
     from vllm import LLM, SamplingParams
 
-    llm = LLM(folder, skip_tokenizer_init=True, max_model_len=256, seed=0, **options)
+    # The call with which the engine measures its memory has as many tokens as a batch may have.
+    llm = LLM(
+        folder, skip_tokenizer_init=True, max_model_len=256, max_num_batched_tokens=256,
+        max_num_seqs=8, seed=0, **options,
+    )  # fmt: skip
     prompts = [{"prompt_token_ids": list(range(5, 10))}, {"prompt_token_ids": list(range(10, 30))}]
     greedy = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True, detokenize=False)
     for request in llm.generate(prompts, greedy, use_tqdm=False):

@@ -253,6 +253,29 @@ return (cumsum, reduced)
     assert written.get(2) == "buf2" or reasons[2] == "what buf2 holds is no node of the graph"
 
 
+def test_a_fused_kernel_ends_where_a_launch_calls_an_operator(tmp_path: Path) -> None:
+    body, graph, before = [], [], ("arg0_1", "arg0_1")
+    for i in range(40):
+        made, called = f"buf{2 * i}", f"buf{2 * i + 1}"
+        body += [
+            _OUT.strip().replace("buf0", made),
+            f"cpp_fused_0({before[0]}, {made})",
+            f"{called} = torch.ops.aten.cumsum.default({made}, 0)",
+            f"assert_size_stride({called}, (4, 6), (6, 1), 'cumsum')",
+        ]
+        graph += [
+            f'exp{i}: "f32[4, 6][6, 1]cpu" = torch.ops.aten.exp.default({before[1]})',
+            f'sin{i}: "f32[4, 6][6, 1]cpu" = torch.ops.aten.sin.default(exp{i})',
+            f'sum{i}: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cumsum.default(sin{i}, 0)',
+        ]
+        before = called, f"sum{i}"
+    text, nodes = (
+        "\n".join([*x, f"return ({y}, )"]) for x, y in zip((body, graph), before, strict=True)
+    )
+    _, read = planned(tmp_path, text, nodes)
+    assert (len(read.found), read.kept) == (80, ())
+
+
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_outputs_are_kept_by_the_last_line(end: str, tmp_path: Path) -> None:
     wrapper, read = planned(tmp_path, _CALL, _RELU)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from rewriter.diagnosis.verification.graph_types import TensorType
 from rewriter.diagnosis.verification.replacing.body import INSIDE, sizes_of, type_of
 from rewriter.diagnosis.verification.replacing.layouts import Layout, Mentions, layout_of, view_in
 from rewriter.diagnosis.verification.whole_graph import HEAVY
@@ -40,6 +41,7 @@ class Flow:
         where these are known. `dead` are the variables of memory whose old values the next launch
         does not need. What `others` name may be read at any time."""
         self.graph, self.layouts, self.calls = graph, layouts, values.calls
+        self._called = {*values.calls.values()}
         self._updated = others.updated  # by statements: what launches left there is not read
         self._held = {x: node for x, node in values.held.items() if x[0] not in self._updated}
         self._launches = {x.index: x for x in launches}
@@ -172,7 +174,7 @@ class Flow:
         taken = set(self._held.values())
         found = []
         for name in names:
-            kind, sizes = type_of(self.graph, name), sizes_of(self.graph, name)
+            kind, sizes = self._types[name]
             if kind is None or sizes is None or name in taken or self.graph.nodes[name].is_view:
                 continue
             if layout.dtype in ("", str(kind.dtype)) and layout.fits(sizes):
@@ -228,9 +230,9 @@ class Flow:
             waiting += node.reads
         return True
 
-    @staticmethod
-    def _is_fusible(node: FxNode, kernel: str) -> bool:
-        if node.operator == ATTRIBUTE or node.call.startswith(INSIDE):
+    def _is_fusible(self, node: FxNode, kernel: str) -> bool:
+        """Whether a fused kernel may compute a node, which no launch calls by itself."""
+        if node.operator == ATTRIBUTE or node.call.startswith(INSIDE) or node.name in self._called:
             return False
         return node.operator not in HEAVY or node.operator in kernel
 
@@ -241,6 +243,10 @@ class Flow:
             for name in node.reads:
                 users.setdefault(name, []).append(node)
         return users
+
+    @cached_property
+    def _types(self) -> dict[str, tuple[TensorType | None, tuple[str, ...] | None]]:
+        return {x: (type_of(self.graph, x), sizes_of(self.graph, x)) for x in self.graph.nodes}
 
     @cached_property
     def _joins(self) -> list[str]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rewriter.artifact.types import Wrapper
 from rewriter.commands._documents.bisect import BisectDocument, BisectLaunch, BisectRun
@@ -18,13 +18,12 @@ from rewriter.commands._output import emit
 from rewriter.commands.bisect import Arguments
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
-from rewriter.core.exit_status import ExitStatus
 from rewriter.core.labels import short
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis.expected import agree, compare_outputs, load_expected
 from rewriter.diagnosis.verification.functional import schemas
-from rewriter.diagnosis.verification.replacing.insert import Replaced, replaced
+from rewriter.diagnosis.verification.replacing.insert import replaced
 from rewriter.diagnosis.verification.replacing.search import smallest
 from rewriter.diagnosis.verification.replacing.substitutes import Kept, Substitute, substitutes
 from rewriter.dump.reading import RunDump, is_recorded, open_dump
@@ -40,7 +39,7 @@ from rewriter.execution.hook.run import (
 )
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
-from rewriter.instrumentation.types import Selection
+from rewriter.instrumentation.types import Edited, Selection
 from rewriter.locate.types import Launch
 from rewriter.model_names.attribution import is_fused
 from rewriter.model_names.known import Compilations
@@ -104,12 +103,7 @@ class _InterruptedRunError(Exception):
     """A run was interrupted."""
 
 
-class _Ran(Protocol):
-    @property
-    def ended(self) -> ExitStatus: ...
-
-
-_R = TypeVar("_R", bound=_Ran)
+_R = TypeVar("_R", HookedRun, ReplacedRun)
 
 
 @dataclass
@@ -150,18 +144,12 @@ class _Bisection:
             verdict = "verdict: no launch: the program fails in one run, and passes in another"
             return self._conclude((), verdict, DIFFERS)
         found = smallest(len(self.candidates), lambda chosen: self._trial(sorted(chosen)))
-        order = {id(x): number for number, x in enumerate(self.loaded)}
-        named = sorted(
-            (self.candidates[number] for number in found),
-            key=lambda x: (order[id(x[0])], x[1].launch.index),
-        )
-        what = [
-            f"#{one.launch.index} {one.launch.kernel} (line {one.launch.line})" for _, one in named
-        ]
-        verb = "makes" if len(what) == 1 else "together make"
-        verdict = (
-            f"verdict: {counted(len(what), 'launch')} {verb} the difference: {', '.join(what)}"
-        )
+        chosen = sorted((self.candidates[x] for x in found), key=lambda x: x[1].launch.index)
+        named = [x for loaded in self.loaded for x in chosen if x[0] is loaded]
+        launches = [one.launch for _, one in named]
+        what = ", ".join(f"#{x.index} {x.kernel} (line {x.line})" for x in launches)
+        verb = "makes" if len(launches) == 1 else "together make"
+        verdict = f"verdict: {counted(len(launches), 'launch')} {verb} the difference: {what}"
         return self._conclude(named, verdict, DIFFERS)
 
     def _plain(self) -> HookedRun:
@@ -237,7 +225,7 @@ class _Bisection:
         more = f" and {len(chosen) - 2} more" if len(chosen) > 2 else ""
         if len(chosen) == len(self.candidates):
             names, more = f"all {counted(len(chosen), 'launch')}", ""
-        edits: dict[str, Replaced] = {}
+        edits: dict[str, Edited] = {}
         for loaded in self.loaded:
             own, keeps = [x for y, x in chosen if y is loaded], self.expected is not None
             if own or (keeps and loaded.wrapper.language == "python"):
@@ -245,7 +233,7 @@ class _Bisection:
 
         asked: list[bool] = []
 
-        def edited(wrapper: Wrapper) -> Replaced | None:
+        def edited(wrapper: Wrapper) -> Edited | None:
             found = edits.get(plain_hash(wrapper.source))
             asked.append(found is not None)
             return found
@@ -280,13 +268,7 @@ class _Bisection:
         outcome = "passes" if passed else f"fails: {why}"
         seconds = round(time.perf_counter() - started, 3)
         self.runs.append(
-            BisectRun(
-                what=what,
-                replaced=number,
-                passed=passed,
-                outcome=outcome,
-                seconds=seconds,
-            )
+            BisectRun(what=what, replaced=number, passed=passed, outcome=outcome, seconds=seconds)
         )
         message(f"       {outcome} ({seconds:.1f} s)")
         return ran
@@ -320,15 +302,12 @@ class _Bisection:
     def _never_replaced(self) -> Iterator[BisectLaunch]:
         for loaded in self.loaded:
             kept = {x.launch.index: x.reason for x in loaded.kept}
-            prefix = f"{loaded.key}#"
-            kept |= {
-                int(name.removeprefix(prefix)): f"what stands in its place failed: {problem}"
-                for name, problem in self.failed.items()
-                if name.startswith(prefix)
-            }
             for launch in loaded.wrapper.located.launches:
-                if launch.index in kept:
-                    yield loaded.described(launch, kept[launch.index])
+                reason = kept.get(launch.index, "")
+                if problem := self.failed.get(f"{loaded.key}#{launch.index}"):
+                    reason = f"what stands in its place failed: {problem}"
+                if reason:
+                    yield loaded.described(launch, reason)
 
     def _lines(self, found: BisectDocument) -> Iterator[str]:
         for one in found.launches:

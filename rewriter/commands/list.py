@@ -177,7 +177,7 @@ def _table(launches: tuple[Launch, ...], names: Names) -> Sequence[Line]:
     head = ["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]
     rows = [[*head, *(["model"] if lines else [])]]
     for launch in launches:
-        tensors = [argument for argument in launch.args if argument.type == "tensor"]
+        tensors = launch.tensors
         rows.append(
             [
                 str(launch.index),

@@ -94,7 +94,7 @@ def examine_targets(wrapper: Wrapper) -> Examined:
         places = _PRODUCTS.get(canonical(launch.kernel)) if launch.kind == "extern_out" else None
         if places is None:
             continue
-        written = [x for x in launch.args if x.type == "tensor" and x.role != "in"]
+        written = [x for x in launch.tensors if x.role != "in"]
         if not written:  # as in `out=view(buf0)` of a function that is not known
             continue
         is_cpp = wrapper.language == "cpp"

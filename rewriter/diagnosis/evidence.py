@@ -201,7 +201,7 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
         return tuple(name for name, _ in node.unread if not node.given.get(name)) if rows else ()
     names = {row.arg for row in rows}
     names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
-    given = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+    given = [x for x in launch.tensors if x.role != "out"]
     return tuple(dict.fromkeys(x.name for x in given if x.name not in names))
 
 

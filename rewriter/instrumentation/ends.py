@@ -152,7 +152,7 @@ def _walk(scope: _Scope, events: Sequence[MemoryEvent]) -> None:
         if launch.repeats:
             scope.end_all()  # in a loop, a name has another value each time
             continue
-        tensors = [argument for argument in launch.args if argument.type == "tensor"]
+        tensors = launch.tensors
         written = [x for x in tensors if matching.may_be_written(launch, x)]
         buffers = {argument.buffer for argument in written}
         for argument in tensors:

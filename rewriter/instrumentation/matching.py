@@ -125,9 +125,9 @@ def not_yet_shown(
     result = {}
     for launch in launches:
         buffers = shown.setdefault(launch.scope, set())
-        read = [a for a in launch.args if a.type == "tensor" and a.role == "in"]
+        read = [a for a in launch.tensors if a.role == "in"]
         result[launch.index] = frozenset(a.expr for a in read if a.buffer not in buffers)
-        written = {a.buffer for a in launch.args if a.type == "tensor" and a.role != "in"}
+        written = {a.buffer for a in launch.tensors if a.role != "in"}
         buffers.update(written) if launch.index in is_probed else buffers.difference_update(written)
     return result
 

@@ -64,7 +64,7 @@ def _left_out(launch: Launch, values: Values) -> tuple[Argument, ...]:
     """The tensors that a launch takes and that none of its lines passes as they are then."""
     shown = {a.expr for a in values.get("before", ())}
     shown |= {a.expr for a in values.get("after", ()) if a.role == "in"}
-    given = (a for a in launch.args if a.type == "tensor" and a.role != "out")
+    given = (a for a in launch.tensors if a.role != "out")
     return tuple({a.expr: a for a in given if a.expr not in shown}.values())
 
 

@@ -110,7 +110,7 @@ def _made(located: Located) -> tuple[dict[int, set[str]], dict[str, set[str]]]:
     made: dict[int, set[str]] = {}
     shared: dict[str, set[str]] = {}
     for launch in located.launches:
-        tensors = [argument for argument in launch.args if argument.type == "tensor"]
+        tensors = launch.tensors
         outs = [x for x in tensors if x.role == "out" and x.name.partition(".")[0] == x.buffer]
         results = {x.buffer for x in outs} - allocated
         is_new = launch.kind == "extern_alloc"

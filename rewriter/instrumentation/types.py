@@ -76,6 +76,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Edited:
+    """A wrapper with inserted lines: its new source, and the lines."""
+
+    source: bytes
+    insertions: tuple[Insertion, ...]
+
+
+@dataclass(frozen=True)
 class Instrumented:
     """The result of `instrument`: the new source, and how it was made."""
 
@@ -84,10 +92,6 @@ class Instrumented:
     original: bytes
     plan: Plan
     selection: Selection
-
-    @property
-    def insertions(self) -> tuple[Insertion, ...]:
-        return self.plan.insertions
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,7 @@ def verify(wrapper: Wrapper, instrumented: bytes) -> None:
     A C++ wrapper does not parse without errors in the first place. There, the entries must parse
     and have as many launches as before; inserted lines cannot change their order.
     """
-    restored = edit.strip(instrumented)
-    if restored.source != wrapper.plain.data or not restored.exact:
-        raise _failed(wrapper, "stripping the instrumented file would not restore the original")
+    require_original(wrapper, instrumented)
     if wrapper.is_module:
         from rewriter.instrumentation import inserted_lines  # takes time to import
 
@@ -29,16 +27,23 @@ def verify(wrapper: Wrapper, instrumented: bytes) -> None:
         with garbage.paused():
             fault = inserted_lines.fault(instrumented, sign, wrapper.language == "python")
         if fault:
-            raise _failed(wrapper, f"the instrumented file does not parse: {fault}")
+            raise failed(wrapper, f"the instrumented file does not parse: {fault}")
     try:
         launches = language(wrapper.language).count(Source(str(wrapper.path), instrumented))
     except RewriterError as error:
-        raise _failed(wrapper, f"the instrumented file does not parse: {error}") from error
+        raise failed(wrapper, f"the instrumented file does not parse: {error}") from error
     if launches not in (None, len(wrapper.located.launches)):
-        raise _failed(wrapper, "the instrumented file has other launches than the original")
+        raise failed(wrapper, "the instrumented file has other launches than the original")
 
 
-def _failed(wrapper: Wrapper, problem: str) -> RewriterError:
+def require_original(wrapper: Wrapper, edited: bytes) -> None:
+    """Check that stripping the result gives the original."""
+    restored = edit.strip(edited)
+    if restored.source != wrapper.plain.data or not restored.exact:
+        raise failed(wrapper, "stripping the instrumented file would not restore the original")
+
+
+def failed(wrapper: Wrapper, problem: str) -> RewriterError:
     return RewriterError(
         "verification-failed",
         f"{wrapper.path}: {problem}",

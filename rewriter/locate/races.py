@@ -107,7 +107,7 @@ class _Scope:
     def launch(self, launch: Launch) -> list[Race]:
         clock = self._clock(launch.stream)
         _join(clock, self.host)
-        tensors = [arg for arg in launch.args if arg.type == "tensor"]
+        tensors = launch.tensors
         if is_collective(launch):
             if _WAIT in launch.kernel:
                 for buffer in {tensor.buffer for tensor in tensors}:

@@ -126,6 +126,11 @@ class Launch:
         )
 
     @property
+    def tensors(self) -> tuple[Argument, ...]:
+        """The arguments that are tensors."""
+        return tuple(x for x in self.args if x.type == "tensor")
+
+    @property
     def is_last(self) -> bool:
         """Whether no line can follow it, because it is a `return`."""
         return bool(self.insertion_point.open_ended)

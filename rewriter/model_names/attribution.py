@@ -80,7 +80,7 @@ def inner_names(launches: Sequence[Launch], graph: FxGraph) -> Mapping[str, str]
     """The inputs of a subgraph by the variables of its function, whose names begin with that of the
     subgraph."""
     names = sorted(graph.inputs, key=len, reverse=True)
-    tensors = [x for launch in launches for x in launch.args if x.type == "tensor"]
+    tensors = [x for launch in launches for x in launch.tensors]
     variables = {x.expr for x in tensors if x.expr.isidentifier()} | {x.buffer for x in tensors}
     pairs = ((x, next((y for y in names if x.endswith(f"_{y}")), "")) for x in variables)
     return {variable: name for variable, name in pairs if name and variable not in graph.inputs}
@@ -171,7 +171,7 @@ class _Attribution:
         self._held |= {(variable, -1): name for variable, name in (names or {}).items()}
         last: dict[str, int] = {}
         for launch in self._launches:
-            tensors = [arg for arg in launch.args if arg.type == "tensor"]
+            tensors = launch.tensors
             self._reads[launch.index] = [
                 (tensor.buffer, last.get(tensor.buffer, -1))
                 for tensor in tensors
@@ -283,7 +283,7 @@ class _Attribution:
 
     def _hold_in_order(self, launch: Launch, node: FxNode) -> None:
         """Note what a kernel with code of the user's is given: what its node is, in that order."""
-        buffers = [arg.buffer for arg in launch.args if arg.type == "tensor"]
+        buffers = [arg.buffer for arg in launch.tensors]
         given = [self._graph.base(name) for name in node.reads]
         if launch.kind != "triton_user":
             buffers, given = buffers[:_FIRST], given[:_FIRST]

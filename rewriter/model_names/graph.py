@@ -118,6 +118,11 @@ class FxGraph:
         bare = (x.name for x in self.nodes.values() if not x.type and x.operator and x.item is None)
         return frozenset(bare) - read - {*self.outputs, *self.attributes}
 
+    def type_of(self, name: str) -> str:
+        """The type of a node or an input in the text; empty if it does not say."""
+        node = self.nodes.get(name)
+        return node.type if node is not None and node.type else self.types.get(name, "")
+
     def base(self, name: str) -> str:
         """The node or input that owns the memory of a node."""
         return self._bases.get(name, name)

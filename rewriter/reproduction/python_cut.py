@@ -94,7 +94,7 @@ class _Substitution(cst.CSTTransformer):
         self.variables: dict[str, str] = {}
         self._by_text: dict[str, str] = {}
         handed = {_text(node) for node in walk(written) if isinstance(node, cst.BaseExpression)}
-        arguments = {x.name: x for x in recorded.launch.args if x.type == "tensor"}
+        arguments = {x.name: x for x in recorded.launch.tensors}
         for name, tensor in recorded.given.items():
             argument = arguments.get(name)
             expression = None if argument is None else syntax.expression(argument.expr)

@@ -207,7 +207,7 @@ def evaluate_shim(launch: Launch, known: Mapping[str, Bounded]) -> Any:
     operator = canonical(launch.kernel)
     if operator not in _PRODUCTS:
         raise UncheckedError(f"the arguments of {operator} are not read out of C++ without a graph")
-    tensors = [x for x in launch.args if x.type == "tensor" and x.role == "in"]
+    tensors = [x for x in launch.tensors if x.role == "in"]
     if len(tensors) != _PRODUCTS[operator] or any(x.expr not in known for x in tensors):
         raise UncheckedError("its inputs were not recorded")
     numbers = [_scalar(x.expr) for x in launch.args if x.type == "scalar"]

@@ -78,7 +78,8 @@ def check_outputs(
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
-    graph = functional.read(run, graph_text(run, wrapper_of(run), given))
+    text = graph_text(run, wrapper_of(run), given)
+    graph = functional.read(text, functional.schemas(run))
     if graph is None:
         return CallCheck.without(run, "its graph is not known")
     sizes = graph_sizes(graph, run.inputs)

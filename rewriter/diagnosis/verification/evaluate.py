@@ -50,9 +50,7 @@ class Evaluator:
 
     def type_of(self, name: str) -> TensorType | None:
         """The type of a node or an input in the text of the graph."""
-        node = self._graph.nodes.get(name)
-        text = node.type if node is not None and node.type else self._graph.types.get(name, "")
-        return tensor_type(text, self._sizes)
+        return tensor_type(self._graph.type_of(name), self._sizes)
 
     def is_opaque(self, name: str) -> bool:
         """Whether a name is an input that is no tensor and no number, such as vLLM's name of a

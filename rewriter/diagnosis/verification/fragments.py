@@ -104,7 +104,7 @@ class _Fragment:
             self._read = [x for x in reads if x in self._open]
         # Results that are no node, and whether they have the names of this launch.
         self._extra = [x for x in graph.outputs if _PART.fullmatch(x)]
-        tensors = {x.name: x for x in values.launch.args if x.type == "tensor"}
+        tensors = {x.name: x for x in values.launch.tensors}
         named = [x for x in self._read if _GIVEN.fullmatch(x)]
         self._is_own = set(named) <= {y for x in tensors.values() for y in (x.name, x.buffer)}
         self._in = [x for x in tensors.values() if x.role == "in" and x.name in self._given]

@@ -31,26 +31,16 @@ _MEAN = re.compile(r"aten\.mean\.(default|dim)\(")
 _HALF = re.compile(r"b?f16\[")
 
 
-def read(run: RunDump, text: str) -> FxGraph | None:
-    """Read a graph of a recorded wrapper; `None` if it is not one. Of an operator whose schema is
-    neither recorded nor registered here, all that it is given may be written."""
-    return functional(text, schemas(run))
-
-
-def functional(text: str, known: Mapping[str, str]) -> FxGraph | None:
-    """The same of the text of a graph, with the known schemas of operators by
-    `namespace.op.overload`."""
+def read(text: str, known: Mapping[str, str]) -> FxGraph | None:
+    """Read a graph; `None` if it is not one. `known` are schemas of operators by
+    `namespace.op.overload`: of one that is neither there nor registered here, all that it is given
+    may be written."""
     graph = parse_inlined(text)
     return None if graph is None else _Functional(graph, known).graph()
 
 
-def subgraphs(run: RunDump, text: str) -> dict[str, FxGraph]:
+def subgraphs(text: str, known: Mapping[str, str]) -> dict[str, FxGraph]:
     """The same of its subgraphs, by name."""
-    return functional_subgraphs(text, schemas(run))
-
-
-def functional_subgraphs(text: str, known: Mapping[str, str]) -> dict[str, FxGraph]:
-    """The same, with the known schemas of operators."""
     found = naming.subgraphs(text)
     return {name: _Functional(graph, known).graph() for name, graph in found.items()}
 
@@ -82,7 +72,7 @@ class _Functional:
     def graph(self) -> FxGraph:
         """Raises nothing: what cannot be read stays as it is."""
         for number, node in enumerate(self._graph.nodes.values()):
-            schema = self._schema(node.call.partition("(")[0])
+            schema = mutating_schema(node.call.partition("(")[0], self._schemas)
             targets = [] if schema is None else list(written_by(node.call, schema))
             is_own = node.name in self._graph.updates and not node.call.startswith(_OF_TORCH)
             if schema is None and is_own:  # it is called for what it writes, whatever that is
@@ -107,9 +97,6 @@ class _Functional:
 
     def _renamed(self, node: FxNode) -> FxNode:
         return node.reading({x: self._named(x) for x in node.reads})
-
-    def _schema(self, path: str) -> Any:
-        return mutating_schema(path, self._schemas)
 
     def _write(self, node: FxNode, targets: list[str], number: int) -> None:
         """Add a call that writes `targets`, and the values that these have afterwards."""
@@ -163,8 +150,8 @@ class _Functional:
         return self._same.get(base, base)
 
     def _type(self, name: str) -> str:
-        known = self._nodes.get(name) or self._graph.nodes.get(name)
-        return known.type if known is not None else self._graph.types.get(name, "")
+        known = self._nodes.get(name)
+        return known.type if known is not None else self._graph.type_of(name)
 
 
 def _with_sum(node: FxNode) -> tuple[FxNode, ...]:

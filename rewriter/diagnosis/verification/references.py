@@ -75,7 +75,7 @@ def reference_of(references: Sequence[Reference], kernel: str) -> Reference | No
 
 def check_reference(reference: Reference, values: LaunchValues) -> list[Checked]:
     """Check what a launch wrote. Raises `UncheckedError` if that is not possible."""
-    names = dict.fromkeys(x.name for x in values.launch.args if x.type == "tensor")
+    names = dict.fromkeys(x.name for x in values.launch.tensors)
     given = {x: values.load(values.given[x]) for x in names if x in values.given}
     handed = list(map(exact, given.values()))
     results = {x: values.load(values.written[x]) for x in names if x in values.written}

@@ -111,7 +111,7 @@ class _Call:
         self._launches = {x.index: _as_recorded(x, run) for x in launches}
         self._source = b"" if wrapper is None else wrapper.plain.data
         self._fragments = fragments(self._source.decode("utf-8", "replace"))
-        graph = functional.read(run, text)
+        graph = functional.read(text, functional.schemas(run))
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)
 
@@ -136,7 +136,7 @@ class _Call:
         claims = values_of(launches, entry, graph).held
         found: dict[str, Callable[[], WholeGraph]] = {}
         found[entry.name] = partial(WholeGraph, graph, claims, self._run, tensors, sizes)
-        for name, inner in functional.subgraphs(self._run, text).items():
+        for name, inner in functional.subgraphs(text, functional.schemas(self._run)).items():
             for scope in {x.scope for x in launches if x.scope.endswith(name)}:
                 inside = [x for x in launches if x.scope == scope]
                 claims = values_inside(inside, scope, inner).held

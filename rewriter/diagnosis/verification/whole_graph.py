@@ -124,7 +124,7 @@ class WholeGraph:
                 before = held.nodes if held is not None else ()
                 nodes = before if argument.role == "inout" else tuple(candidates[:1])
             # A library may convolve without the bias of the node, which a kernel adds later.
-            read = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+            read = [x for x in launch.tensors if x.role != "out"]
             text = (self._graph.nodes[x].call for x in nodes if x in self._graph.nodes)
             if is_call and len(read) == 2 and any(map(bias_of_convolution, text)):
                 nodes, checked = (), None

@@ -25,13 +25,13 @@ from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
 from rewriter.execution.hook import naming, of_probes, place_for_sockets, search_path
-from rewriter.execution.hook.server import Edited, Loaded, Process, Server
+from rewriter.execution.hook.server import Loaded, Process, Server
 from rewriter.execution.hook.startup.sitecustomize import PLAIN, RAISED, SOCKET, STACK, STACKS
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import exception, place_of_stack
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.instrument import instrument_wrapper
-from rewriter.instrumentation.types import Selection
+from rewriter.instrumentation.types import Edited, Selection
 from rewriter.model_names import trace
 from rewriter.runtime import cache_directory
 from rewriter.runtime.attempt import FAILED, OUTPUTS

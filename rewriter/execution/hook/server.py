@@ -6,17 +6,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit, json_text
-from rewriter.core.edit import Insertion
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.printed import printed
@@ -25,7 +23,7 @@ from rewriter.execution.hook import builds
 from rewriter.execution.hook.cache.select import is_named
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import matches
-from rewriter.instrumentation.types import Instrumented, Selection
+from rewriter.instrumentation.types import Edited, Instrumented, Selection
 
 SOCKET = "socket"
 
@@ -60,16 +58,6 @@ class Process:
     name: str = ""
     wrappers: tuple[Path, ...] = ()
     files: tuple[Path, ...] = ()
-
-
-class Edited(Protocol):
-    """A wrapper with inserted lines."""
-
-    @property
-    def source(self) -> bytes: ...
-
-    @property
-    def insertions(self) -> Sequence[Insertion]: ...
 
 
 @dataclass
@@ -175,7 +163,7 @@ class Server:
             # The hook has the runtime that the text imports.
             result = instrument_wrapper(wrapper, self.selection, replace=True, label=label)
         self._loaded[wrapper.path] = Loaded(wrapper, result)
-        answer = _answer(wrapper, result)
+        answer = _answer(wrapper, Edited(result.source, result.plan.insertions))
         if wrapper.language == "cpp":
             answer["build"] = str(self._build)
         return answer

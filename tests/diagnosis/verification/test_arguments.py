@@ -54,7 +54,7 @@ class _Call:
         )
         self._path = path
         self._run: Any = SimpleNamespace(path=path, table=dict(enumerate(rows)))
-        graph = functional.read(self._run, _GRAPH)
+        graph = functional.read(_GRAPH, functional.schemas(self._run))
         assert graph is not None
         inputs = {"x": self._row("x", X)}
         self._whole = WholeGraph(graph, {}, self._run, inputs, {"n": 6, "s0": 6})

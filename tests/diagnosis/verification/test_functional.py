@@ -5,7 +5,6 @@ Each graph is evaluated, and compared with what the same statements compute with
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,11 +113,7 @@ GRAPHS = {
 
 
 def _read(body: str, schemas: dict[str, str] | None = None) -> Any:
-    rows = {
-        number: SimpleNamespace(kernel=f"torch.ops.{name}", schema=schema)
-        for number, (name, schema) in enumerate((schemas or {}).items())
-    }
-    graph = functional.read(SimpleNamespace(table=rows), _HEAD + body)  # type: ignore[arg-type]
+    graph = functional.read(_HEAD + body, schemas or {})
     assert graph is not None
     return graph
 

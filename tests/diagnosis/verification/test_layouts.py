@@ -39,7 +39,7 @@ def _row(tensor: torch.Tensor) -> TensorRow:
 
 
 def test_a_square_value_may_be_itself_or_its_transpose() -> None:
-    graph = functional.read(SimpleNamespace(table={}), _GRAPH)  # type: ignore[arg-type]
+    graph = functional.read(_GRAPH, {})
     assert graph is not None
     evaluator = Evaluator(graph, {"x": exact(X)})
     transposed = (2 * X).t()  # as the graph lets it lie
@@ -70,7 +70,7 @@ class _Call:
     """A call whose launches wrote tensors, as a dump has it."""
 
     def __init__(self, run: Path) -> None:
-        graph = functional.read(SimpleNamespace(table={}), _AGAIN)  # type: ignore[arg-type]
+        graph = functional.read(_AGAIN, {})
         assert graph is not None
         self._path = run
         row = self.row("x", X)

@@ -28,15 +28,12 @@ class NoBodyError(Exception):
 
 def type_of(graph: FxGraph, name: str) -> TensorType | None:
     """The type of a node or an input, as far as its text says it."""
-    node = graph.nodes.get(name)
-    return tensor_type(node.type if node and node.type else graph.types.get(name, ""), {})
+    return tensor_type(graph.type_of(name), {})
 
 
 def sizes_of(graph: FxGraph, name: str) -> tuple[str, ...] | None:
     """The sizes of a node or an input as they stand in the graph, without spaces."""
-    node = graph.nodes.get(name)
-    text = node.type if node is not None and node.type else graph.types.get(name, "")
-    inside, closed, _ = text.partition("[")[2].partition("]")
+    inside, closed, _ = graph.type_of(name).partition("[")[2].partition("]")
     if not closed or type_of(graph, name) is None:
         return None
     return tuple(one.replace(" ", "") for one in inside.split(",") if one.strip())
@@ -139,7 +136,7 @@ class Body:
     def _mean(self, node: FxNode) -> str:
         """A mean of the sum that an earlier launch left."""
         (total,) = node.reads
-        kind, whole = type_of(self.graph, node.name), None
+        kind = type_of(self.graph, node.name)
         whole = type_of(self.graph, self.graph.nodes[total].reads[0])
         if kind is None or whole is None or not kind.numel or whole.numel is None:
             raise NoBodyError(f"of how many elements {node.name} is the mean is not known")

@@ -8,7 +8,7 @@ it receives, and from which the launches that read it can compute what they writ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from rewriter.diagnosis.verification.graph_types import TensorType
@@ -51,7 +51,7 @@ class Flow:
         last: dict[str, int] = {}
         begun: set[str] = set()  # variables that a launch was given
         for launch in launches:
-            tensors = [x for x in launch.args if x.type == "tensor"]
+            tensors = launch.tensors
             self._before[launch.index] = {x.buffer: last.get(x.buffer, -1) for x in tensors}
             for one in tensors:
                 is_dead = one.expr in dead and one.expr not in begun
@@ -113,7 +113,7 @@ class Flow:
         """The node that is written into a part of a buffer: that of the call, or what is joined
         there."""
         if called := self.calls.get(launch.index, ""):
-            outs = [x for x in launch.args if x.type == "tensor" and x.role != "in"]
+            outs = [x for x in launch.tensors if x.role != "in"]
             return called if len(outs) == 1 else ""
         view = view_in(argument.expr, self.layouts)
         later = sorted(by for buffer, by in self._held if buffer == argument.buffer)
@@ -145,9 +145,9 @@ class Flow:
 
     def _resolve(self, launch: Launch, likely: Mapping[Value, str]) -> None:
         """Find the nodes of what a launch writes where the flow of data does not tell them."""
-        for argument in launch.args:
+        for argument in launch.tensors:
             value = argument.buffer, launch.index
-            is_open = argument.type == "tensor" and argument.role != "in" and value in self._readers
+            is_open = argument.role != "in" and value in self._readers
             if not is_open or value in self._held or argument.buffer in self._updated:
                 continue
             is_part = self.is_part(argument)
@@ -183,8 +183,8 @@ class Flow:
 
     def _given(self, launch: Launch) -> set[str]:
         found = {x for x, text in self.graph.types.items() if text.startswith("Sym(")}
-        for one in launch.args:
-            if one.type == "tensor" and one.role != "out":
+        for one in launch.tensors:
+            if one.role != "out":
                 found.add(self.node_before(launch, one))
         return found - {""}
 
@@ -204,31 +204,19 @@ class Flow:
         """Whether a launch that reads a value can compute what it writes, if that is this node."""
         launch = self._launches[reader]
         given = {*self._given(launch), name}
-        wanted = [
-            self._held.get((x.buffer, reader), "")
-            for x in launch.args
-            if x.type == "tensor" and x.role != "in"
-        ]
-        wanted += [self.calls.get(reader, "")]
-        return all(
-            self._is_computable(x, given, launch.kernel, x == wanted[-1]) for x in wanted if x
-        )
 
-    def _is_computable(self, name: str, given: set[str], kernel: str, is_call: bool) -> bool:
-        seen, waiting = set[str](), [name]
-        while waiting:
-            one = waiting.pop()
-            if one in given or one in seen:
-                continue
-            seen.add(one)
+        def can_fuse(one: str) -> bool:
             node = self.graph.nodes.get(one)
-            is_called = is_call and one == name
-            if node is None or len(seen) > _FAR:
-                return False
-            if not (is_called or self._is_fusible(node, kernel)):
-                return False
-            waiting += node.reads
-        return True
+            return node is not None and self._is_fusible(node, launch.kernel)
+
+        written = (x for x in launch.tensors if x.role != "in")
+        wanted = {self._held.get((x.buffer, reader), "") for x in written}
+        called = self.calls.get(reader, "")
+        wanted = {*wanted, called} - {"", *given}
+        read = set[str]()
+        for name in wanted:
+            read |= self.graph.ancestors(name, lambda x: x not in given and can_fuse(x))
+        return all(x == called or can_fuse(x) for x in wanted) and all(map(can_fuse, read - given))
 
     def _is_fusible(self, node: FxNode, kernel: str) -> bool:
         """Whether a fused kernel may compute a node, which no launch calls by itself."""
@@ -265,7 +253,3 @@ class Flow:
             call = node.reading(same).call if node.call else f"{same.get(node.reads[0], '')}"
             same[node.name] = first.setdefault((call, node.item), node.name)
         return same
-
-    def arguments(self, launch: Launch) -> Iterator[Argument]:
-        """The tensors of a launch."""
-        return (x for x in launch.args if x.type == "tensor")

@@ -9,33 +9,22 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import edit, markers
 from rewriter.core.edit import Insertion
-from rewriter.core.errors import FAILED, RewriterError
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute
-from rewriter.instrumentation import options_line
+from rewriter.instrumentation import options_line, verify
 from rewriter.instrumentation.options_line import OptionsRecord
-from rewriter.instrumentation.types import Selection
+from rewriter.instrumentation.types import Edited, Selection
 from rewriter.version import __version__
 
 _IMPORT = "from rewriter.runtime.attempt import {} as {}"
-_ENTRY = "call"  # of a wrapper, as torch's loader takes it
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """A wrapper with launches replaced."""
-
-    source: bytes
-    insertions: tuple[Insertion, ...]
 
 
 def replaced(
     wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = "", keeps: bool = False
-) -> Replaced:
+) -> Edited:
     """Replace launches of a plain Python wrapper.
 
     With `attempts`, a name for the wrapper, a launch whose function fails runs as it is, and a file
@@ -74,11 +63,11 @@ def replaced(
         insertions.append(Insertion(point.start, text, f"#{one.launch.index}"))
     if keeps:
         imported = _IMPORT.format("keeping", f"{name}_keeping")
-        line = f"{imported}; {_ENTRY} = {name}_keeping({attempts!r}, {_ENTRY})"
+        line = f"{imported}; call = {name}_keeping({attempts!r}, call)"
         is_open = not source.data.endswith((b"\n", b"\r"))
         text = mark.line(line, newline, at_end=is_open)
         insertions.append(Insertion(len(source.data), text, "outputs"))
-    made = Replaced(edit.apply(source.data, insertions), tuple(insertions))
+    made = Edited(edit.apply(source.data, insertions), tuple(insertions))
     _verify(wrapper, made.source)
     return made
 
@@ -91,17 +80,10 @@ def _function(name: str, one: Substitute) -> list[str]:
 
 def _verify(wrapper: Wrapper, made: bytes) -> None:
     """Raises `RewriterError` if the original does not come back, or the text is no Python."""
-    restored = edit.strip(made)
-    problem = "stripping it would not restore the original"
-    if restored.exact and restored.source == wrapper.plain.data:
-        try:
-            ast.parse(made)
-            return
-        except (SyntaxError, RecursionError) as error:
-            problem = f"it does not parse: {error}"
-    raise RewriterError(
-        "verification-failed",
-        f"{wrapper.path}, with launches replaced: {problem}",
-        hint="Nothing was written. Please report this with the wrapper.",
-        code=FAILED,
-    )
+    verify.require_original(wrapper, made)
+    try:
+        ast.parse(made)
+    except (SyntaxError, RecursionError) as error:
+        raise verify.failed(
+            wrapper, f"with launches replaced, it does not parse: {error}"
+        ) from error

@@ -172,8 +172,7 @@ def layout_of(expression: str, known: Mapping[str, Layout]) -> Layout | None:
     """The layout of a variable, or of a view of one; `None` if it is not known."""
     if expression.isidentifier():
         return known.get(expression)
-    tree = parsed(expression)
-    view = view_of(tree) if tree is not None else None
+    view = view_in(expression, known)
     return viewed(view, known) if view is not None else None
 
 

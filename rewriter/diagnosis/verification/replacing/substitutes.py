@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rewriter.artifact.types import Wrapper
 from rewriter.diagnosis.verification.bounded import UncheckedError
-from rewriter.diagnosis.verification.functional import functional, functional_subgraphs
+from rewriter.diagnosis.verification.functional import read, subgraphs
 from rewriter.diagnosis.verification.replacing.body import Body, NoBodyError, sizes_of, type_of
 from rewriter.diagnosis.verification.replacing.flow import Flow
 from rewriter.diagnosis.verification.replacing.layouts import (
@@ -73,13 +73,13 @@ def substitutes(
     if wrapper.language != "python":
         why = "it is launched from C++"
         return Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
-    read = functional(graph, schemas) if graph else None
-    if read is None or not wrapper.located.entries:
+    whole = read(graph, schemas) if graph else None
+    if whole is None or not wrapper.located.entries:
         why = "no graph of its wrapper is known"
         return Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
     found: list[Substitute] = []
     kept: list[Kept] = []
-    scopes = _scopes(wrapper, read, graph, schemas)
+    scopes = _scopes(wrapper, whole, graph, schemas)
     for launch in wrapper.located.launches:
         scope = scopes.get(launch.scope)
         try:
@@ -110,7 +110,7 @@ def _scopes(
     returned |= graph.finals
     flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead, others)
     found = {entry.name: _Scope(source, flow)}
-    for name, inner in functional_subgraphs(text, schemas).items():
+    for name, inner in subgraphs(text, schemas).items():
         for scope in {x.scope for x in launches if x.scope.endswith(name)} - found.keys():
             inside = [x for x in launches if x.scope == scope]
             outputs = _returned_by(text_of_wrapper, scope, inside)
@@ -126,7 +126,7 @@ def _returned_by(source: str, scope: str, launches: Sequence[Launch]) -> tuple[s
     """The buffers that a function of the wrapper returns; empty if that is not known."""
     body = source.partition(f"def {scope}(")[2]
     match = _RETURN.search(body)
-    owners = {x.expr: x.buffer for launch in launches for x in launch.args if x.type == "tensor"}
+    owners = {x.expr: x.buffer for launch in launches for x in launch.tensors}
     names = [x.strip() for x in match[1].split(",") if x.strip()] if match else []
     return tuple(owners.get(x, x) for x in names)
 
@@ -159,7 +159,7 @@ class _Scope:
         body = Body(graph, given.keys(), schemas, precise)
         lines = body.lines(wanted)
         parameters = {name: given[name] for name in body.used}
-        updated = any(x.role == "inout" for x in self.flow.arguments(launch))
+        updated = any(x.role == "inout" for x in launch.tensors)
         for number, (text, node) in enumerate(outs):
             parameters[f"out{number}"] = text
             if updated and graph.base(node) in given:  # a view of an argument changes with it
@@ -180,7 +180,7 @@ class _Scope:
         for name, text in flow.graph.types.items():
             if text.startswith("Sym("):
                 yield name, name
-        for argument in flow.arguments(launch):
+        for argument in launch.tensors:
             node = flow.node_before(launch, argument) if argument.role != "out" else ""
             sizes = sizes_of(flow.graph, node) if node else None
             view = view_in(argument.expr, {})
@@ -195,7 +195,7 @@ class _Scope:
     def _outs(self, launch: Launch, *, has_target: bool) -> Iterator[tuple[str, str]]:
         """What a launch has to write into its arguments: the expressions, and their nodes."""
         flow = self.flow
-        for argument in flow.arguments(launch):
+        for argument in launch.tensors:
             if argument.role == "in" or (has_target and argument.role == "out"):
                 continue  # the results of a call are bound
             layout = layout_of(argument.expr, flow.layouts)
@@ -237,7 +237,7 @@ class _Scope:
         flow, items = self.flow, self.flow.graph.items(node)
         lines = [f"results = list({node})"] if items else []
         symbols: dict[str, None] = {}
-        for argument in flow.arguments(launch):
+        for argument in launch.tensors:
             match = _ITEM.search(argument.expr)
             name = items.get(int(match[1]), "") if match else "" if items else node
             layout, kind = flow.layouts.get(argument.buffer), type_of(flow.graph, name)

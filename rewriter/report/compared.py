@@ -129,13 +129,8 @@ def _tiled(launch: ReportedLaunch, paths: tuple[Path, Path], tiling: ErrorTiling
 def _placed(launches: list[ReportedLaunch], run: RunDump | None) -> tuple[ReportedLaunch, ...]:
     """With layers and edges as in dump A, as far as that is still there."""
     nodes = [] if run is None else trace(run)
-    steps = (
-        {}
-        if run is None
-        else {
-            node.step.position: place for node, place in zip(nodes, places(run, nodes), strict=True)
-        }
-    )
+    found = () if run is None else places(run, nodes)
+    steps = {node.step.position: place for node, place in zip(nodes, found, strict=True)}
     pairs = [(x, x.difference.a if x.difference else None) for x in launches]
     where = {place.step: x.position for x, place in pairs if place}
     made = []

@@ -93,9 +93,7 @@ def _tiled(tensor: torch.Tensor, wrong: torch.Tensor | None = None) -> Tiles:
     to = torch.arange(grid.shape[1]) * columns // grid.shape[1]
     means: list[float | None] = []
     tiles: list[int] = []
-    first: dict[
-        str, tuple[int, int]
-    ] = {}  # the position of an element, and its tile, by what it is
+    first: dict[str, tuple[int, int]] = {}  # positions of an element and its tile
     start = 0
     for number, part in enumerate(grid.tensor_split(rows)):
         part = part.to(torch.float64)

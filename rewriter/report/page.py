@@ -77,7 +77,6 @@ _WRAPPERS = 4  # of which the calls are drawn
 _SOURCE = 200  # lines shown of the source of the launch in question
 _OPENING = 3  # lines of the model that a page begins with
 
-
 # Unicode's explicit marks of direction, and the blocks of scripts from right to left.
 _MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LEFTWARDS = re.compile(
@@ -145,8 +144,7 @@ def page(report: Report, *, command: str = "") -> str:
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         policy=(
-            f"default-src 'none'; style-src '{_hash(style)}'; "
-            f"script-src {allowed}; "
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src {allowed}; "
             "base-uri 'none'; form-action 'none'"
         ),
         summary=_summary(report),
@@ -301,7 +299,6 @@ def _culprit(report: Report) -> Json | None:
     for finding in report.findings:
         if finding.severity == "finding" and finding.launch is not None:
             launch = finding.launch
-            lines = launch.source.splitlines()
             errors = launch.difference.tensors if launch.difference else ()
             return {
                 "title": _BEGINS.get(finding.kind, "Where it begins"),
@@ -309,11 +306,16 @@ def _culprit(report: Report) -> Json | None:
                 "run": finding.run,
                 "values": [_value(value) for value in page_data.distinct(launch.values)],
                 "errors": [(tensor, error_of(tensor)) for tensor in errors],
-                "source": "\n".join(lines[:_SOURCE]),
-                "cut": max(0, len(lines) - _SOURCE),
-                "lines": len(lines),
+                **_source(launch),
             }
     return None
+
+
+def _source(launch: ReportedLaunch | None) -> Json:
+    """The beginning of the source of a kernel."""
+    lines = [] if launch is None else launch.source.splitlines()
+    cut = max(0, len(lines) - _SOURCE)
+    return {"source": "\n".join(lines[:_SOURCE]), "cut": cut, "lines": len(lines)}
 
 
 def _opening(report: Report) -> list[str]:
@@ -347,7 +349,6 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "Original ATen": ", ".join(verdict.origins),
         "Graph": verdict.names.part,
     }
-    lines = [] if launch is None else launch.source.splitlines()
     return {
         "title": _TITLES.get(verdict.state, "Where it ended"),
         "name": verdict.label,
@@ -364,9 +365,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "tells": verdict.wants[1],
         "run": verdict.run,
         "launch": launch,
-        "source": "\n".join(lines[:_SOURCE]),
-        "cut": max(0, len(lines) - _SOURCE),
-        "lines": len(lines),
+        **_source(launch),
     }
 
 

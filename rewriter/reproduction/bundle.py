@@ -67,22 +67,24 @@ def bundle(
     """
     files: dict[str, bytes] = {}
     missing: list[str] = []
-    run = _run(dump, diagnosis.finding)
-    for make in (_wrapper, _repro):
+    finding = diagnosis.finding
+    run = _run(dump, finding)
+    for part in ("wrapper", "repro"):
         try:
-            if dump is None or run is None or diagnosis.finding is None:
+            if dump is None or run is None or finding is None:
                 raise RewriterError("not-recorded", "no finding about a recorded call")
-            files |= make(dump, run, diagnosis.finding, weights)
+            is_repro = part == "repro"
+            files |= _repro(dump, run, finding, weights) if is_repro else _wrapper(run, finding)
         except (RewriterError, OSError) as error:
-            missing.append(f"{make.__name__.removeprefix('_')}: {first_line(str(error))}")
+            missing.append(f"{part}: {first_line(str(error))}")
     if run is not None and run.graph:
         files[_GRAPH] = run.graph.encode()
     files[_VERSIONS] = _versions(run).encode()
     files[_DOCUMENT] = document.encode()
     files = {name: _cleaned(name, data, clean) for name, data in files.items()}
     versions = files[_VERSIONS].decode()
-    report = "\n".join(_report(diagnosis, page, files, missing, versions, weights=weights))
-    return Bundle({_REPORT: clean(report).encode(), **files}, tuple(missing))
+    report = "\n\n".join(_report(diagnosis, page, files, missing, versions, weights=weights))
+    return Bundle({_REPORT: clean(f"{report}\n").encode(), **files}, tuple(missing))
 
 
 def _cleaned(name: str, data: bytes, clean: Anonymous) -> bytes:
@@ -99,7 +101,7 @@ def _run(dump: Path | None, finding: Finding | None) -> RunDump | None:
     return next((x for x in runs if x.name == named), runs[0])
 
 
-def _wrapper(dump: Path, run: RunDump, finding: Finding, weights: bool) -> dict[str, bytes]:
+def _wrapper(run: RunDump, finding: Finding) -> dict[str, bytes]:
     """The wrapper as it was called, and with the launch replaced by what its graph says."""
     wrapper = plain_wrapper_of(run)
     found = {_BEFORE: wrapper.source}
@@ -179,38 +181,22 @@ def _report(
     *,
     weights: bool,
 ) -> Iterator[str]:
+    """The paragraphs of the report."""
     finding = diagnosis.finding
     yield "### 🐛 Describe the bug"
-    yield ""
     yield diagnosis.headline
-    yield ""
     if finding is not None and finding.lines:
         yield "Lines of the model:"
-        yield ""
-        yield from (f"- `{line}`" for line in finding.lines)
-        yield ""
+        yield "\n".join(f"- `{line}`" for line in finding.lines)
     if any(name.startswith(f"{_REPRO}/") for name in files):
         values = "the recorded values" if weights else "values drawn at random in their ranges"
         yield f"`python {_REPRO}/{SCRIPT}` of the archive runs that launch alone, on {values}."
-        yield ""
     yield "The archive also has:"
-    yield ""
-    yield from (f"- `{name}`: {what}" for name, what in _SHOWN.items() if name in files)
-    yield from (f"- not there: {reason}" for reason in missing)
-    yield ""
+    shown = (f"- `{name}`: {what}" for name, what in _SHOWN.items() if name in files)
+    yield "\n".join([*shown, *(f"- not there: {reason}" for reason in missing)])
     if diagnosis.launches:
         checked = f"{diagnosis.checked} of {counted(diagnosis.launches, 'launch')}"
         yield f"{checked} were compared with what their graph says."
-        yield ""
-    yield "### Error logs"
-    yield ""
-    yield "```"
-    yield from page
-    yield "```"
-    yield ""
-    yield "### Versions"
-    yield ""
-    yield "```"
-    yield versions.rstrip()
-    yield "```"
-    yield ""
+    for title, text in (("Error logs", "\n".join(page)), ("Versions", versions.rstrip())):
+        yield f"### {title}"
+        yield f"```\n{text}\n```"

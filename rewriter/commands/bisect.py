@@ -3,19 +3,17 @@ passes."""
 
 from __future__ import annotations
 
-from rewriter.commands._click import command, later
-from rewriter.commands._options import (
-    RUN,
-    JsonOption,
-    WrapperOption,
-    programs_argument,
-    time_limit,
-)
+from rewriter.commands._click import argument, command, later
+from rewriter.commands._options import RUN, JsonOption, WrapperOption, time_limit
 
 
 class Arguments(JsonOption, WrapperOption):
-    artifact: tuple[str, ...] = programs_argument(
-        "-- COMMAND ...", "a program whose exit code is 0 where its numbers are right"
+    artifact: tuple[str, ...] = argument(
+        "COMMAND",
+        "a program whose exit code is 0 where its numbers are right",
+        usage="-- COMMAND ...",
+        nargs=-1,
+        required=False,
     )
     program: tuple[str, ...] | None = None
     expected: str | None = RUN.option(

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from rewriter.commands._click import Choice, Section, argument, command, later
-from rewriter.commands._options import (
-    ARTIFACT,
-    INPUTS,
-    RUN,
-    OutputOptions,
-    graph_option,
-    output_option,
-)
+from rewriter.commands._options import RUN, OutputOptions, output_option
 
 _WHAT = Section("what is replaced")
 
 
 class Arguments(OutputOptions):
-    artifact: str = argument("ARTIFACT", ARTIFACT)
+    artifact: str = argument(
+        "ARTIFACT", "a Python wrapper, or a directory or log that holds several"
+    )
     output: str | None = output_option("<stem>.replaced<ext> beside the input")
     launch: str = _WHAT.option(
         "--launch N[,M-K]", "the launches, by their numbers in `rewriter list`", required=True
@@ -28,13 +23,18 @@ class Arguments(OutputOptions):
         default="reference",
     )
     precise: bool = _WHAT.flag("--precise", "compute it in float64")
-    graph: str | None = graph_option(_WHAT)
+    graph: str | None = _WHAT.option(
+        "--graph PATH", "for a wrapper outside of its cache: what TORCH_COMPILE_DEBUG=1 left"
+    )
     imports: tuple[str, ...] = RUN.option(
         "--import MODULE",
         "import this module or file first: it registers custom operators",
         multiple=True,
     )
-    args: str | None = RUN.option("--args FILE.pt", f"for its cost, {INPUTS}")
+    args: str | None = RUN.option(
+        "--args FILE.pt",
+        "inputs, for its cost: a list saved by torch.save (default: the wrapper's own get_args())",
+    )
 
 
 @command(

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -115,23 +115,18 @@ class HookedRun:
 def run(request: Request, tell: Tell) -> HookedRun:
     """Run a program with probes. Raises `RewriterError` if there was nothing to put them into."""
     program.require(request.program)
-    with (
-        Signals() as signals,
-        tempfile.TemporaryDirectory(
-            prefix="rewriter-run-", dir=place_for_sockets(), ignore_cleanup_errors=True
-        ) as place,
-    ):
+    with _prepared() as (signals, place):
         dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
         kept = False
         try:
-            ran = _start(request, Path(place), dump, signals, tell)
+            ran = _start(request, place, dump, signals, tell)
             if (missing := _not_probed(request, ran)) is not None:
                 if ran.ended.code == 0:
                     raise missing
                 tell(f"warning: {missing.message}")
-            summary = _complete(dump, ran, Path(place), tell)
+            summary = _complete(dump, ran, place, tell)
             if ran.ended.timed_out:
-                ran = replace(ran, ended=_located(ran.ended, dump, Path(place)))
+                ran = replace(ran, ended=_located(ran.ended, dump, place))
             kept = (dump / "manifest.json").is_file()
         finally:
             if not kept:
@@ -155,13 +150,7 @@ def run_replaced(
     request: Request, edits: Callable[[Wrapper], Edited | None], tell: Tell
 ) -> ReplacedRun:
     """Run a program with lines in its wrappers that replace launches, and without a dump."""
-    with (
-        Signals() as signals,
-        tempfile.TemporaryDirectory(
-            prefix="rewriter-run-", dir=place_for_sockets(), ignore_cleanup_errors=True
-        ) as name,
-    ):
-        place = Path(name)
+    with _prepared() as (signals, place):
         ran = _start(request, place, place / "dump", signals, tell, edits)
         file = place / FAILED
         text = file.read_text("utf-8", "replace") if file.exists() else ""
@@ -169,6 +158,17 @@ def run_replaced(
         failed = {launch: problem for launch, _, problem in lines}
         kept = sorted(place.glob(f"{OUTPUTS}*"), key=lambda file: file.stat().st_mtime_ns)
         return ReplacedRun(ran.ended, failed, tuple(file.read_bytes() for file in kept))
+
+
+@contextmanager
+def _prepared() -> Iterator[tuple[Signals, Path]]:
+    """Signals go to the program, and a folder has its socket."""
+    prefix, folder = "rewriter-run-", place_for_sockets()
+    with (
+        Signals() as signals,
+        tempfile.TemporaryDirectory("", prefix, folder, ignore_cleanup_errors=True) as name,
+    ):
+        yield signals, Path(name)
 
 
 def _start(

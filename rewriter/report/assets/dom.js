@@ -12,6 +12,7 @@ function make(tag, text, kind) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;
   if (kind) element.className = kind;
+  if (tag === "button") element.type = "button";
   return element;
 }
 

@@ -181,7 +181,6 @@ const flow = (() => {
   function element(node) {
     const { launch, verdict } = node;
     const button = make("button", undefined, `node ${verdict.state}${node.open ? " head" : ""}`);
-    button.type = "button";
     button.tabIndex = -1;
     button.node = node;
     const title = launch ? titleOf(launch) : node.label;

@@ -121,7 +121,6 @@
         const head = make("th");
         head.scope = "row";
         const button = make("button", row.launch.label);
-        button.type = "button";
         button.setAttribute("aria-expanded", "false");
         button.setAttribute("aria-label", `${row.launch.label} ${row.launch.kernel}: details`);
         head.append(button);
@@ -215,7 +214,6 @@
       for (const [other, name] of found.slice(0, NEIGHBOURS)) {
         const item = make("li");
         const button = make("button", titleOf(other), "link");
-        button.type = "button";
         button.addEventListener("click", () => flow.choose(other.position));
         const sign = make("span", other.verdict.text, `state ${other.verdict.state}`);
         item.append(isolated("code", name), title === "Reads" ? " from " : " by ", button, " ", sign);
@@ -234,7 +232,6 @@
     title.append(isolated("code", titleOf(launch)));
     const said = make("p", launch.verdict.text, `state ${launch.verdict.state}`);
     const button = make("button", "Show in the table", "show");
-    button.type = "button";
     button.addEventListener("click", () => show(state.run, launch.position));
     byId("chosen").replaceChildren(title, said, ...nextOf(launch), button, ...detailsOf(launch, "the chosen launch"));
     byId("chosen").scrollTop = 0;
@@ -260,7 +257,6 @@
   // With a button that copies the command; where that is not allowed, the text is marked instead.
   function copied(command) {
     const button = make("button", "Copy");
-    button.type = "button";
     const code = command.querySelector("code");
     button.addEventListener("click", async () => {
       try {
@@ -413,7 +409,6 @@
 
   for (const th of heads) {
     const button = make("button", th.textContent);
-    button.type = "button";
     button.addEventListener("click", () => sort(th.dataset.key));
     th.replaceChildren(button);
   }

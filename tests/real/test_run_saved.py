@@ -71,6 +71,7 @@ def call(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
                 "args": str(saved / args),
                 "devices": [],
                 "seed": 0,
+                "interpret": False,
                 "inputs": 2,
             }
         )

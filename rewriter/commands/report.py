@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _STATISTICS: tuple[TrendStatistic, ...] = get_args(TrendStatistic)
 _SHOWN = Section("what to show")
 _DATA = (".parquet", ".arrow", ".json")
+_PAGE = ("", ".html", ".htm")
 
 
 class Arguments(JsonOption):
@@ -80,8 +81,15 @@ def act(arguments: Arguments) -> int:
         )
     if to_stdout or ((arguments.json or arguments.trend) and not arguments.output):
         refuse_idle({"--open": arguments.open}, "no page is written", "Name a file with -o.")
+    suffix = Path(arguments.output or "").suffix
+    if suffix not in (*_PAGE, *_DATA):
+        raise RewriterError(
+            "unknown-format",
+            f"-o {arguments.output}: no report is written as {suffix}",
+            hint=f"Expected a page, FILE.html, or one of {', '.join(_DATA)}.",
+        )
     dump = open_dump(arguments.dump)
-    if arguments.output and Path(arguments.output).suffix in _DATA:
+    if arguments.output and suffix in _DATA:
         return _write_data(arguments, dump, Path(arguments.output))
     kernels = (
         sources.of_dump() if arguments.artifact is None else sources.of_artifact(arguments.artifact)

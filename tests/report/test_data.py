@@ -72,6 +72,9 @@ def test_what_a_table_does_not_need_is_refused(
     assert "--trend, --open given, but dump.arrow is no page" in capfd.readouterr().err
     assert main(["report", str(dump), "--json", "--open"]) == 2
     assert "no page is written" in capfd.readouterr().err
+    assert main(["report", str(dump), "-o", "dump.csv"]) == 2
+    assert "no report is written as .csv" in capfd.readouterr().err
+    assert not Path("dump.csv").exists()
     Path("dump.arrow").write_text("mine")
     assert main(["report", str(dump), "-o", "dump.arrow"]) == 2
     assert Path("dump.arrow").read_text() == "mine"

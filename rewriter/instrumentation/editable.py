@@ -32,7 +32,9 @@ def require_plain(wrapper: Wrapper, *, replace: bool) -> None:
     if wrapper.probes is None:
         return
     if wrapper.replaced:
-        raise already_instrumented(wrapper, "`rewriter strip` gives the plain file, for probes.")
+        raise already_instrumented(
+            wrapper, "`rewriter strip` gives the plain file, for probes or for other launches."
+        )
     if not replace:
         raise already_instrumented(
             wrapper, "Pass --replace to exchange its probes, or `rewriter strip` it first."

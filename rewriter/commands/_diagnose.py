@@ -114,7 +114,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
         if first.ended.code == 0:
             raise nothing_recorded(arguments, kernels=arguments.kernels)
         return _conclude(arguments, runs, [first], health, right)
-    if first.ended.code != 0:
+    if not first.ran_through:
         return _conclude(arguments, runs, [first], health, right)
     verdicts = first.nonfinite
     calls = values_needed.calls(first.dump, values_limit(folder), verdicts)
@@ -157,7 +157,7 @@ def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[Probe
     for number in range(2, _PIECES + 1):
         left = None if ran.dump is None else values_needed.unsaved(ran.dump)
         chosen = selection.launches[0].start if selection.launches else -1
-        if left is None or left.start == chosen or ran.ended.code != 0:
+        if left is None or left.start == chosen or not ran.ran_through:
             return  # nothing is left, or one launch alone is too large
         selection = replace(selection, launches=(left,))
         why = f"the values of launches #{left.start} to #{left.stop - 1}, which did not fit"
@@ -240,7 +240,8 @@ def _conclude(
     If a run failed, the first one that did decides: a program with a damaged heap, for one, may
     fail in one run and not in another.
     """
-    first = next((run for run in done if run.ended.code != 0), done[0])
+    failed = (run for run in done if run.ended.code != 0)
+    first = next((run for run in done if not run.ran_through), next(failed, done[0]))
     pieces = [run for run in done if run.dump is not None and run.has_values]
     if first.ended.interrupted:
         return INTERRUPTED
@@ -262,7 +263,10 @@ def _conclude(
     dumps = [piece.dump for piece in pieces or [first] if piece.dump is not None]
     ran = [len(open_dump(run.dump).runs) for run in done if run.dump is not None]
     calls = (len(open_dump(dumps[0]).runs), max(ran)) if pieces else (0, 0)
-    return _report(arguments, found, runs.done, runs.folder, dumps, calls)
+    asked = ""
+    if arguments.program and first.ran_through and first.ended.code != 0:
+        asked = f"rewriter bisect -- {shlex.join(arguments.program)}"
+    return _report(arguments, found, runs.done, runs.folder, dumps, calls, asked)
 
 
 def _guarded(arguments: Arguments, runs: Runs, crashed: ProbedRun) -> ProbedRun:
@@ -283,10 +287,14 @@ def _report(
     folder: Path,
     dumps: Sequence[Path],
     calls: tuple[int, int] = (0, 0),
+    asked: str = "",
 ) -> int:
+    """`asked`: the command that asks the program's own check, if that failed."""
     order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
     diagnosis = replace(ruling.rule(found, order=order, steps=steps), calls=calls)
     following = _next(diagnosis, dumps)
+    if asked and diagnosis.finding is not None and diagnosis.finding.kind == "crash":
+        following = asked
     if not following and not diagnosis.findings and dumps:
         following = more_checked(from_here(dumps[0]), diagnosis.suspects)
         if not following and diagnosis.checked < diagnosis.launches:

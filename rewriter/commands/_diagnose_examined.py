@@ -80,7 +80,7 @@ def examined(
     if dump is not None:
         yield ruling.of_inputs(open_dump(dump))
     compared = None
-    if right.path is not None and dump is not None and first.ended.code == 0:
+    if right.path is not None and dump is not None and first.ran_through:
         compared = compare_outputs(open_dump(dump), right.outputs, right.path)
         yield compared.examined()
         if not compared.wrong:
@@ -109,7 +109,7 @@ def examined(
     found = list(_structure(dump, artifact))
     calls: tuple[CallCheck, ...] = ()
     if verification is not None and dump is not None:
-        whole = first.ended.code == 0
+        whole = first.ran_through
         if whole:
             calls = _calls(arguments, dumps, verification)
         found += _values(arguments, dumps, verification, calls, whole=whole)

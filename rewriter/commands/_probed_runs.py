@@ -17,7 +17,7 @@ from rewriter.commands._output import steps
 from rewriter.commands._run import again, request_of
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message
-from rewriter.diagnosis import nonfinite, triage
+from rewriter.diagnosis import nonfinite, ruling, triage
 from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.nonfinite import NonFinite
 from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
@@ -62,6 +62,11 @@ class ProbedRun:
         if self.dump is None or self.ended.code == 0:
             return ()
         return triage.examine(self.dump, self.ended, blocking=self.blocking)
+
+    @property
+    def ran_through(self) -> bool:
+        """Whether it ran to its end, or as far as its own check of its numbers."""
+        return self.ended.code == 0 or ruling.ended_by_check(self.ended, self.crashes)
 
     @property
     def nonfinite(self) -> tuple[NonFiniteVerdict, ...]:

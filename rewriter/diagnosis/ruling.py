@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rewriter.core.exit_status import ExitStatus
+from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import (
     Certainty,
@@ -24,6 +24,7 @@ from rewriter.dump.reading import Dump
 from rewriter.execution.standard_error import EARLY, how_ended
 
 _SIZE = ": size ["  # of an input that has another one than its wrapper was compiled for
+_NUMBERS = ("wrong", "differs", "outputs")  # findings that numbers are not what they should be
 _SUSPECTED = 3  # unchecked launches that are named if outputs are wrong
 _ABSORBED = "nothing that a call returns or updates has one"
 _REASONS = 6  # reasons for unchecked launches that are listed
@@ -44,6 +45,7 @@ class Examined:
     by_arguments: int = 0
     outputs: int = 0
     compared: int = 0
+    by_check: bool = False  # the program's own check failed: see `ended_by_check`
 
 
 def without_effect(
@@ -92,7 +94,9 @@ def rule(
     parts = tuple(examined)
     suspects = tuple(suspect for part in parts for suspect in part.suspects)
     counts = ((x.checked, x.launches, x.by_arguments, x.outputs, x.compared) for x in parts)
-    findings = _without_symptoms([finding for part in parts for finding in part.findings])
+    by_check = any(part.by_check for part in parts)
+    every = [finding for part in parts for finding in part.findings]
+    findings = _without_symptoms(every, by_check=by_check)
     if any(finding.kind == "outputs" and not finding.symptom for finding in findings):
         findings += _suspected(suspects)
     return Diagnosis(
@@ -118,9 +122,10 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
         yield Finding.of(suspect, "wrong", what, shown, "possible")
 
 
-def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
+def _without_symptoms(findings: Sequence[Finding], *, by_check: bool) -> list[Finding]:
     """The findings, with those marked as symptoms that follow from another one: outputs are wrong
-    because a launch is, and a process dies because of a fault in its text or of damaged memory."""
+    because a launch is, a process dies because of a fault in its text or of damaged memory, and its
+    own check fails (`by_check`) because its numbers are wrong."""
     named = any(
         finding.launch is not None and finding.certainty != "possible" for finding in findings
     )
@@ -133,6 +138,7 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     # The process may die much later, such as in an allocator whose memory was overwritten.
     bad = ("bounds", "corrupted")
     damaged = any(finding.kind in bad and finding.certainty == "shown" for finding in findings)
+    wrong = any(x.kind in _NUMBERS and x.certainty == "shown" for x in findings)
 
     def may_follow(crash: Finding) -> bool:
         """Whether a launch before the crash, or that one, is wrong by the text of its wrapper."""
@@ -147,12 +153,21 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
         if one.certainty == "likely" and (by_text or stale):
             return True  # findings by the text are more certain
         if one.kind == "crash":
-            return may_follow(one) or damaged
+            return may_follow(one) or damaged or (by_check and wrong)
         return one.kind in ("outputs", "inputs") and named
 
     return [
         replace(finding, symptom=True) if is_symptom(finding) else finding for finding in findings
     ]
+
+
+def ended_by_check(ended: ExitStatus, verdicts: Sequence[CrashVerdict]) -> bool:
+    """Whether the program may have failed because it looked at its numbers: after its launches it
+    chose an exit code, as a test does, or an `assert` of its own failed."""
+    if not ended.code or ended.stopped or ended.scope in ("compiled", "compiling"):
+        return False
+    chosen = not ended.raised or first_line(ended.message).startswith("AssertionError")
+    return chosen and bool(verdicts) and all(verdict.state == "over" for verdict in verdicts)
 
 
 def of_end(
@@ -166,6 +181,7 @@ def of_end(
     shown = "shown by its traceback" if ended.raised else f"shown by where the process {how}"
     text = (*ended.message.strip().splitlines()[1:][-12:], *ended.stacks)
     is_outside = ended.scope == "outside"
+    by_check = ended_by_check(ended, verdicts)
     is_behind = any(verdict.behind for verdict in verdicts)
     findings = []
     for at, verdict in enumerate(verdicts):
@@ -177,13 +193,14 @@ def of_end(
         symptom = is_behind and not verdict.behind
         findings.append(replace(found, symptom=symptom, text=(*text, *found.text)))
     if findings and not (ended.raised and is_outside):
-        return Examined(tuple(findings))
+        return Examined(tuple(findings), by_check=by_check)
     if ended.timed_out and not verdicts:
         text += (EARLY,)
     what = how_ended(ended, "" if ended.raised else "while no recorded launch was running")
     by = shown if ended.raised else "shown by how it ended"
     end = Finding(kind, what, by, text=text, whole=True)
-    return Examined((end, *(replace(finding, symptom=True) for finding in findings)))
+    symptoms = (replace(finding, symptom=True) for finding in findings)
+    return Examined((end, *symptoms), by_check=by_check)
 
 
 def of_inputs(dump: Dump) -> Examined:

@@ -180,6 +180,26 @@ def test_what_raised_outside_of_launches_is_no_launch() -> None:
     )
 
 
+def test_a_check_that_fails_follows_from_a_wrong_launch() -> None:
+    place = "at check.py:9, outside of compiled code"
+    ends = {
+        "exit": ExitStatus(1),
+        "assert": ExitStatus(1, message="AssertionError", place=place, scope="outside"),
+        "raise": ExitStatus(1, message="ValueError: no", place=place, scope="outside"),
+        "signal": ExitStatus(None, signal=11),
+    }
+    found = {
+        name: rule([of_end(ended, [crash("over", ended)]), of_verification(DIFFER)]).findings
+        for name, ended in ends.items()
+    }
+    symptoms = {n: [one.kind for one in x if one.symptom] for n, x in found.items()}
+    assert symptoms == {"exit": ["crash"], "assert": ["crash"], "raise": [], "signal": []}
+    assert [found[name][0].kind for name in ("exit", "assert")] == ["wrong", "wrong"]
+    within = ExitStatus(1)
+    inside = rule([of_end(within, [crash("running", within)]), of_verification(DIFFER)])
+    assert not any(one.symptom for one in inside.findings)
+
+
 def test_the_same_launch_in_further_calls_is_one_line() -> None:
     calls = [replace(check(2, "differs"), run=f"rank0/run{number}") for number in range(5)]
     other = replace(check(3, "differs"), run="rank0/run1")

@@ -171,6 +171,15 @@ def test_a_program_is_run_for_its_health_and_for_its_values(
     _change(path, old, new)
     found = _diagnose(capfd, "-d", "bad", "--", sys.executable, "model.py", code=1)
     assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
+    # Its own check may have seen that: it exits with 1 then.
+    with (tmp_path / "model.py").open("a") as program:
+        program.write("\nraise SystemExit(1)\n")
+    found = _diagnose(capfd, "-d", "exit", "--", sys.executable, "model.py", code=1)
+    assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
+    _change(path, new, old)
+    found = _diagnose(capfd, "-d", "own", "--", sys.executable, "model.py", code=1)
+    assert (found["finding"]["kind"], len(found["runs"])) == ("crash", 2)
+    assert found["next"] == f"rewriter bisect -- {sys.executable} model.py"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # An absolute path: what is below the packages of Python, or else its last part, says enough.
-_PATH = re.compile(r"(?<![\w.~:/<-])(?:/[\w.+@-]+){2,}")
+# It may follow `file://`, or a colon as in PATH; what follows `https:` is no path.
+_PATH = re.compile(r"(?:(?<![\w.~:/<-])|(?<=file://)|(?<=[\w.]:))(?:/[\w.+@-]+){2,}")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _SYSTEM = re.compile(r"/(?:dev|proc|sys|usr/(?:lib|include|bin))/")
 # Names that machines give, and that are words.

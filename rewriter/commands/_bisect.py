@@ -99,6 +99,18 @@ def act(arguments: Arguments) -> int:
         return _Bisection(arguments, arguments.program, Path(folder), expected).act()
 
 
+def replacing(launches: Sequence[BisectLaunch], *, precise: bool) -> str:
+    """The command that replaces some launches in their files; one for each wrapper."""
+    numbers: dict[str, list[str]] = {}
+    for one in launches:
+        numbers.setdefault(one.wrapper, []).append(str(one.launch))
+    how = ["--by", "reference", *["--precise"] * precise, "--in-place"]
+    return " && ".join(
+        shlex.join(["rewriter", "replace", wrapper, "--launch", ",".join(some), *how])
+        for wrapper, some in numbers.items()
+    )
+
+
 class _InterruptedRunError(Exception):
     """A run was interrupted."""
 
@@ -278,11 +290,6 @@ class _Bisection:
     ) -> int:
         launches = tuple(loaded.described(one.launch) for loaded, one in named)
         never = tuple(self._never_replaced())
-        following = ""
-        if launches:
-            numbers = ",".join(str(x.launch) for x in launches if x.wrapper == launches[0].wrapper)
-            words = ["rewriter", "replace", launches[0].wrapper, "--launch", numbers]
-            following = shlex.join([*words, "--by", "reference", "--in-place"])
         document = BisectDocument(
             program=self.command,
             verdict=verdict,
@@ -290,7 +297,7 @@ class _Bisection:
             candidates=len(self.candidates),
             never_replaced=never,
             runs=tuple(self.runs),
-            next=following,
+            next=replacing(launches, precise=self.arguments.precise),
         )
         if self.arguments.json:
             emit(document)

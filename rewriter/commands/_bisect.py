@@ -56,6 +56,11 @@ _NONE = (
     "wrong is in a launch that is never replaced, in the graph itself, or outside of the wrappers"
 )
 
+_CHANCE = (
+    "verdict: no launch: the program fails in one run as it is, and passes in another: fix its "
+    "seeds first"
+)
+
 
 @dataclass(frozen=True)
 class _Loaded:
@@ -153,9 +158,10 @@ class _Bisection:
             number = counted(len(self.candidates), "launch")
             return self._conclude((), _NONE.format(number), DIFFERS)
         if not self.candidates:
-            verdict = "verdict: no launch: the program fails in one run, and passes in another"
-            return self._conclude((), verdict, DIFFERS)
+            return self._conclude((), _CHANCE, DIFFERS)
         found = smallest(len(self.candidates), lambda chosen: self._trial(sorted(chosen)))
+        if self._trial(()):  # what was found would be chance
+            return self._conclude((), _CHANCE, DIFFERS)
         chosen = sorted((self.candidates[x] for x in found), key=lambda x: x[1].launch.index)
         named = [x for loaded in self.loaded for x in chosen if x[0] is loaded]
         launches = [one.launch for _, one in named]
@@ -236,7 +242,8 @@ class _Bisection:
         names = ", ".join(f"#{one.launch.index} {one.launch.kernel}" for _, one in chosen[:2])
         more = f" and {len(chosen) - 2} more" if len(chosen) > 2 else ""
         if len(chosen) == len(self.candidates):
-            names, more = f"all {counted(len(chosen), 'launch')}", ""
+            one_or_all = "the one launch" if len(chosen) == 1 else f"all {len(chosen)} launches"
+            names, more = one_or_all, ""
         edits: dict[str, Edited] = {}
         for loaded in self.loaded:
             own, keeps = [x for y, x in chosen if y is loaded], self.expected is not None
@@ -254,7 +261,7 @@ class _Bisection:
             request = self._request(_PROBED, dump="", redirected=True)
             ran = run_replaced(request, edited, message)
             self.failed |= ran.failed
-            if asked and not any(asked):
+            if chosen and asked and not any(asked):
                 raise RewriterError(
                     "no-wrapper-matches",
                     "the program loaded none of the wrappers that it loaded in its first run, so "
@@ -263,7 +270,8 @@ class _Bisection:
                 )
             return ran
 
-        self._timed(f"{names}{more} replaced", len(chosen), once, self._replaced_passes)
+        what = f"{names}{more} replaced" if chosen else "as it is, once more"
+        self._timed(what, len(chosen), once, self._replaced_passes)
         return self.runs[-1].passed
 
     def _timed(

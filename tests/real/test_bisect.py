@@ -88,9 +88,10 @@ def test_the_launch_that_is_wrong(
         f"rewriter replace {wrapper} --launch {one['launch']} --by reference --in-place"
     )
     assert found["never_replaced"] == []
-    # Five launches: two runs, halves, and one more where no half had the launch alone.
+    # Five launches: two runs, halves, one more where no half had the launch alone, and as it is.
     assert found["candidates"] == 5
-    assert len(found["runs"]) <= 2 + 3 + 1
+    assert len(found["runs"]) <= 2 + 3 + 2
+    assert found["runs"][-1]["what"] == "as it is, once more"
     assert said.count("run ") == len(found["runs"])
     assert wrapper.read_bytes() == planted != before
 
@@ -120,6 +121,19 @@ def test_the_outputs_of_a_call_decide(
     torch.save([torch.zeros(3)], "other.pt")
     assert main(["bisect", "--expected", "other.pt", *check]) == 2
     assert "error[bad-expected]" in capfd.readouterr().err
+
+
+def test_a_program_that_fails_by_chance_accuses_nothing(
+    check: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It fails in its first, third … run, and passes in all others."""
+    chance = (
+        "import os\nopen('count', 'a').write('x')\nsys.exit(os.path.getsize('count') in (1, 3))\n"
+    )
+    Path("check.py").write_text(f"{CHECK}\n{chance}")
+    found, _ = bisected(capfd, *check, code=1)
+    assert found["launches"] == []
+    assert "passes in another" in found["verdict"]
 
 
 def test_what_no_launch_explains(check: list[str], capfd: pytest.CaptureFixture[str]) -> None:

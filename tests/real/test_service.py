@@ -22,7 +22,7 @@ from rewriter.runtime import control
 
 ROOT = Path(__file__).parents[2]
 
-_WARNING = "it is no JSON; nothing was switched"
+_WARNING = "it is no rewriter.control; nothing was switched"
 
 
 def rewriter(*words: object) -> str:

@@ -89,9 +89,11 @@ class Engine:
 
     @property
     def artifacts(self) -> list[Path]:
+        """One for each piece, or else `model` with all of them. Where there is one for each piece,
+        `model` holds their paths only, and no wrapper."""
         kept = self.folder / "cache/torch_compile_cache"
-        found = (x for x in kept.rglob("*") if re.match(r"model$|artifact_", x.name))
-        return [x for x in found if x.is_file()]
+        pieces = [x for x in kept.rglob("artifact_*") if x.is_file()]
+        return pieces or [*kept.rglob("model")]
 
 
 def tokens(text: str) -> list[str]:

@@ -77,13 +77,15 @@ def examined(
     if guarded is not None and guarded.dump is not None:
         yield sanitized.of_rows([open_dump(guarded.dump)], {"bounds"})
     dump = first.dump if values is None or values.dump is None else values.dump
-    if dump is not None:
-        yield ruling.of_inputs(open_dump(dump))
+    inputs = Examined() if dump is None else ruling.of_inputs(open_dump(dump))
+    unsure = [inputs] if inputs.findings else []  # a broken guard may turn out to be harmless
+    yield from [] if unsure else [inputs]
     compared = None
     if right.path is not None and dump is not None and first.ran_through:
         compared = compare_outputs(open_dump(dump), right.outputs, right.path)
         yield compared.examined()
         if not compared.wrong:
+            yield from unsure
             return  # all is well: the user only asked for the outputs, of which some may be NaN
     if right.dump is not None and dump is not None:
         yield _against(dump, right.dump)
@@ -106,7 +108,7 @@ def examined(
             following=first.following(verdicts, selection),
         )
         yield Examined(notes=tuple(filter(None, [skipped_note(first.skipped)])))
-    found = list(_structure(dump, artifact))
+    found = [*unsure, *_structure(dump, artifact)]
     calls: tuple[CallCheck, ...] = ()
     if verification is not None and dump is not None:
         whole = first.ran_through

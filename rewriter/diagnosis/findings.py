@@ -56,8 +56,9 @@ class Finding:
     `launch` is `None` if it is about the inputs or outputs of a call. `what` continues a sentence
     that begins with the launch, or is a complete sentence if `whole`; `shown` says what shows it.
     `lines` are lines of the model, `text` is the evidence: values, arguments, what wrote them.
-    `others` are further launches involved. `lasting` stale reads do harm beyond this launch. A
-    `symptom` may follow from another finding. `step` is the step of the compilation at fault, of
+    `others` are further launches involved. `lasting` stale reads do harm beyond this launch.
+    `by_guards` is an input that breaks nothing but guards. A `symptom` may follow from another
+    finding. `step` is the step of the compilation at fault, of
     `eager`: tracing, inductor or unknown.
     """
 
@@ -77,6 +78,7 @@ class Finding:
     symptom: bool = False
     whole: bool = False
     lasting: bool = False
+    by_guards: bool = False
     step: str = ""
 
     @classmethod

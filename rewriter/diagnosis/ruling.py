@@ -23,6 +23,7 @@ from rewriter.diagnosis.verification.types import LaunchCheck, Verification
 from rewriter.dump.reading import Dump
 from rewriter.execution.standard_error import EARLY, how_ended
 
+_GUARD = "the guard "  # begins what is said of an input if one of the wrapper's guards is broken
 _SIZE = ": size ["  # of an input that has another one than its wrapper was compiled for
 _NUMBERS = ("wrong", "differs", "outputs")  # findings that numbers are not what they should be
 _SUSPECTED = 3  # unchecked launches that are named if outputs are wrong
@@ -51,15 +52,18 @@ class Examined:
 def without_effect(
     examined: Examined, verification: Verification, *, right: bool, wrong: bool = False
 ) -> Examined:
-    """The result without stale reads that did no harm, which become notes.
+    """The result without stale reads and broken guards that did no harm, which become notes.
 
-    Memory may be taken over while a launch reads it element by element. That is harmless if all
-    outputs are `right`, or if only this launch reads it, it computes what it should, and no output
-    is known to be `wrong`.
+    An engine may leave guards unchecked, and call a wrapper for 2 tokens or more with one. Memory
+    may be taken over while a launch reads it element by element. Both are harmless if all outputs
+    are `right`; such a read also if only this launch reads it, it computes what it should, and no
+    output is known to be `wrong`.
     """
     agree = {(x.artifact, x.launch) for x in verification.checks if x.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
+        if one.kind == "inputs":
+            return right and one.by_guards
         alone = not (wrong or one.others or one.lasting) and (one.artifact, one.launch) in agree
         return one.kind == "stale" and (right or alone)
 
@@ -215,7 +219,9 @@ def of_inputs(dump: Dump) -> Examined:
         what = (
             f"an input of {run.name} is not what the wrapper was compiled for: {'; '.join(wrong)}"
         )
-        findings.append(Finding.of_call(run, "inputs", what, "shown by the inputs of the call"))
+        found = Finding.of_call(run, "inputs", what, "shown by the inputs of the call")
+        by_guards = all(row.unexpected.startswith(_GUARD) for row in rows)
+        findings.append(replace(found, by_guards=by_guards))
     if findings or not calls:
         return Examined(tuple(findings))
     right = f"inputs that the wrapper was not compiled for: none in {counted(calls, 'call')}"

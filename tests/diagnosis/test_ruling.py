@@ -311,6 +311,15 @@ def test_memory_that_is_taken_over_where_it_is_read_may_change_nothing() -> None
     assert without_effect(lasting, AGREE, right=True).findings == ()
 
 
+def test_a_guard_that_an_engine_leaves_unchecked_may_change_nothing() -> None:
+    guard = Examined((finding("inputs", None, by_guards=True),))
+    assert without_effect(guard, AGREE, right=True).findings == ()
+    assert "changes nothing" in without_effect(guard, AGREE, right=True).notes[0]
+    assert without_effect(guard, AGREE, right=False).findings
+    sized = Examined((finding("inputs", None),))
+    assert without_effect(sized, AGREE, right=True).findings
+
+
 def test_what_the_text_shows_goes_before_what_is_likely() -> None:
     stale = Examined((finding("stale", 4),))
     likely = Examined((finding("wrong", 2, certainty="likely"),))

@@ -19,7 +19,7 @@ from rewriter.cli import main
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.ruling import of_end
+from rewriter.diagnosis.ruling import of_end, of_inputs
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import names, timing
@@ -551,6 +551,25 @@ def test_what_no_probe_writes_is_refused(field: dict[str, Any], tmp_path: Path) 
     add(tmp_path, {"launch": 2, "phase": "after", "kernel": "k", **field})
     with pytest.raises(RewriterError, match="is not what a probed program writes"):
         assert open_dump(tmp_path).runs[0].steps
+
+
+@pytest.mark.parametrize(
+    ("unexpected", "by_guards"),
+    [
+        ("the guard 2<=s7 does not hold (s7 is 1 by x)", True),
+        ("size [4, 8], expected [4, 9]; the guard 2<=s7 does not hold (s7 is 1 by x)", False),
+    ],
+)
+def test_an_input_that_breaks_only_guards_is_marked(
+    unexpected: str, by_guards: bool, tmp_path: Path
+) -> None:
+    path = write(tmp_path, launches(last="both")) / "rank0/run0/events.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    changed = json.dumps({**json.loads(first), "unexpected": unexpected})
+    path.write_text("".join([changed + "\n", *others]))
+    (found,) = of_inputs(open_dump(tmp_path)).findings
+    assert unexpected in found.what
+    assert found.by_guards == by_guards
 
 
 def test_compare_and_report_take_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def test_addresses_stay_but_for_names() -> None:
         ("'/scratch/jane/.venv/lib/python3.11/site-packages/torch/nn/x.py'", "'torch/nn/x.py'"),
         ('#include "/tmp/torchinductor_jane/ab/cab.h"', '#include "cab.h"'),
         ("file:///data/acme/x.py", "file://x.py"),
-        ("PATH=/data/acme/bin:/opt/acme/bin", "PATH=bin:bin"),
+        ("PATH=/data/acme/bin:/data/acme/sbin", "PATH=bin:sbin"),
         ("by jane on gpu-box-7", "by user on user"),
         ("torchinductor_jane", "torchinductor_user"),
         ("-I/opt/jane/include/a", "-I/opt/user/include/a"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _HasPath(Protocol):
-    """What has a dump, such as what `rewriter.probing` yields and `rewriter.run` returns."""
+    """What has a dump, such as what `rewriter.probing` yields."""
 
     @property
     def path(self) -> str | os.PathLike[str]: ...

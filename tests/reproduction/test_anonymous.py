@@ -32,7 +32,7 @@ def test_addresses_stay_but_for_names() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("File: /data/jane/work/model.py:3 in forward", "File: model.py:3 in forward"),
+        ("File: /data/jane/src/model.py:3 in forward", "File: model.py:3 in forward"),
         ("'/scratch/jane/.venv/lib/python3.11/site-packages/torch/nn/x.py'", "'torch/nn/x.py'"),
         ('#include "/tmp/torchinductor_jane/ab/cab.h"', '#include "cab.h"'),
         ("file:///data/acme/x.py", "file://x.py"),

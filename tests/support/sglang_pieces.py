@@ -24,9 +24,9 @@ from torch.nn import functional as F  # noqa: N812
 HIDDEN, HEADS = 64, 4
 
 
-@register_split_op("attention_alone")
-@torch.library.custom_op("sglang::attention_alone", mutates_args=("out",))
-def attention_alone(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+@register_split_op("only_attention")
+@torch.library.custom_op("sglang::only_attention", mutates_args=("out",))
+def only_attention(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
     def heads(x: Tensor) -> Tensor:
         return x.view(-1, HEADS, HIDDEN // HEADS).transpose(0, 1)
 
@@ -46,7 +46,7 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(self.first(x)).chunk(3, -1)
         attended = torch.empty_like(q)
-        torch.ops.sglang.attention_alone(q, k, v, attended)
+        torch.ops.sglang.only_attention(q, k, v, attended)
         x = x + self.o(attended)
         gate, up = self.up(self.second(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
